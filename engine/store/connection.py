@@ -11,6 +11,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from gemmtune.engine.platform.installed import install_command
 from gemmtune.engine.records.errors import StoreError
 from gemmtune.engine.store.dialects import accept_any_text, begin, is_connection_loss, is_locked, is_starting, set_wal
+from gemmtune.engine.store.held_file import HeldFile
 from gemmtune.engine.store.sqlite_reader import SqliteReader, unwritable
 
 __all__ = ["Transactions", "reason"]
@@ -27,13 +28,20 @@ class Transactions:
     database that was never reached is an error at once. One that another process has locked is waited for.
     """
 
-    def __init__(self, engine: Engine, patience_seconds: float, reader: SqliteReader | None = None) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        patience_seconds: float,
+        reader: SqliteReader | None = None,
+        file: HeldFile | None = None,
+    ) -> None:
         """Keep the engine without connecting.
 
         Args:
             engine: the engine of the database.
             patience_seconds: how long to wait for a lost server, or for a lock that another process holds.
             reader: makes the engine's connections to a SQLite file that is only read.
+            file: watches a SQLite file that is written.
         """
         self.engine = engine
         self.name = engine.url.render_as_string(hide_password=True)
@@ -42,6 +50,8 @@ class Transactions:
         self._patience_seconds = patience_seconds
         self._reached = False
         self._reader = reader
+        self._file = file
+        self._wrote = False
         self._accepts_any_text = False
 
     def read(self, work: Callable[[Connection], _T]) -> _T:
@@ -56,9 +66,31 @@ class Transactions:
         """Return the result of `work` once it is committed; no other process writes meanwhile.
 
         Raises:
-            StoreError: the database refused, or was out of reach for `patience_seconds`.
+            StoreError: the database refused, was out of reach for `patience_seconds`, or lost its file.
         """
-        return self._run(work, write=True)
+        result = self._run(work, write=True)
+        self._wrote = True
+        if self._file is not None and (fault := self._file.fault()):
+            raise StoreError(f"database {self.name} is lost: {fault}; no results are written")
+        return result
+
+    def check(self) -> None:
+        """Check at the end that what was written is in the file.
+
+        Raises:
+            StoreError: the file was deleted, moved, replaced, emptied or damaged.
+        """
+        if self._file is None or not self._wrote:
+            return
+        fault = self._file.fault()
+        if not fault:
+            self.engine.dispose()  # a fresh connection reads what others will
+            (found,) = self.read(lambda connection: list(connection.exec_driver_sql("PRAGMA quick_check(1)").scalars()))
+            if found != "ok":
+                found = " ".join(found.split())
+                fault = f"its file is damaged ({found}), and `gemmtune merge NEW OLD` copies what is whole"
+        if fault:
+            raise StoreError(f"database {self.name} is lost: {fault}; the results that were written stay")
 
     def set_wal(self) -> None:
         """Let readers and one writer use a SQLite file at the same time.

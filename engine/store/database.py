@@ -96,7 +96,11 @@ class Database:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        try:
+            if kind is None:
+                self._transactions.check()
+        finally:
+            self.close()
 
     def __len__(self) -> int:
         """Return the number of measurements, failures included."""

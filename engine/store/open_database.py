@@ -10,6 +10,7 @@ from gemmtune.engine.records.errors import StoreError
 from gemmtune.engine.store import schema
 from gemmtune.engine.store.connection import Transactions, reason
 from gemmtune.engine.store.dialects import index_names, is_forbidden, make_engine, read_without, url_of
+from gemmtune.engine.store.held_file import HeldFile
 from gemmtune.engine.store.sqlite_reader import SqliteReader
 
 __all__ = ["open_transactions"]
@@ -41,7 +42,8 @@ def open_transactions(
         raise StoreError(f"cannot open database {url}: {reason(error)}") from None
     if file and read_only and not Path(file).exists():
         raise StoreError(f"no database {file}; `gemmtune tune` makes one")
-    transactions = Transactions(engine, patience_seconds, reader)
+    held = HeldFile(engine, file) if file and file != ":memory:" and reader is None else None
+    transactions = Transactions(engine, patience_seconds, reader, held)
     transactions.notify = notify or transactions.notify
     try:
         _prepare(transactions, read_only)

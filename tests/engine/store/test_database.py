@@ -14,6 +14,7 @@ import threading
 import time
 from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -441,6 +442,7 @@ BATCH = 16
 ADDER = f"""
 import sys
 from dataclasses import replace
+from pathlib import Path
 from gemmtune.engine.records.artifact import Toolchain
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.device import Device
@@ -546,3 +548,61 @@ def test_a_new_database_that_another_process_is_making_is_waited_for(tmp_path, c
             assert database.add([measured(1)]) == 1
         released.join()
     assert [record.message[:24] for record in caplog.records] == ["waiting for the database"]
+
+
+HELD = {
+    "deleted": (lambda path, other: [file.unlink() for file in path.parent.glob(f"{path.name}*")], "deleted or moved"),
+    "without its log": (lambda path, other: Path(f"{path}-wal").unlink(), r"its log \(-wal\) was deleted"),
+    "replaced": (lambda path, other: other.replace(path), "replaced by another file"),
+}
+
+
+def hold(path, first, act, last=()):
+    """Store measurements, do something to the file, and store others."""
+    with Database.open(path) as database:
+        assert database.add([measured(number) for number in first]) == len(first)
+        act()
+        database.add([measured(number) for number in last])
+
+
+@pytest.mark.parametrize("last", [(), (3,)])
+@pytest.mark.parametrize(("act", "said"), HELD.values(), ids=HELD)
+def test_a_file_that_is_taken_away_is_missed_and_what_it_held_is_rescued(tmp_path, act, said, last):
+    path, other = tmp_path / "measurements.db", tmp_path / "other.db"
+    Database.open(other).close()
+    with pytest.raises(StoreError, match=said) as missed:
+        hold(path, (1, 2), lambda: act(path, other), last)
+    assert ("no results are written" if last else "the results that were written stay") in str(missed.value)
+    (rescued,) = tmp_path.glob("rescued-*.db")
+    assert f"gemmtune merge {path} {rescued}" in str(missed.value)
+    with Database.open(rescued, read_only=True) as database:
+        assert len(database) == 2 + len(last)
+
+
+def test_a_folder_that_is_moved_away_is_missed(tmp_path):
+    folder, moved = tmp_path / "out", tmp_path / "moved"
+    folder.mkdir()
+    with pytest.raises(StoreError, match=r"deleted or moved .* is lost unless it was moved"):
+        hold(folder / "measurements.db", (1,), lambda: folder.rename(moved), (2,))
+    with Database.open(moved / "measurements.db") as database:
+        assert len(database) == 2
+
+
+@pytest.mark.parametrize("content", [b"", b"\0" * 8192, b"overwritten" * 10_000])
+def test_a_file_that_is_written_over_is_no_success(tmp_path, content):
+    path = tmp_path / "measurements.db"
+    hold(path, range(300), list)
+    with pytest.raises(StoreError, match=r"is lost: (its file is damaged|it was emptied)|cannot read"):
+        hold(path, (300,), lambda: path.write_bytes(content))
+
+
+def test_a_file_that_others_write_to_and_leave_is_as_it_was(tmp_path):
+    path = tmp_path / "measurements.db"
+    with Database.open(path) as database:
+        database.add([measured(1)])
+        with Database.open(path) as other:
+            other.add([measured(2)])
+        with closing(sqlite3.connect(path)) as another:
+            another.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        database.add([measured(3)])
+        assert len(database) == 3
