@@ -1,5 +1,6 @@
 """The command line: the only reader of the terminal and of environment variables."""
 
+import errno
 import gc
 import shlex
 import signal
@@ -14,6 +15,10 @@ __all__ = ["main"]
 
 _RESUMED = ("tune", "record", "verify", "merge")
 """Commands that keep what they did when they are stopped, in a database."""
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EBADF)
+"""Errors of a full disk or a closed output, whoever writes."""
+_NO_MEMORY = ("failed to map segment from shared object", "Cannot allocate memory")
+"""Parts of what the linker and the system say where there is no memory for a library or a process."""
 _OBJECTS_PER_COLLECTION = 200_000
 """Further objects in memory that start Python's search for cycles."""
 
@@ -52,9 +57,12 @@ def _reason(error: BaseException) -> str:
     from gemmtune.engine.seams import registry
 
     packages = registry.packages()
-    if place_of(error, packages):
+    is_full = isinstance(error, OSError) and error.errno in _FULL
+    if place_of(error, packages) and not is_full:
         return f"code that is not gemmtune's failed: {account(error, packages)}; correct it there"
-    if isinstance(error, OSError):  # a full disk, or an output that is closed
+    if isinstance(error, MemoryError) or any(part in str(error) for part in _NO_MEMORY):
+        return f"memory ran out ({account(error)}): raise its limit (ulimit -v), or free some"
+    if isinstance(error, OSError):
         return f"{error.filename or 'cannot write the output'}: {error.strerror or error}"
     return ""
 

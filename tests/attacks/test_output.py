@@ -206,7 +206,7 @@ BROKEN = {
     "nowhere.at.all:Exporter": "exporter 'broken 0' (nowhere.at.all:Exporter of an unknown package) cannot be loaded",
     f"{__name__}:Failing": "Failing is broken: KeyError: 'rows'",
     f"{__name__}:Wrong": "Wrong is broken: it returned no texts by name",
-    f"{__name__}:Shy": "cannot be loaded: RuntimeError: no licence; repair or uninstall it",
+    f"{__name__}:Shy": "cannot be loaded: RuntimeError: no licence (",
     f"{__name__}:DECODE": "is not a subclass of Exporter",
     f"{__name__}:Escaping": "Escaping is broken: '../table.json' is not a path of plain names",
     f"{__name__}:Exiting": "Exiting is broken: SystemExit: goodbye",

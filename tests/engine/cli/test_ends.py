@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from importlib.metadata import EntryPoint, EntryPoints
+from unittest.mock import Mock
 from uuid import uuid4
 
 import pytest
@@ -115,6 +116,12 @@ def test_a_plug_in_that_ends_the_process_is_named(run, small, tmp_path, monkeypa
     tuned = ("tune", f"--{kind}", "mine", "--replay", small, "--device", "H200", "--budget", "4", "--json")
     ran = run(*(("space", "mine", "--problem", "16x4096x4096:bf16:nt") if kind == "space" else tuned))
     refusal(ran, said.replace("{}", "{0}").format(name))
+
+
+@pytest.mark.parametrize("error", [MemoryError(), ImportError("libx.so: failed to map segment from shared object")])
+def test_a_lack_of_memory_is_told_in_one_line(run, monkeypatch, refusal, error):
+    monkeypatch.setattr("gemmtune.engine.records.catalogue.devices", Mock(side_effect=error))
+    refusal(run("list", "devices"), "memory ran out", "ulimit -v")
 
 
 def test_a_bug_of_gemmtune_shows_its_traceback(run, monkeypatch):
