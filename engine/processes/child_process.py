@@ -188,8 +188,9 @@ def _serve(
     threading.Thread(target=_end_with_parent, args=(lifeline,), daemon=True).start()
     os.environ.update(environment)
     gc.disable()  # imported modules stay: collecting among them takes time and finds nothing
+    importing = ""
     try:
-        for name in (*imports, ""):
+        for name in (*imports, "") if imports else ():
             importing = name
             connection.send((Event.IMPORTING, name))
             if name:
@@ -199,9 +200,9 @@ def _serve(
         gc.freeze()  # later collections skip the imports, whose pages a fork shares
         gc.enable()
     except BaseException as error:  # the parent must learn of any error
-        failed = account(error, None if importing else ())
+        failed = f"{type(error).__name__}: {error}"
         if importing:
-            failed = f"cannot import {importing}: {failed}; {_WAY_OUT}"
+            failed = f"cannot import {importing}: {account(error, None)}; {_WAY_OUT}"
         with contextlib.suppress(BrokenPipeError):
             connection.send((Event.CANNOT_START, failed))
         return

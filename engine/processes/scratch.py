@@ -21,12 +21,13 @@ _YOUNG_SECONDS = 60.0
 class ScratchFolder:
     """Temporary folder that is locked as long as its process lives, and deleted at its end."""
 
-    def __init__(self) -> None:
-        """Delete this user's folders without a living process, and make a new one."""
-        for folder in Path(gettempdir()).glob(f"{_PREFIX}*"):
+    def __init__(self, parent: str | None = None) -> None:
+        """Delete this user's folders without a living process, and make a new one; by default where Python's are."""
+        parent = parent or gettempdir()
+        for folder in Path(parent).glob(f"{_PREFIX}*"):
             with suppress(OSError):  # locked, another user's, a link, or gone
                 _delete_abandoned(folder)
-        self.name = mkdtemp(prefix=_PREFIX)
+        self.name = mkdtemp(prefix=_PREFIX, dir=parent)
         """Path of the folder."""
         lock = os.open(self.name, _OPEN)
         fcntl.flock(lock, fcntl.LOCK_EX)
