@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import torch
 
 from gemmtune.engine.capture.fake_gpu import GPU
-from gemmtune.engine.io.blame import STOPS, place_of
+from gemmtune.engine.io.blame import STOPS, line_of
 from gemmtune.engine.records.errors import UsageError
 
 __all__ = ["Call", "built_call", "cause_of", "described", "models_of", "on_fake_gpu"]
@@ -52,7 +52,7 @@ def described(error: BaseException) -> str:
     """Return the type and the first line of the exception behind one of a callable, and where the user's code is."""
     cause = cause_of(error)
     line = next(iter(str(cause).strip().splitlines()), "")
-    place = place_of(cause)
+    place = line_of(cause)
     return f"{type(cause).__name__}: {line[:300]}" + (f" ({place})" if place else "")
 
 

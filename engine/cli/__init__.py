@@ -7,7 +7,7 @@ import signal
 import sys
 
 from gemmtune.engine.cli.stopping import SIGNALS, stoppable
-from gemmtune.engine.io.blame import STOPS, account, place_of
+from gemmtune.engine.io.blame import STOPS, account, line_of
 from gemmtune.engine.io.printing import print_notice, silence
 from gemmtune.engine.records.errors import GemmtuneError, Stopped
 
@@ -58,7 +58,7 @@ def _reason(error: BaseException) -> str:
 
     packages = registry.packages()
     is_full = isinstance(error, OSError) and error.errno in _FULL
-    if place_of(error, packages) and not is_full:
+    if line_of(error, packages) and not is_full:
         return f"code that is not gemmtune's failed: {account(error, packages)}; correct it there"
     if isinstance(error, MemoryError) or any(part in str(error) for part in _NO_MEMORY):
         return f"memory ran out ({account(error)}): raise its limit (ulimit -v), or free some"

@@ -9,7 +9,7 @@ from types import FrameType
 
 from gemmtune.engine.records.errors import Stopped
 
-__all__ = ["STOPS", "account", "place_of"]
+__all__ = ["STOPS", "account", "line_of"]
 
 STOPS = (KeyboardInterrupt, Stopped)
 """Requests to end the program, which no handler of somebody's failing code may take for a failure."""
@@ -19,16 +19,16 @@ _LIBRARY = os.path.dirname(os.__file__)
 
 
 def account(error: BaseException, packages: Collection[str] | None = ()) -> str:
-    """Return an exception's type and text, with the place in the user's code; `packages` as for `place_of`."""
+    """Return an exception's type and text, with the place in the user's code; `packages` as for `line_of`."""
     try:
         text = str(error.msg if isinstance(error, SyntaxError) else error)
     except Exception:  # the class is the user's
         text = ""
-    place = place_of(error, packages)
+    place = line_of(error, packages)
     return f"{type(error).__name__}: {text}".rstrip(": ") + (f" ({place})" if place else "")
 
 
-def place_of(error: BaseException, packages: Collection[str] | None = ()) -> str:
+def line_of(error: BaseException, packages: Collection[str] | None = ()) -> str:
     """Return file and line of the last call in the user's code on the way to an exception; empty where none was on it.
 
     Installed packages are not the user's, but for those that `packages` names: all with None, but gemmtune never.

@@ -4,7 +4,7 @@ import importlib
 import sys
 from collections.abc import Callable
 
-from gemmtune.engine.io.blame import STOPS, account, place_of
+from gemmtune.engine.io.blame import STOPS, account, line_of
 from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.records.nearest import did_you_mean
 
@@ -45,7 +45,7 @@ def imported(path: str) -> Callable[..., object]:
     except STOPS:
         raise
     except BaseException as error:  # the module is the user's
-        is_absent = isinstance(error, ImportError | AttributeError) and not place_of(error)
+        is_absent = isinstance(error, ImportError | AttributeError) and not line_of(error)
         reason = str(error) if is_absent else account(error)
         known = vars(sys.modules[module]) if is_absent and module in sys.modules else ()
         meant = did_you_mean(name, (each for each in known if not each.startswith("_"))).rstrip()

@@ -10,8 +10,7 @@ from gemmtune.engine.records.errors import StoreError
 from gemmtune.engine.store import schema
 from gemmtune.engine.store.connection import Transactions, reason
 from gemmtune.engine.store.dialects import index_names, is_forbidden, make_engine, read_without, url_of
-from gemmtune.engine.store.held_file import HeldFile
-from gemmtune.engine.store.sqlite_reader import SqliteReader
+from gemmtune.engine.store.sqlite_reader import HeldFile, SqliteReader
 
 __all__ = ["open_transactions"]
 
