@@ -1,5 +1,6 @@
 """The connection to a Ray cluster: its nodes, its GPUs, and actors on them."""
 
+import atexit
 import contextlib
 import logging
 import os
@@ -11,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from tempfile import gettempdir
 from typing import Any
 from unittest.mock import patch
 
@@ -39,6 +41,10 @@ _SILENT_SECONDS = 2.0
 _ANSWER_SECONDS = 8.0
 """Further wait for a cluster."""
 _LONGEST_ADDRESS = 300
+_NEEDED = ("gcs_server", "raylet")
+"""Processes that a cluster cannot do without."""
+_LONGEST_PARENT = 14
+"""Characters of the path that a cluster's folder is in: the path of a Unix socket in it may have 107."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +74,13 @@ class Cluster:
             UsageError: no Ray answers at the address, or the token's file is another user's.
         """
         self._opened = not ray.is_initialized()
+        self._sessions: ScratchFolder | None = None
         if self._opened:
             # Ray puts the driver's working directory on each worker's path, and works in it: an empty folder makes no
             # module importable. It must exist as long as there are workers.
             self._empty = ScratchFolder()
             with contextlib.chdir(self._empty.name), _sigterm_kept():
-                _connect(address, cpus, notify)
+                self._sessions = _connect(address, cpus, notify)
 
     def nodes(self) -> list[Node]:
         """Return the machines of the cluster, in the order in which they joined."""
@@ -114,11 +121,27 @@ class Cluster:
         options = {"num_cpus": cpus, "num_gpus": gpus, "scheduling_strategy": _on(node), "max_restarts": -1}
         return ray.remote(actor).options(**options).remote(make_worker)
 
+    def fault(self) -> str:
+        """Return which process of a cluster that was started here has ended; empty while all that it needs run.
+
+        Ray's calls wait a minute for a dead one, and then end this process.
+        """
+        node: Any = ray._private.worker._global_node
+        dead = node.dead_processes() if self._sessions is not None and node is not None else []
+        return next((name for name, _ in dead if name in _NEEDED), "")
+
     def close(self) -> None:
         """End the connection, and the cluster if it was started here."""
         if self._opened:
-            ray.shutdown()
+            if self.fault():
+                atexit.unregister(ray.shutdown)
+                node: Any = ray._private.worker._global_node
+                node.kill_all_processes(check_alive=False, allow_graceful=False)
+            else:
+                ray.shutdown()
             self._empty.cleanup()
+            if self._sessions is not None:
+                self._sessions.cleanup()
 
 
 @contextlib.contextmanager
@@ -132,14 +155,22 @@ def _sigterm_kept() -> Iterator[None]:
             signal.signal(signal.SIGTERM, before)
 
 
-def _connect(address: str | None, cpus: int | None, notify: Notify) -> None:
+def _connect(address: str | None, cpus: int | None, notify: Notify) -> ScratchFolder | None:
+    """Connect to a cluster; return the folder of one that is started here."""
     init = partial(ray.init, log_to_driver=False, logging_level=logging.ERROR)
     _protect_token()
     found = _running_here(notify) if address in (None, "auto") else address
     if found in (None, "local"):
-        with _private_umask(), patch.object(ray_constants, "ENABLE_RAY_CLUSTER", False):  # as on macOS: loopback alone
-            init(address="local", num_cpus=cpus, include_dashboard=False)
-        return
+        # Ray's own folder is everybody's to write in, with the sockets of the cluster and the code that it runs.
+        parent = os.environ.get("RAY_TMPDIR") or gettempdir()
+        sessions = ScratchFolder(parent if len(parent) <= _LONGEST_PARENT else "/tmp")  # noqa: S108 (0700)
+        try:
+            with _private_umask(), patch.object(ray_constants, "ENABLE_RAY_CLUSTER", False):  # as on macOS: loopback
+                init(address="local", num_cpus=cpus, include_dashboard=False, _temp_dir=sessions.name)
+        except Exception as error:  # Ray raises this type where a process of its does not answer in time
+            sessions.cleanup()
+            raise UsageError(f"Ray starts no cluster here: {first_line(error)}; --fleet local needs none") from error
+        return sessions
     _await_answer(found, notify)
     try:
         with warnings.catch_warnings(action="ignore"):  # the error repeats them
@@ -148,6 +179,7 @@ def _connect(address: str | None, cpus: int | None, notify: Notify) -> None:
         # A cluster that asks for a token answers a driver without one as if it was not there.
         way_out = "one that asks for a token needs RAY_AUTH_MODE=token, and its ~/.ray/auth_token here"
         raise UsageError(f"no Ray cluster answers at {found}: {first_line(error)}; {way_out}") from None
+    return None
 
 
 def _await_answer(address: str, notify: Notify) -> None:

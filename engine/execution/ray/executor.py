@@ -22,7 +22,7 @@ from gemmtune.engine.platform.gpu_info import present_device
 from gemmtune.engine.processes.process_pool import Notify, ProcessPool, log_notice
 from gemmtune.engine.processes.scratch import ScratchFolder
 from gemmtune.engine.records.artifact import Artifact, Toolchain
-from gemmtune.engine.records.errors import DeviceError, ToolchainMissing
+from gemmtune.engine.records.errors import DeviceError, GemmtuneError, ToolchainMissing
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.pruner import Pruner
 
@@ -31,6 +31,7 @@ __all__ = ["ActorPlan", "RayExecutor", "RayMachines"]
 _JOIN_SECONDS = 10.0
 """Time between two looks for machines that have joined the cluster."""
 
+_GO_ON = "what was measured is kept: give the same command again to go on where it was"
 _AHEAD = 3
 """Jobs that an actor holds per job that it runs: one runs, one is next, one is on its way."""
 
@@ -84,7 +85,13 @@ class RayMachines:
         self._add_nodes()
 
     def wait(self, timeout_seconds: float) -> None:
-        """Wait for a reply of an actor, and start actors on nodes that have joined."""
+        """Wait for a reply of an actor, and start actors on nodes that have joined.
+
+        Raises:
+            GemmtuneError: the cluster that was started here is lost.
+        """
+        if fault := self._cluster.fault():
+            raise GemmtuneError(f"the Ray cluster is lost: its {fault} ended; {_GO_ON}")
         self._wake.wait(timeout_seconds)
         self._wake.clear()
         if time.monotonic() > self._next_look:
@@ -92,8 +99,9 @@ class RayMachines:
 
     def close(self) -> None:
         """End the actors and their processes."""
-        self.workers.close()
-        self.builders.close()
+        if not self._cluster.fault():
+            self.workers.close()
+            self.builders.close()
         self._folder.cleanup()
 
     def _add_nodes(self) -> None:

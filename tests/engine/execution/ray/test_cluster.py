@@ -40,6 +40,8 @@ if __name__ == "__main__":
     assert os.umask(before) == 0o022
     host, port = ray.get_runtime_context().gcs_address.split(":")
     assert host == "127.0.0.1"
+    session = Path(ray._private.worker._global_node.get_session_dir_path())
+    assert session.parent.stat().st_mode & 0o777 == 0o700
     with contextlib.suppress(OSError):  # no network, or the refusal that is wanted
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
             probe.connect(("192.0.2.1", 9))  # sends nothing, and chooses the interface
@@ -52,6 +54,34 @@ if __name__ == "__main__":
     print(ray.get(actor.begin.remote(), timeout=120).size)
     ray.get(actor.close.remote(), timeout=60)
     cluster.close()
+    assert not session.exists()
+"""
+LOST = """
+import os
+import signal
+import sys
+import time
+
+import ray
+
+from gemmtune.engine.execution.ray.cluster import Cluster
+from gemmtune.engine.execution.ray.executor import RayMachines
+from gemmtune.engine.records.errors import GemmtuneError
+
+if __name__ == "__main__":
+    cluster = Cluster(cpus=1)
+    machines = RayMachines(cluster, lambda node: ((), ()))
+    machines.wait(0.1)
+    (server,) = ray._private.worker._global_node.all_processes["gcs_server"]
+    os.kill(server.process.pid, signal.SIGKILL)
+    server.process.wait()
+    try:
+        machines.wait(0.1)
+    except GemmtuneError as error:
+        print(error)
+    machines.close()
+    cluster.close()
+    sys.exit(2)
 """
 
 
@@ -62,6 +92,40 @@ def test_an_actor_of_its_own_cluster_on_loopback_starts_builders(tmp_path, own_r
         [sys.executable, "-P", script], capture_output=True, text=True, check=False, timeout=280, env=own_ray
     )
     assert done.stdout.strip() == "1", done.stderr[-4000:]
+
+
+def test_a_cluster_of_its_own_that_lost_a_process_ends_in_one_line(tmp_path, own_ray):
+    script = tmp_path / "lost.py"
+    script.write_text(LOST)
+    started = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-P", script], capture_output=True, text=True, check=False, timeout=280, env=own_ray
+    )
+    assert done.returncode == 2, done.stderr[-4000:]
+    assert done.stdout.startswith("the Ray cluster is lost: its gcs_server ended; what was measured is kept: give")
+    assert time.monotonic() - started < 60, "Ray waited for its dead process"
+
+
+@pytest.mark.parametrize("parent", ["/tmp", "x" * 60])
+def test_a_ray_that_does_not_start_is_one_error_and_leaves_no_folder(tmp_path, monkeypatch, parent):
+    from gemmtune.engine.execution.ray import cluster as ray_cluster
+
+    folder = tmp_path / parent  # which "/tmp" replaces
+    folder.mkdir(exist_ok=True)
+    monkeypatch.setenv("RAY_TMPDIR", str(folder))
+    given = {}
+
+    def init(**options):
+        given.update(options, mode=os.stat(options["_temp_dir"]).st_mode & 0o777)
+        raise Exception("The current node timed out")
+
+    monkeypatch.setattr(ray_cluster.ray, "init", init)
+    with pytest.raises(UsageError, match="Ray starts no cluster here: Exception: The current node timed out; --fleet"):
+        ray_cluster._connect("local", 1, pytest.fail)
+    sockets = f"{given['_temp_dir']}/session_2026-11-26_18-30-59_052234_{2**22}/sockets/plasma_store"
+    assert len(sockets) <= 107 - len(".10")
+    assert given["mode"] == 0o700
+    assert not os.path.exists(given["_temp_dir"])
 
 
 def test_a_ray_that_runs_here_is_found_where_ray_leaves_its_address(tmp_path, monkeypatch):
