@@ -153,3 +153,25 @@ def test_the_bench_times_it_with_the_vendors_kernel(space, problem, tmp_path):
         assert 0.5 < reading.drift < 2
     final = bench(FinalJob(tuple(jobs)))
     assert (len(final.ranking), final.failed) == (len(jobs), ())
+
+
+class Busy:
+    """A kernel that keeps the GPU busy for so many clock cycles."""
+
+    def __init__(self, cycles):
+        self.cycles, self.closed = cycles, False
+
+    def __call__(self, *_):
+        torch.cuda._sleep(self.cycles)
+
+    def close(self):
+        self.closed = True
+
+
+@pytest.mark.parametrize("fastest", [0, 1, 2])
+def test_the_fastest_variant_of_a_pointwise_kernel_runs_and_the_others_are_closed(fastest):
+    from gemmtune.spaces.inductor.pointwise import _fastest
+
+    variants = [Busy(100_000 if place == fastest else 2_000_000 + place) for place in range(3)]
+    assert _fastest(variants, ()) is variants[fastest]
+    assert [each.closed for each in variants] == [place != fastest for place in range(3)]

@@ -515,3 +515,17 @@ def test_a_model_that_caches_nothing_is_refused(loader, file, monkeypatch):
     monkeypatch.setattr(torch.compiler, "save_cache_artifacts", lambda: None)
     with pytest.raises(RuntimeError, match="nothing was compiled that torch caches"):
         loader.warm_up(lambda m: None, file)
+
+
+def test_a_recording_takes_the_place_of_no_other_handler(loader, tmp_path):
+    from torch._inductor.choices import InductorChoices
+    from torch._inductor.virtualized import V
+
+    class Foreign(InductorChoices):
+        pass
+
+    with V.set_choices_handler(Foreign()):
+        with pytest.raises(RuntimeError, match="Foreign: remove it first"):
+            loader.record(tmp_path / "problems.jsonl")
+        assert chooser() == "Foreign"
+    assert not (tmp_path / "problems.jsonl").exists()
