@@ -66,3 +66,45 @@ def test_equal_products_add_up_within_a_call_and_keep_the_most_runs_between_call
     assert (added.count, dict(added.epilogues), calls.count) == (7, {"relu": 3, "gelu": 1}, 3)
     (most,), (calls,) = merged([one, two], work, max)
     assert (most.count, dict(most.epilogues), calls.count) == (4, {"relu": 2, "gelu": 1}, 2)
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "step", "sizes"),
+    [
+        (2, 8, 1, (2, 4, 8)),
+        (2, 7, 1, (2, 7)),  # 4 is less than a factor of two from 7
+        (3, 8, 1, (3, 8)),
+        (2, None, 1, (2, 4, 16, 64, 256, 1024, 4096, 8192)),
+        (10_000, None, 1, (10_000,)),
+        (2, 130, 64, (64, 128)),
+        (1, 1, 1, (1,)),
+    ],
+)
+def test_sizes_that_stand_for_a_range_are_a_factor_of_four_apart(first, last, step, sizes):
+    assert CapturedProduct(OPEN, 1, m="s0", first=first, last=last, step=step).sizes == sizes
+
+
+def test_a_product_without_runs_beside_its_epilogues_is_not_tuned_alone():
+    product = CapturedProduct(MM, 2, epilogues=(("relu", 1.5), ("gelu", 0.5)))
+    assert [each.count for each in product.variants] == [1.5, 0.5]
+
+
+def test_ranges_of_equal_products_are_joined():
+    one = CapturedProduct(OPEN, 1, m="s0", first=4, last=64, step=2)
+    two = CapturedProduct(OPEN, 2, m="s1", first=2, last=128, step=4)
+    endless = CapturedProduct(OPEN, 2, m="s1", first=8)
+    ([joined], _), ([open_end], _) = merged([one, two], []), merged([one, endless], [])
+    assert (joined.first, joined.last, joined.step, joined.count) == (2, 128, 2, 3)
+    assert (open_end.first, open_end.last) == (4, None)
+    assert len(merged([one, CapturedProduct(OPEN, 1)], [])[0]) == 2  # a fixed m is another product
+
+
+def test_the_rarest_work_that_no_row_serves_stands_last():
+    work = [Unseen("a", "r", 1), Unseen("b", "r", 3), Unseen("c", "r", 3)]
+    assert [each.operation for each in merged([], work)[1]] == ["b", "c", "a"]
+
+
+@pytest.mark.parametrize(("m", "hint"), [(64, True), (65, False)])
+def test_few_rows_are_told_of_kernels_for_few_rows(m, hint):
+    product = CapturedProduct(Problem(m, 64, 32), 1)
+    assert ("cute_splitk" in Captured([product], [], "test").to_toml()) is hint

@@ -70,3 +70,66 @@ def test_a_tensor_that_does_not_fit_on_the_device_is_refused_with_its_text():
     (spec,), _ = parse_inputs(["bool[m:1..2147483647,2147483647]"])
     with pytest.raises(UsageError, match=r"bool\[m,2147483647\] cannot be made on cpu: .*memory.*; give smaller sizes"):
         spec.make({"m": 2**31 - 1}, torch.device("cpu"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("int8[1]%128", "uint8[1]%256", "int16[1]%32768", "int32[1]%2147483647", "int64[1]%1"),
+        *("bf16[2147483647]", "bf16[m:1..2]", "bf16[m:1..2147483647]"),
+    ],
+)
+def test_the_greatest_values_are_taken(text):
+    [spec], _ = parse_inputs([text])
+    assert str(spec) == text.partition(":")[0] + ("]" if ":" in text else "")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("int8[1]%129", "uint8[1]%257", "int16[1]%32769", "int32[1]%2147483648", "int64[1]%0", "bool[1]%2"),
+        *("bf16[2147483648]", "bf16[0]", "bf16[m:0..2]", "bf16[m:1..2147483648]", "bf16[m:2..1]"),
+    ],
+)
+def test_the_first_values_beyond_are_refused(text):
+    with pytest.raises(UsageError, match=r"is not from|is no range|bounds integers"):
+        parse_inputs([text])
+
+
+@pytest.mark.parametrize(
+    ("sizes", "calls"),
+    [
+        ([("m", 1, 3)], [{"m": 2}, {"m": 3}, {"m": 1}]),
+        ([("m", 1, 2)], [{"m": 2}, {"m": 1}]),
+        ([("m", 20, 30)], [{"m": 20}, {"m": 30}]),  # 24 is no multiple of 16
+        ([("m", 16, 64)], [{"m": 32}, {"m": 64}, {"m": 16}]),
+        ([("m", 1, 256), ("n", 1, 256)], [{"m": 16, "n": 32}, {"m": 256, "n": 256}, {"m": 1, "n": 1}]),
+    ],
+)
+def test_sizes_between_the_ends_are_multiples_of_16(sizes, calls):
+    assert [*open_sizes([OpenSize(*each) for each in sizes])] == calls
+
+
+@pytest.mark.parametrize(
+    ("text", "dtype", "values"),
+    [
+        ("int32[4]", "int32", {0}),
+        ("bool[4]", "bool", {True}),
+        ("int64[200]%2", "int64", {0, 1}),
+        ("int64[9]%1", "int64", {0}),
+    ],
+)
+def test_a_tensor_has_the_values_of_its_text(text, dtype, values):
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    [spec], _ = parse_inputs([text])
+    made = spec.make({}, torch.device("cpu"))
+    assert made.dtype is getattr(torch, dtype)
+    assert set(made.tolist()) == values
+
+
+def test_an_open_size_and_normal_numbers_fill_a_tensor():
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    [spec], _ = parse_inputs(["fp32[m:1..4096,8]"])
+    made = spec.make({"m": 1000}, torch.device("cpu"))
+    assert made.shape == (1000, 8)
+    assert 0.9 < float(made.std()) < 1.1
