@@ -77,21 +77,27 @@ def test_a_pipe_gets_a_report_below_the_last_one(capsys):
 
 
 def test_a_first_signal_stops_a_command_and_further_ones_are_ignored_for_a_second(default_signals, monkeypatch):
-    now = [100.0]
+    now, stops = [100.0], []
     monkeypatch.setattr(stopping.time, "monotonic", lambda: now[0])
-    stops = []
-    with pytest.raises(stopping.Stopped) as ended, stopping.stoppable():
-        for later in (0.0, 0.9, 1.0):
-            now[0] = 100 + later
-            try:
-                os.kill(os.getpid(), signal.SIGTERM)
-                time.sleep(0)
-            except stopping.Stopped:
-                stops.append(later)
-        now[0] = 110
-        os.kill(os.getpid(), signal.SIGHUP)
-    assert stops == [0.0, 1.0]
-    assert ended.value.signal == signal.SIGHUP
+
+    def stop_at(at, number):
+        now[0] = at
+        try:
+            os.kill(os.getpid(), number)
+            time.sleep(0)
+        except stopping.Stopped as stopped:
+            stops.append((at, stopped.signal))
+
+    with stopping.stoppable():
+        for at in (100.0, 100.9, 101.0):
+            stop_at(at, signal.SIGTERM)
+        stop_at(110.0, signal.SIGHUP)
+    assert stops == [(100.0, signal.SIGTERM), (101.0, signal.SIGTERM), (110.0, signal.SIGHUP)]
+
+
+def test_no_signal_ends_a_command_that_a_signal_ended(default_signals):
+    with pytest.raises(stopping.Stopped), stopping.stoppable():
+        raise stopping.Stopped(signal.SIGINT)
     assert {signal.getsignal(number) for number in stopping.SIGNALS} == {signal.SIG_IGN}
 
 

@@ -8,6 +8,7 @@ import pytest
 from gemmtune.engine.records.epilogue.chain import NO_EPILOGUE
 from gemmtune.engine.records.epilogue.text import parse_epilogue
 from gemmtune.engine.records.problem import Problem
+from gemmtune.spaces.workloads.gemm import Gemm
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
@@ -122,3 +123,24 @@ def test_an_element_that_an_epilogue_makes_large_may_have_the_rounding_of_its_si
 def test_a_product_before_an_epilogue_has_a_variance_near_one():
     operands = make_operands(Problem.parse("64x64x4096:bf16:nt:epilogue=relu"), CPU)
     assert 0.5 < float((operands.a.double() @ operands.b.double()).std()) < 2
+
+
+@pytest.mark.parametrize(
+    ("problem", "tolerance"),
+    [
+        ("4x8x64:bf16", 8e-3),
+        ("4x8x64:fp16", 1e-3),
+        ("4x8x64:fp32", 1e-4),
+        ("4x8x64:tf32", 2e-3),
+        ("4x8x64:int8", 1e-6),
+        ("4x8x64:bf16:nt:out_dtype=fp32", 1e-4),
+        ("4x8x64:bf16:nt:epilogue=relu", 1.6e-2),
+        ("4x8x64:fp16:nt:epilogue=to(fp32)", 2e-3),
+        ("4x8x1024:e4m3:nt:out_dtype=fp32", 4.8e-3),
+        ("4x8x64:e4m3:nt:out_dtype=bf16", 8e-3),
+    ],
+)
+def test_the_tolerance_is_four_times_what_rounding_costs(problem, tolerance):
+    work = Problem.parse(problem)
+    [expected] = Gemm().expected(work, make_operands(work, CPU, 0))
+    assert expected.tolerance == pytest.approx(tolerance)

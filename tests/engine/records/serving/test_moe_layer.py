@@ -77,3 +77,40 @@ def test_a_layer_is_searched_in_the_space_of_its_kernel_and_its_series_names_no_
     layer = VllmMoe.parse(f"vllm_moe:m7:{sizes}")
     assert layer.searched_space == "vllm_moe"
     assert layer.series_name == f"vllm_moe:m:{sizes}"
+
+
+@pytest.mark.parametrize(
+    ("end", "shares"),
+    [("", (1 / 4,) * 4), (":zipf=1", (12 / 25, 6 / 25, 4 / 25, 3 / 25)), (":counts=3.0.1.0", (0.75, 0, 0.25, 0))],
+)
+def test_experts_are_drawn_by_their_popularity(end, shares):
+    layer = VllmMoe.parse(f"vllm_moe:m2:e4:k1:h64:n32:bf16{end}")
+    assert layer.popularity == pytest.approx(shares)
+    assert layer.active_experts == pytest.approx(sum(1 - (1 - share) ** 2 for share in shares))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "itemsize", "per_block"), [("bf16", 2, 0), ("fp8_tensor", 1, 0), ("fp8_block", 1, 1)]
+)
+def test_traits_are_the_type_and_the_share_of_experts_that_work(dtype, itemsize, per_block):
+    layer = VllmMoe.parse(f"vllm_moe:m1:e4:k2:h128:n128:{dtype}")
+    assert layer.traits == {
+        "bytes per element": itemsize,
+        "scales per block": per_block,
+        "active experts": pytest.approx(0.5),
+    }
+    assert layer.bytes_with(3) - layer.bytes_with(1) == 2 * (256 * 128 + 128 * 128) * itemsize
+    assert set(layer.family.sizes.values()) == {1} or dtype == "fp8_block"
+
+
+@pytest.mark.parametrize(
+    ("text", "name"), [("zipf=10", "zipf=10"), ("zipf=1.50", "zipf=1.5"), ("zipf=0.1", "zipf=0.1")]
+)
+def test_an_exponent_is_above_zero_and_up_to_ten(text, name):
+    assert VllmMoe.parse(f"vllm_moe:m1:e4:k2:h64:n32:bf16:{text}").routing == name
+    with pytest.raises(ProblemError, match="exponent"):
+        VllmMoe.parse("vllm_moe:m1:e4:k2:h64:n32:bf16:zipf=10.1")
+
+
+def test_as_many_experts_as_a_token_takes_suffice():
+    assert VllmMoe.parse("vllm_moe:m1:e2:k2:h64:n32:bf16:counts=1.1").top_k == 2
