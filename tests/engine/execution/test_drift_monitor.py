@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 from gemmtune.engine.execution.drift_monitor import DriftMonitor
 
 
@@ -17,3 +19,10 @@ def test_one_measurement_without_drift_restarts_the_count_of_its_worker_alone():
         assert not any(monitor.check("gpu0", 0.8) for _ in range(15))
         assert monitor.check("gpu1", 1.3) == ""
         assert monitor.check("gpu0", 1.1) == ""
+
+
+@pytest.mark.parametrize(("drift", "trusted"), [(1.149, True), (1.151, False), (0.851, True), (0.849, False)])
+def test_a_reference_may_be_off_by_fifteen_percent(drift, trusted):
+    monitor = DriftMonitor()
+    assert all(monitor.check("gpu0", drift) == "" for _ in range(15))
+    assert (monitor.check("gpu0", drift) == "") is trusted

@@ -12,9 +12,9 @@ from gemmtune.engine.records.config import Config, Param
 from gemmtune.engine.records.landscape import Landscape, Point
 from gemmtune.engine.records.measurement import Evidence, Status, Trial
 from gemmtune.engine.records.problem import Problem
-from gemmtune.engine.records.table import Choice, Row, Table
+from gemmtune.engine.records.table import Choice, RangeRow, Row, Table
 from gemmtune.engine.report.campaign_record import CampaignRecord, Evaluation, ProblemRecord, best_so_far, lead, within
-from gemmtune.engine.report.html import change_pages, comparison_page, run_sections, search_sections
+from gemmtune.engine.report.html import change_pages, comparison_page, range_section, run_sections, search_sections
 from gemmtune.engine.seams import registry
 from gemmtune.engine.studies.comparison import compare
 from gemmtune.engine.tables.diff import Change, TableDiff
@@ -42,7 +42,7 @@ def drawn(monkeypatch):
         )
         return label
 
-    for module in (search_sections, run_sections, change_pages, comparison_page):
+    for module in (search_sections, run_sections, change_pages, comparison_page, range_section):
         monkeypatch.setattr(module, "svg", svg)
     return found
 
@@ -269,3 +269,36 @@ def test_a_comparison_of_one_landscape_has_one_picture(drawn):
     [card] = comparison_page._cards(found)
     assert card.value == "arm"
     assert card.meaning.startswith("found the best configs: 100.00% behind the optimum after 20")
+
+
+def ranged(first, last, **losses):
+    problem = Problem.parse(f"{last}x32x64:bf16:nt:dynamic_m=true")
+    return RangeRow(problem, first, last, choice("triton_mm", 5_000.0), **losses)
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "measured", "holes"),
+    [
+        (17, 256, (32, 256), [(65, 127)]),
+        (17, 128, (32, 128), []),  # 65 to 63: each is within a factor of two
+        (1, 1024, (64,), [(1, 31), (129, 1024)]),
+        (17, 256, (), [(17, 256)]),
+        (17, 17, (), []),
+    ],
+)
+def test_sizes_beyond_a_factor_of_two_of_every_measured_one_are_holes(first, last, measured, holes):
+    one = ranged(first, last, tuned=tuple((m, 0.0) for m in measured))
+    assert range_section._holes(one) == holes
+
+
+def test_ranges_are_drawn_with_what_was_measured_in_them(drawn):
+    rows = tuple(replace(row(m), problem=Problem.parse(f"{m}x32x64:bf16:nt:dynamic_m=true")) for m in (256, 32))
+    one = ranged(17, 256, tuned=((32, 0.01), (256, 0.0)), probed=((64, 0.035),), held_out=((40, 0.02),))
+    table = Table(DEVICE, rows, "latency", ranges=(one,))
+    section = range_section.m_ranges(CampaignRecord(table, registry.objective("latency")))
+    [cells] = section.sheet.rows
+    assert cells[1:6] == [("17–256", 17.0), "triton_mm", "3.50%", "32, 40, 64, 256", "-"]
+    [[axes]] = drawn
+    assert [line[0] for line in axes.lines] == [[32, 256], [32, 256], [64], [40]]
+    assert [line[1] for line in axes.lines] == [[5, 5], [10, 10], [pytest.approx(4.5)], [pytest.approx(4.5)]]
+    assert range_section.m_ranges(record(FIRST)) is None

@@ -1,0 +1,213 @@
+"""Each option reaches the function that does the work, which is a fake here; so do the defaults that help states."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from gemmtune.engine.api import recording, replaying, reporting, tuning
+from gemmtune.engine.cli import choices, output, tables
+from gemmtune.engine.cli.choices import Kind
+from gemmtune.engine.cli.descriptions import _traced
+from gemmtune.engine.cli.stopping import Stopped
+from gemmtune.engine.records.errors import UsageError
+from gemmtune.engine.report.layout import Report
+from gemmtune.engine.store.database import Database
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """Return a function that puts a fake in a function's place; it keeps the arguments of its calls."""
+
+    def fake(module, name, answer):
+        found = []
+
+        def function(*arguments, **options):
+            found.append((arguments, options))
+            return answer
+
+        monkeypatch.setattr(module, name, function)
+        return found
+
+    return fake
+
+
+def test_record_measures_every_config_of_the_named_problems(run, asked):
+    landscape = SimpleNamespace(points=range(7))
+    calls = asked(recording, "record", {Path("a.csv.gz"): [landscape, landscape]})
+    assert run("record").out == "a.csv.gz: 2 problems, 14 configs\n"
+    options = ("--space", "a", "--space", "b", "--out", "there", "--objective", "energy", "--db", "m.db")
+    run("record", "--problem", "1x2x3", *options, "--builders", "3", "--lock-clocks", "1500")
+    [((default,), plain), ((problems,), given)] = calls
+    assert ([*default], problems) == ([], ["1x2x3"])
+    plain.pop("callbacks")
+    given.pop("callbacks")
+    assert plain == {
+        "spaces": ("triton_mm",),
+        "objective": "latency",
+        "builders": None,
+        "lock_clocks": None,
+        "database": None,
+        "out": Path("recorded"),
+    }
+    assert given == {
+        "spaces": ["a", "b"],
+        "objective": "energy",
+        "builders": 3,
+        "lock_clocks": 1500,
+        "database": "m.db",
+        "out": Path("there"),
+    }
+
+
+DEFAULT = {
+    "space": None,
+    "sampler": None,
+    "pruners": None,
+    "objective": None,
+    "budget": None,
+    "seed": None,
+    "batch": None,
+    "seconds": None,
+    "gpu_seconds": None,
+    "regret": None,
+    "margin": None,
+    "portfolio": False,
+    "ranges": False,
+    "backend": "auto",
+    "device": None,
+    "fleet": "local",
+    "ray_address": None,
+    "builders": None,
+    "lock_clocks": None,
+    "database": None,
+    "out": Path("out"),
+    "replace_table": False,
+    "report": False,
+}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "changes"),
+    [
+        ((), {}),
+        (("--budget", "5", "--seed", "7", "--batch", "3"), {"budget": 5, "seed": 7, "batch": 3}),
+        (("--seconds", "1.5", "--gpu-seconds", "2.5"), {"seconds": 1.5, "gpu_seconds": 2.5}),
+        (("--regret", "0.02", "--margin", "0.03"), {"regret": 0.02, "margin": 0.03}),
+        (("--portfolio", "--ranges", "--replace"), {"portfolio": True, "ranges": True, "replace_table": True}),
+        (("--space", "aten", "--pruner", "static"), {"space": ["aten"], "pruners": ["static"]}),
+        (("--device", "H200", "--fleet", "ray", "--builders", "2"), {"device": "H200", "fleet": "ray", "builders": 2}),
+        (("--db", "m.db", "--lock-clocks", "1400"), {"database": "m.db", "lock_clocks": 1400}),
+        (("--replay", "a.csv", "--replay", "b.csv"), {"backend": [Path("a.csv"), Path("b.csv")]}),
+    ],
+)
+def test_tune_passes_its_options_on(run, asked, monkeypatch, arguments, changes):
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    calls = asked(tuning, "tune", SimpleNamespace(report=Report({"done": True}, ["done"]), broken=[]))
+    found = run("tune", "--problem", "1x2x3", "--kernel", "a.py:A", "--hold-out", "4x5x6", *arguments)
+    assert (found.status, found.out) == (0, "done\n")
+    [((problems,), given)] = calls
+    assert problems == ["1x2x3", "triton:a.py:A"]
+    assert list(given["hold_out"]) == ["4x5x6"]
+    assert {name: given[name] for name in DEFAULT} == DEFAULT | changes
+    assert given["command"].startswith("gemmtune tune --problem 1x2x3 --kernel a.py:A")
+
+
+def test_a_broken_exporter_ends_tune_with_status_2(run, asked):
+    asked(tuning, "tune", SimpleNamespace(report=Report({"done": True}, ["done"]), broken=["mine"]))
+    assert run("tune", "--problem", "1x2x3", "--json").status == 2
+
+
+STUDY = {"budget": 64, "seeds": 10, "batch": 1, "workers": 1, "cold": False}
+OPTIONS = ("--budget", "3", "--seeds", "4", "--batch", "5", "--workers", "6", "--cold")
+GIVEN = {"budget": 3, "seeds": 4, "batch": 5, "workers": 6, "cold": True}
+
+
+@pytest.mark.parametrize(("options", "expected"), [((), STUDY), (OPTIONS, GIVEN)])
+def test_replay_passes_its_options_on(run, asked, options, expected):
+    result = SimpleNamespace(
+        sampler="random", budget=3, seeds=4, fraction_of_optimum=0.98765, problems={"p": 0.9, "q": 0.95}
+    )
+    calls = asked(replaying, "replay", SimpleNamespace(results={"random": result}))
+    lines = [line.split() for line in run("replay", "a.csv", "--sampler", "random", *options).out.splitlines()]
+    assert ["p", "0.9000"] in lines
+    assert ["mean", "0.9877"] in lines
+    [((files, sampler), given)] = calls
+    assert (files, sampler) == ([Path("a.csv")], "random")
+    assert {name: given[name] for name in STUDY} == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ((), {**STUDY, "budget": 128, "seeds": 20, "apart": False, "out": Path("comparison")}),
+        ((*OPTIONS, "--apart", "--out", "there"), {**GIVEN, "apart": True, "out": Path("there")}),
+    ],
+)
+def test_compare_passes_its_options_on(run, asked, options, expected):
+    study = SimpleNamespace(to_json=lambda: {"a": 1})
+    calls = asked(replaying, "replay", study)
+    found = run("compare", "a.csv", "b.csv", "--samplers", " tpe, random,,tpe", "--json", *options)
+    assert found.record == {"a": 1}
+    [((files, samplers), given)] = calls
+    assert (files, samplers) == ([Path("a.csv"), Path("b.csv")], ["tpe", "random"])
+    assert {name: given[name] for name in expected} == expected
+
+
+def test_report_prints_the_page_that_it_wrote(run, asked):
+    calls = asked(reporting, "report", Path("out/report.html"))
+    assert run("report", "m.db", "--out", "x.html", "--device", "L4").out == "out/report.html\n"
+    assert calls == [(("m.db", Path("x.html")), {"device": "L4"})]
+
+
+def test_status_is_shown_again_every_two_seconds_until_it_is_stopped(run, monkeypatch):
+    with Database.open("m.db"):
+        pass
+    slept, shown = [], []
+
+    def sleep(seconds):
+        slept.append(seconds)
+        if len(slept) == 3:
+            raise Stopped(2)
+
+    monkeypatch.setattr(tables.time, "sleep", sleep)
+    monkeypatch.setattr(output, "show_over", lambda report: shown.append(report.to_json()["measurements"]))
+    assert run("status", "m.db", "--watch").status == 0
+    assert (slept, shown) == ([2.0] * 3, [0] * 3)
+    assert run("status", "m.db").out.startswith("0 problems, 0 measurements")
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("16x32x64:b", ["16x32x64:bf16"]),
+        ("16x32x64:bf16:n", ["16x32x64:bf16:nn", "16x32x64:bf16:nt"]),
+        ("16x32x64:bf16:nt:b", ["16x32x64:bf16:nt:bmm"]),
+        ("16x32x64:bf16:nt:mm:d", ["16x32x64:bf16:nt:mm:dynamic_m=true"]),
+        ("16x32x64:x", []),
+    ],
+)
+def test_a_shell_completes_the_next_part_of_a_problem(text, found):
+    assert choices.completed_problem(text) == found
+
+
+def test_recorded_problems_and_names_are_completed():
+    assert "16x4096x4096:bf16:nt" in choices.completed_problem("16x")
+    assert all(name.startswith("16x") for name in choices.completed_problem("16x"))
+    assert choices.completed(Kind.DEVICES)("h20") == ["H200"]
+    assert not {"aten", "triton_default", "vllm_moe_shipped"} & {*choices.names(Kind.SPACES)}
+    assert choices.one_of(Kind.PRUNERS) == "one of prior or static"
+
+
+def test_sizes_of_a_layer_are_asked_for_before_torch_is(run):
+    for arguments, said in (
+        (("--call", "m:f"), "takes inputs"),
+        (("--call", "m:f", "--input", "4x4"), "is m"),
+        ((), "nothing to explain"),
+    ):
+        found = run("explain", *arguments)
+        assert (found.status, said in found.err) == (2, True), found.err
+    with pytest.raises(UsageError, match="the guards of int8 products are not known"):
+        _traced("m:f", ["mx4"], "int8", True)
