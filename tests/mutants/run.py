@@ -32,6 +32,7 @@ import signal
 import subprocess
 import sys
 import sysconfig
+import tempfile
 import threading
 import time
 import tomllib
@@ -92,7 +93,6 @@ class Copy:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.tree, self.written = folder, folder / "t", int(time.time())
-        shutil.rmtree(folder, ignore_errors=True)
         shutil.copytree(ROOT, self.tree, symlinks=True, ignore=LEFT)
         venv.create(folder / "v", symlinks=True)
         self.python = folder / "v" / "bin" / "python"
@@ -378,17 +378,20 @@ def main() -> int:
     arguments.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="mutants at a time")
     arguments.add_argument("--split", type=int, default=1, help="processes per mutant that run all tests")
     arguments.add_argument("--limit", type=float, default=1800, help="seconds for all tests of a mutant")
-    arguments.add_argument("--folder", type=Path, default=Path("/tmp/mutants"), help="keeps the workers' copies")
+    arguments.add_argument("--folder", type=Path, help="folder for the workers' copies, which are removed at the end")
     arguments.add_argument("--out", type=Path, default=Path("mutants.json"), help="keeps the verdicts")
     given = arguments.parse_args()
+    folder = Path(tempfile.mkdtemp(prefix="mutants-", dir=given.folder))  # short: sockets of tests lie in it
+    folder.chmod(0o755)  # a database server of another user works in it
     run, asked = Run(given), chosen(given)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    for number in (signal.SIGINT, signal.SIGTERM):  # a job in the background ignores SIGINT, and so would its tests
+        signal.signal(number, signal.default_int_handler)
     copies: queue.Queue[Copy] = queue.Queue()
     pool = ThreadPoolExecutor(given.workers)
     try:
-        first = Copy(given.folder.absolute() / "0")
+        first = Copy(folder / "0")
         run.unchanged(first, given.workers)
-        for each in (first, *pool.map(Copy, (given.folder.absolute() / str(n) for n in range(1, given.workers)))):
+        for each in (first, *pool.map(Copy, (folder / str(n) for n in range(1, given.workers)))):
             copies.put(each)
         for _ in pool.map(lambda each: run.judge(each, copies), asked):
             pass
@@ -399,6 +402,7 @@ def main() -> int:
             end(group)
     finally:
         pool.shutdown(cancel_futures=True)
+        shutil.rmtree(folder, ignore_errors=True)
     print(run.table([each.key for each in asked]))
     return 130 if STOPPED.is_set() else 0
 
