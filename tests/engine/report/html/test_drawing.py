@@ -1,0 +1,74 @@
+"""Pictures: margins in inches whatever the height, names that break before colons, colours of the page."""
+
+from __future__ import annotations
+
+import pytest
+
+from gemmtune.engine.report.html.drawing import COLORS, SERIES, canvas, grid, plain_ticks, png, svg, wrapped
+
+
+@pytest.mark.parametrize(
+    ("name", "width", "lines"),
+    [
+        ("16x32x64:bf16:nt", 26, ["16x32x64:bf16:nt"]),
+        ("16x32x64:bf16:nt", 16, ["16x32x64:bf16:nt"]),
+        ("16x32x64:bf16:nt", 15, ["16x32x64:bf16", ":nt"]),
+        ("16x32x64:bf16:nt", 4, ["16x32x64", ":bf16", ":nt"]),
+        ("plain", 1, ["plain"]),
+    ],
+)
+def test_a_name_breaks_before_a_colon_where_the_line_is_full(name, width, lines):
+    assert wrapped(name, width).split("\n") == lines
+
+
+@pytest.mark.parametrize(("number", "columns", "height", "shape"), [(1, 3, 2.65, (1, 3)), (4, 3, 4.35, (2, 3))])
+def test_panels_have_fixed_margins_in_inches(number, columns, height, shape):
+    with canvas(height, solved=False) as figure:
+        panels = grid(figure, number, columns, height)
+        assert len(panels) == number
+        assert len(figure.axes) == shape[0] * shape[1]
+        boxes = [axes.get_position() for axes in figure.axes]
+        assert min(box.x0 for box in boxes) * 7.6 == pytest.approx(0.9)
+        assert (1 - max(box.x1 for box in boxes)) * 7.6 == pytest.approx(0.28)
+        assert min(box.y0 for box in boxes) * height == pytest.approx(0.5)
+        assert (1 - max(box.y1 for box in boxes)) * height == pytest.approx(0.65)
+        assert [axes.axison for axes in figure.axes] == [place < number for place in range(len(boxes))]
+        if shape[0] > 1:  # a row of 1.7 inches has 0.62 for its title and ticks
+            gap = (boxes[0].y0 - boxes[3].y1) / boxes[0].height
+            assert gap == pytest.approx(0.62 / (1.7 - 0.62))
+
+
+def test_logarithmic_axes_have_plain_numbers():
+    with canvas(2.0) as figure:
+        axes = figure.subplots()
+        axes.set(xscale="log", yscale="log", xlim=(1, 100), ylim=(0.1, 1))
+        plain_ticks(axes)
+        figure.draw_without_rendering()
+        shown = [text.get_text() for text in axes.get_xticklabels() if 1 <= text.get_position()[0] <= 100]
+        assert shown == ["1", "2", "5", "10", "20", "50", "100"]
+        assert "0.5" in [text.get_text() for text in axes.get_yticklabels()]
+        assert not any(text.get_text() for text in axes.get_xticklabels(minor=True))
+
+
+def picture():
+    with canvas(2.0) as figure:
+        axes = figure.subplots()
+        axes.plot([1, 2], [3, 4], color=COLORS["win"].light)
+        axes.set_title("a < b")
+        return str(svg(figure, 'speed "x" <y>')), png(figure)
+
+
+def test_equal_figures_give_equal_bytes_in_the_pages_colours():
+    (first, pixels), again = picture(), picture()
+    assert (first, pixels) == again
+    assert first.startswith('<svg role="img" aria-label="speed &#34;x&#34; &lt;y&gt;" ')
+    assert "\n" not in first
+    assert "a &lt; b" in first
+    assert "var(--win)" in first
+    assert not any(color.light in first for color in COLORS.values())
+    assert pixels.startswith(b"\x89PNG")
+
+
+def test_no_two_colours_of_a_page_are_alike():
+    assert len({color.light for color in COLORS.values()}) == len(COLORS)
+    assert len(SERIES) == 8
