@@ -21,6 +21,18 @@ if TYPE_CHECKING:
     from gemmtune.engine.api.tune_result import TuneResult
     from gemmtune.engine.api.tuning import tune
     from gemmtune.engine.api.verifying import verify
+    from gemmtune.engine.records.errors import (
+        ContractError,
+        DeviceError,
+        GemmtuneError,
+        LandscapeError,
+        ProblemError,
+        StoreError,
+        TableError,
+        ToolchainMissing,
+        UnknownPlugin,
+        UsageError,
+    )
     from gemmtune.engine.records.problem import Problem
     from gemmtune.engine.scheduling.callbacks import Callback
     from gemmtune.engine.seams.exporter import Exporter
@@ -34,16 +46,26 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Callback",
+    "ContractError",
     "Database",
+    "DeviceError",
     "Exporter",
+    "GemmtuneError",
+    "LandscapeError",
     "Objective",
     "Problem",
+    "ProblemError",
     "Pruner",
     "Sampler",
     "Space",
+    "StoreError",
     "Study",
     "Table",
+    "TableError",
+    "ToolchainMissing",
     "TuneResult",
+    "UnknownPlugin",
+    "UsageError",
     "__version__",
     "bench",
     "capture",
@@ -57,16 +79,26 @@ __all__ = [
 
 _MODULES = {
     "Callback": "scheduling.callbacks",
+    "ContractError": "records.errors",
     "Database": "store.database",
+    "DeviceError": "records.errors",
     "Exporter": "seams.exporter",
+    "GemmtuneError": "records.errors",
+    "LandscapeError": "records.errors",
     "Objective": "seams.objective",
     "Problem": "records.problem",
+    "ProblemError": "records.errors",
     "Pruner": "seams.pruner",
     "Sampler": "seams.sampler",
     "Space": "seams.space",
+    "StoreError": "records.errors",
     "Study": "api.replaying",
     "Table": "api.table",
+    "TableError": "records.errors",
+    "ToolchainMissing": "records.errors",
     "TuneResult": "api.tune_result",
+    "UnknownPlugin": "records.errors",
+    "UsageError": "records.errors",
     "bench": "api.benching",
     "capture": "api.capturing",
     "landscapes": "api.landscapes",

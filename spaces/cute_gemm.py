@@ -57,7 +57,7 @@ _UNMODELLED = (_SWAPPED, "Sm80TensorOpGemmOperator")  # nvMatmulHeuristics model
 
 
 class CuteGemmSpace(Space):
-    """Operator class, tile, cluster and scheduler, which together identify one operator of the registry.
+    """Operators of cutlass.operators in CuTe DSL for sm_90a and sm_100a, by class, tile, cluster and scheduler.
 
     The names are those of NVIDIA's tuning guide, the values those of the operator's design metadata; False and `none`
     replace fields that a design lacks. A binary serves all sizes, so problems of equal types and layouts share it.

@@ -22,10 +22,10 @@ _PARAMS = (
 
 
 class CuteGemvSpace(DecodeSpace):
-    """Outputs of a warp, warps of a block, blocks of a cluster, depth of the loads, and programmatic dependent launch.
+    """CuTe kernel for few rows, without tensor cores: outputs per warp, warps, blocks of a cluster, depth of the loads.
 
-    A warp multiplies whole lines of its columns of B with all rows of A in fp32. Its work grows with m, so that beyond
-    8 rows tensor cores mostly win.
+    A further parameter is programmatic dependent launch. A warp multiplies whole lines of its columns of B with all
+    rows of A in fp32. Its work grows with m, so that beyond 8 rows tensor cores mostly win.
     """
 
     most_rows: ClassVar[int] = 16

@@ -25,10 +25,11 @@ _ROWS_OF_INSTRUCTION = 8
 
 
 class CuteSplitKSpace(DecodeSpace):
-    """Columns of a warp, warps of a block, blocks of a cluster, depth of the loads, and programmatic dependent launch.
+    """CuTe kernel on tensor cores that splits k: columns per warp, warps, blocks of a cluster, depth of the loads.
 
-    Columns of the output fill the 16 rows of an instruction, rows of A its 8 columns. The warps of a block and the
-    blocks of a cluster split k; their sums meet in distributed shared memory.
+    A further parameter is programmatic dependent launch. Columns of the output fill the 16 rows of an instruction, rows
+    of A its 8 columns. The warps of a block and the blocks of a cluster split k; their sums meet in distributed shared
+    memory.
     """
 
     most_rows: ClassVar[int] = 64

@@ -32,7 +32,7 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shuti
 
 
 def main(wanted: Sequence[str]) -> None:
-    """Draw the pictures of these names, or all: report-light, report-dark, compare and live."""
+    """Draw the pictures of these names, or all: report-light, report-dark, compare, live and curves."""
     PICTURES.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as name, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
@@ -44,6 +44,10 @@ def main(wanted: Sequence[str]) -> None:
                 shot.screenshot(path=PICTURES / f"{picture}.png")
                 shrink(PICTURES / f"{picture}.png")
         browser.close()
+    if "curves" in (wanted or ["curves"]):  # of the README's lines of Python
+        study = gt.replay(gt.landscapes("h200"), sampler="evolution", budget=32, seeds=5)
+        study.plot().savefig(PICTURES / "curves.png")
+        shrink(PICTURES / "curves.png")
 
 
 @cache

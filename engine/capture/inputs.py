@@ -154,7 +154,7 @@ def _parsed(text: str, found: dict[str, OpenSize | None]) -> InputSpec:
     named = whole["dtype"].lower()
     dtype = (_DTYPES | _ALIASES).get(named, named)
     if dtype not in _DTYPES.values():
-        meant = did_you_mean(named, _DTYPES)
+        meant = did_you_mean(named, (*_DTYPES, *_ALIASES))
         raise UsageError(f"input {text!r}: dtype {whole['dtype']!r} is unknown; {meant}known: {', '.join(_DTYPES)}")
     sizes = [_size(part, text, found) for part in whole["sizes"].split(",")] if whole["sizes"] else []
     below = None if whole["below"] is None else int(whole["below"])

@@ -20,7 +20,9 @@ from gemmtune.engine.cli.options import (
     LockClocks,
     Problems,
     Replayed,
+    fraction,
     named,
+    time_span,
 )
 from gemmtune.engine.io.printing import print_text
 from gemmtune.engine.report.progress.work import show_work
@@ -66,17 +68,26 @@ def tune(
         int | None, typer.Option(min=1, help="Evaluations per task. [default: 64]", rich_help_panel="Limits")
     ] = None,
     seconds: Annotated[
-        float | None, typer.Option(help="Stop searching after N seconds.", metavar="N", rich_help_panel="Limits")
+        float | None,
+        typer.Option(
+            help="Stop searching after N seconds, or 5m.", metavar="N", parser=time_span, rich_help_panel="Limits"
+        ),
     ] = None,
     gpu_seconds: Annotated[
         float | None,
         typer.Option(
-            help="Stop searching after N GPU-seconds (wall time x GPUs).", metavar="N", rich_help_panel="Limits"
+            help="Stop searching after N GPU-seconds (wall time x GPUs).",
+            metavar="N",
+            parser=time_span,
+            rich_help_panel="Limits",
         ),
     ] = None,
-    regret: Annotated[float | None, typer.Option(help=_REGRET_HELP, rich_help_panel="Limits")] = None,
+    regret: Annotated[
+        float | None, typer.Option(help=_REGRET_HELP, metavar="F", parser=fraction, rich_help_panel="Limits")
+    ] = None,
     margin: Annotated[
-        float | None, typer.Option(help=f"{MARGIN_HELP} [default: 0.02]", rich_help_panel="Table")
+        float | None,
+        typer.Option(help=f"{MARGIN_HELP} [default: 0.02]", metavar="F", parser=fraction, rich_help_panel="Table"),
     ] = None,
     portfolio: Annotated[bool, typer.Option("--portfolio", help=_PORTFOLIO_HELP, rich_help_panel="Table")] = False,
     ranges: Annotated[bool, typer.Option("--ranges", help=_RANGES_HELP, rich_help_panel="Table")] = False,

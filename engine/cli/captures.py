@@ -8,7 +8,7 @@ import typer
 
 from gemmtune.engine.cli import output
 from gemmtune.engine.cli.choices import Kind, one_of
-from gemmtune.engine.cli.options import AsJson, named
+from gemmtune.engine.cli.options import AsJson, named, time_span
 from gemmtune.engine.io.printing import print_notice
 from gemmtune.engine.measure.models.arms import ARMS
 from gemmtune.engine.report.progress.work import show_work
@@ -62,7 +62,7 @@ def bench(
     ] = None,
     arms: Annotated[str | None, typer.Option(metavar="NAMES", help=_ARMS_HELP)] = None,
     grad: Annotated[bool, typer.Option("--grad", help="Time a forward pass with its gradients.")] = False,
-    seconds: Annotated[float, typer.Option(metavar="N", help="Time for all rounds.")] = 10.0,
+    seconds: Annotated[float, typer.Option(metavar="N", help="Time for all rounds, s.", parser=time_span)] = 10.0,
     out: Annotated[Path | None, typer.Option(help="The file for the result as JSON. [default: DIR/bench.json]")] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -4,6 +4,8 @@ from collections.abc import Callable
 from enum import StrEnum
 
 from gemmtune.engine.records import catalogue
+from gemmtune.engine.records.errors import UsageError
+from gemmtune.engine.records.nearest import did_you_mean
 from gemmtune.engine.records.problem import DType, Layout, Op
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.exporter import Exporter
@@ -12,7 +14,7 @@ from gemmtune.engine.seams.pruner import Pruner
 from gemmtune.engine.seams.sampler import Sampler
 from gemmtune.engine.seams.space import Space
 
-__all__ = ["SEAMS", "Kind", "completed", "completed_problem", "names", "one_of"]
+__all__ = ["SEAMS", "Kind", "completed", "completed_problem", "kind_named", "names", "one_of"]
 
 _BASELINES = ("aten", "_default", "_shipped")
 """Ends of the names of the spaces that hold a baseline's one config: every campaign measures it, and none searches."""
@@ -38,6 +40,19 @@ SEAMS: dict[Kind, type] = {
     Kind.EXPORTERS: Exporter,
 }
 """Base class of each kind's plug-ins."""
+
+
+def kind_named(text: str) -> Kind:
+    """Return the kind of a name, which may be singular.
+
+    Raises:
+        UsageError: no kind has that name.
+    """
+    known = list(Kind)
+    found = next((kind for kind in known if text.casefold() in (kind, kind.removesuffix("s"))), None)
+    if found is None:
+        raise UsageError(f"gemmtune list knows no {text!r}; {did_you_mean(text, known)}known: {', '.join(known)}")
+    return found
 
 
 def one_of(kind: Kind) -> str:

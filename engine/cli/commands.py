@@ -63,7 +63,7 @@ app.command(cls=Command)(explain)
 @app.callback()
 def _gemmtune(
     version: Annotated[
-        bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version.")
+        bool, typer.Option("--version", "-V", is_eager=True, callback=_print_version, help="Print the version.")
     ] = False,
 ) -> None:
     """Find the fastest config of a GEMM kernel for every shape, and ship the answer as a table."""
@@ -86,6 +86,8 @@ def run(arguments: Sequence[str]) -> int:
         if not argument.strip() or re.fullmatch(r"--[\w-]+=\s*", argument):
             name = argument.partition("=")[0] or (before if before.startswith("-") else f"after {before!r}")
             raise UsageError(f"the argument {name.strip()} is empty, as of a variable that is not set; leave it out")
+    if arguments[:1] == ["help"]:
+        arguments = [*arguments[1:], "--help"]
     try:
         return int(app(list(arguments) or ["--help"], standalone_mode=False) or 0)
     except _CommandLineError as error:

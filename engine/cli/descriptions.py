@@ -12,7 +12,7 @@ import typer
 
 from gemmtune.engine.campaign.plan_keys import campaign_template
 from gemmtune.engine.cli import output
-from gemmtune.engine.cli.choices import SEAMS, Kind, names
+from gemmtune.engine.cli.choices import SEAMS, Kind, kind_named, names
 from gemmtune.engine.cli.options import PROBLEM_HELP, AsJson, DatabaseUrl
 from gemmtune.engine.io.importing import imported
 from gemmtune.engine.io.printing import print_text
@@ -78,36 +78,47 @@ def init(
 
 
 def list_choices(
-    kind: Annotated[Kind, typer.Argument(metavar="KIND", help=f"One of {', '.join(Kind)}.", show_default=False)],
+    kind: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="KIND",
+            help=f"One of {', '.join(Kind)}. [default: all of them]",
+            autocompletion=lambda incomplete: [each.value for each in Kind if each.startswith(incomplete)],
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """List samplers, spaces, devices or other choices.
 
-    Plug-ins of installed packages are listed, too.
+    Says in a sentence what each is. Plug-ins of installed packages are listed, too.
     """
     from gemmtune.engine.report.layout import Grid, Report
+
+    kinds = list(Kind) if kind is None else [kind_named(kind)]
+    found = {each.value: _choices(each) for each in kinds}
+    sections: list[str | Grid] = []
+    for name, lines in found.items():
+        columns = {header: [line[header] for line in lines] for header in (lines[0] if lines else {"name": ""})}
+        columns.pop("class", None)  # for programs
+        sections += [*([name] if kind is None else []), Grid(columns, tuple(columns))]
+    output.show(Report(found, sections), as_json=as_json)
+
+
+def _choices(kind: Kind) -> list[dict[str, str]]:
+    """Return the facts of each choice of a kind by their headers."""
     from gemmtune.engine.store.landscapes.landscape_file import embedded, read_landscapes
 
     if kind is Kind.DEVICES:
-        found = [{"name": each.sku, "device": each.name, "arch": each.arch} for each in catalogue.devices()]
-    elif kind is Kind.LANDSCAPES:
+        return [{"name": each.sku, "device": each.name, "arch": each.arch} for each in catalogue.devices()]
+    if kind is Kind.LANDSCAPES:
         read = [each for path in embedded() for each in read_landscapes(path)]
-        found = [
-            {
-                "name": each.name,
-                "device": each.context.get("device", "-"),
-                "space": each.context.get("space", "-"),
-                "configs": str(len(each.points)),
-            }
-            for each in read
+        facts = ("device", "space")
+        return [
+            {"name": x.name, **{fact: x.context.get(fact, "-") for fact in facts}, "configs": str(len(x.points))}
+            for x in read
         ]
-    else:
-        seam = SEAMS[kind]
-        found = [{"name": name, "class": registry.look_up(seam, name).value} for name in names(kind)]
-    columns = {header: [each[header] for each in found] for header in (found[0] if found else {"name": ""})}
-    output.show(
-        Report({kind.value: found}, [Grid(columns, ("name", "device", "arch", "space", "class"))]), as_json=as_json
-    )
+    seam = SEAMS[kind]
+    return [{"name": name, **registry.describe(seam, name)} for name in names(kind)]
 
 
 def doctor(

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from gemmtune.engine.cli.choices import Kind, completed, completed_problem
+from gemmtune.engine.records.errors import UsageError
 
 __all__ = [
     "MARGIN_HELP",
@@ -17,13 +18,43 @@ __all__ = [
     "LockClocks",
     "Problems",
     "Replayed",
+    "fraction",
     "named",
+    "time_span",
 ]
 
 
 def named(kind: Kind, help: str, panel: str | None = None) -> Any:  # noqa: A002, ANN401 (names and type of typer)
     """Return an option that takes the name of one of a kind, which a shell completes."""
     return typer.Option(help=help, metavar="NAME", autocompletion=completed(kind), rich_help_panel=panel)
+
+
+def fraction(given: str | float) -> float:
+    """Return the fraction that a text spells, 0.02 or 2%; a default is a number already.
+
+    Raises:
+        UsageError: it spells none.
+    """
+    text = str(given).strip()
+    number = text.removesuffix("%")
+    try:
+        return float(number) / 100 if number != text else float(number)
+    except ValueError:
+        raise UsageError(f"{given!r} is no fraction: write 0.02 or 2%") from None
+
+
+def time_span(given: str | float) -> float:
+    """Return the seconds that a text spells, 300 or 5m; a default is a number already.
+
+    Raises:
+        UsageError: it spells none.
+    """
+    text = str(given).strip()
+    unit = {"s": 1.0, "m": 60.0, "h": 3600.0}.get(text[-1:])
+    try:
+        return float(text[:-1]) * unit if unit else float(text)
+    except ValueError:
+        raise UsageError(f"{given!r} is no time: write 300, 5m or 1h") from None
 
 
 PROBLEM_HELP = (
@@ -40,7 +71,7 @@ Problems = Annotated[
         rich_help_panel="Problems",
     ),
 ]
-MARGIN_HELP = "Lead over the vendor library, as a fraction, that a row needs to ship another kernel."
+MARGIN_HELP = "Lead over the vendor library, 0.02 or 2%, that a row needs to ship another kernel."
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object for programs.", rich_help_panel="Output")]
 _DATABASE_HELP = "Measurements: a file, or the URL of a PostgreSQL server. [default: OUT/measurements.db]"
 DatabaseUrl = Annotated[

@@ -7,7 +7,7 @@ import typer
 
 from gemmtune.engine.cli import output
 from gemmtune.engine.cli.choices import Kind
-from gemmtune.engine.cli.options import MARGIN_HELP, AsJson, named
+from gemmtune.engine.cli.options import MARGIN_HELP, AsJson, fraction, named
 from gemmtune.engine.io.printing import print_notice, print_text
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.table import SHIP_MARGIN
@@ -16,7 +16,7 @@ from gemmtune.engine.store.files import write_whole
 
 __all__ = ["audit", "report", "table"]
 
-_MARGIN = Annotated[float, typer.Option(help=MARGIN_HELP)]
+_MARGIN = Annotated[float, typer.Option(help=MARGIN_HELP, metavar="F", parser=fraction)]
 _DEVICE = Annotated[str | None, typer.Option(help="The device, where the database has several; for example H200.")]
 
 _SOURCE_HELP = "A folder, a wheel, or an installed package: vllm or sglang."

@@ -22,6 +22,7 @@ from gemmtune.engine.seams.space import Space
 from gemmtune.engine.seams.workload import WorkloadKind
 
 __all__ = [
+    "describe",
     "exporter",
     "look_up",
     "name_of",
@@ -58,6 +59,18 @@ def look_up(kind: type, name: str) -> EntryPoint:
         return point
     known = names(kind)
     raise UnknownPlugin(f"no {_noun(kind)} {name!r}; {did_you_mean(name, known)}known: {', '.join(known)}")
+
+
+def describe(kind: type, name: str) -> dict[str, str]:
+    """Return a plug-in's class, what it needs where its seam says so, and the first sentence of its documentation."""
+    point = look_up(kind, name)
+    try:
+        plugin: type = _loaded(kind, point)
+    except ContractError as error:
+        return {"class": point.value, "needs": "-", "meaning": str(error)}
+    needs = {"needs": ", ".join(plugin.needs) or "-"} if hasattr(plugin, "needs") else {}
+    sentence = " ".join((plugin.__doc__ or "-").split("\n\n")[0].split())
+    return {"class": point.value, **needs, "meaning": sentence}
 
 
 def name_of(sampler: type[Sampler]) -> str:

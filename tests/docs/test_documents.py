@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -84,6 +85,9 @@ def test_every_python_example_runs(text: str, tmp_path: Path):
         [sys.executable, script], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=110
     )
     assert done.returncode == 0, done.stderr
+    for picture in re.findall(r'savefig\("([^"]+)"\)', text):
+        assert (tmp_path / picture).read_bytes().startswith(b"\x89PNG")
+        assert (ROOT / "docs/pictures" / picture).exists()
 
 
 @pytest.mark.parametrize("document", [d for d in GUIDE if any("[[problem]]" in b for b in blocks(d, "toml"))], ids=name)
@@ -99,6 +103,11 @@ def test_the_page_of_commands_is_what_the_command_line_says():
     command = [sys.executable, "-m", "typer", "gemmtune.engine.cli.commands", "utils", "docs", "--name", "gemmtune"]
     said = subprocess.run(command, capture_output=True, text=True, check=True, env={"TERM": "dumb"}).stdout
     assert (ROOT / "docs" / "commands.md").read_text(encoding="utf-8").strip() == said.strip(), "run `make docs`"
+
+
+def test_the_page_of_the_python_api_is_what_the_docstrings_say():
+    said = runpy.run_path(str(ROOT / "docs/site/python_api.py"))["page"]()
+    assert (ROOT / "docs/python-api.md").read_text(encoding="utf-8") == said, "run `make docs`"
 
 
 @pytest.mark.parametrize(("document", "most"), MOST_LINES.items())

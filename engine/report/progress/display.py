@@ -13,7 +13,6 @@ from gemmtune.engine.records.measurement import Measurement
 from gemmtune.engine.report.layout import count
 from gemmtune.engine.report.progress.live import LiveView, no_final
 from gemmtune.engine.report.progress.state import CampaignState, duration
-from gemmtune.engine.report.progress.work import show_work
 from gemmtune.engine.scheduling.callbacks import Callback
 from gemmtune.engine.scheduling.task_search import TaskSearch
 from gemmtune.engine.seams.executor import Load
@@ -42,8 +41,7 @@ def show_progress(*, quiet: bool, unit: str = "ns") -> Iterator[tuple[Callback, 
             with view.live:
                 yield state, view
         else:
-            with show_work(f"at work; a line follows every {_LINE_SECONDS:.0f} s", quiet=False):
-                yield state, LineWriter(state)
+            yield state, LineWriter(state)
         completed = True
     finally:
         if state.done and (not completed or state.seconds >= _LINE_SECONDS):
@@ -58,8 +56,7 @@ def progress_bar(description: str, *, quiet: bool) -> Iterator[Callable[[int, in
     """
     console = Console(stderr=True, quiet=quiet)
     if not console.is_terminal:
-        with show_work(f"at work on {description}", quiet=quiet):
-            yield (lambda done, total: None) if quiet else _CountWriter(description, time.monotonic)
+        yield (lambda done, total: None) if quiet else _CountWriter(description, time.monotonic)
         return
     with Progress(console=console, transient=True) as progress:
         bar = progress.add_task(description, total=None)

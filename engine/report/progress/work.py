@@ -9,7 +9,7 @@ from gemmtune.engine.io.printing import print_notice
 
 __all__ = ["show_work"]
 
-_SILENT_SECONDS = 0.2  # before a line says what a command does
+_SILENT_SECONDS = 2.0  # before a line says what a command does
 
 
 @contextmanager

@@ -16,7 +16,10 @@ import gemmtune as gt
 pytestmark = pytest.mark.slow(12)
 
 OPTIONAL = ("torch", "triton", "cutlass", "ray", "optuna")
-DOCUMENTED = [name for name in gt.__all__ if name != "__version__"]
+ERRORS = [
+    name for name in gt.__all__ if isinstance(getattr(gt, name), type) and issubclass(getattr(gt, name), Exception)
+]
+DOCUMENTED = [name for name in gt.__all__ if name not in ("__version__", *ERRORS)]
 
 
 def in_a_new_process(program: str) -> str:
@@ -41,6 +44,20 @@ def test_public_names_are_listed_sorted_and_typed():
     assert gt.__version__ == version("gemmtune")
     with pytest.raises(AttributeError, match=r"no attribute 'tuna'; it has: .*read_table"):
         gt.tuna  # noqa: B018
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_every_error_is_caught_by_the_base_class_and_has_a_sentence(name):
+    error = getattr(gt, name)
+    assert issubclass(error, gt.GemmtuneError)
+    assert error.__doc__.endswith(".")
+
+
+def test_a_wrong_argument_raises_an_error_that_gemmtune_exports():
+    with pytest.raises(gt.UsageError, match="no sampler 'abacus'"):
+        gt.replay("h200", sampler="abacus")
+    with pytest.raises(gt.DeviceError, match="no device 'H300'"):
+        gt.landscapes("H300")
 
 
 @pytest.mark.parametrize("name", DOCUMENTED)
