@@ -1,42 +1,52 @@
-"""Adapt the repository's Markdown to the site: home page, changelog, links into the source."""
+"""Adapt the repository's Markdown to the site: home page, changelog, experiments, links into the source."""
 
 from __future__ import annotations
 
 import re
-from pathlib import Path, PurePosixPath
-from posixpath import normpath
+from pathlib import Path
+from posixpath import dirname, join, normpath, relpath
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parents[2]
-ADDED = {"index.md": "README.md", "changelog.md": "CHANGELOG.md"}
-"""Pages of the site that are files at the top of the repository."""
-LINK = re.compile(r"(?<!!)\[((?:[^\[\]]|\[[^\]]*\])+)\]\(([^)\s]+)\)")
+EXPERIMENTS = {
+    f"experiments/{path.parent.name}.md": path.relative_to(ROOT).as_posix()
+    for path in sorted(ROOT.glob("experiments/*/README.md"))
+}
+ADDED = {"index.md": "README.md", "changelog.md": "CHANGELOG.md", **EXPERIMENTS}
+"""Pages of the site that are files elsewhere than in docs/."""
+WHOLE_WIDTH = "---\nhide: [toc]\n---\n"
+"""Head of the home page, whose diagram is as wide as the page."""
+LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])+)\]\(([^)\s]+)\)")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages that stand at the top of the repository, with links seen from docs/."""
+    """Add the pages that stand elsewhere in the repository."""
     for page, source in ADDED.items():
         text = (ROOT / source).read_text(encoding="utf-8")
-        text = re.sub(r"\]\((?![a-z]+:|#)([^)\s]+)\)", r"](../\1)", text)
-        files.append(File.generated(config, page, content=text.replace("](../docs/", "](")))
+        files.append(File.generated(config, page, content=f"{WHOLE_WIDTH * (page == 'index.md')}{text}"))
     return files
 
 
-def on_page_markdown(markdown: str, **_: object) -> str:
-    """Print links into the source as text, and leave out the word that keeps the tests from running an example."""
-    text = LINK.sub(_link, markdown)
+def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
+    """Lead links to the site's pages, print those into the source as text, and leave out `no-run` of examples."""
+    own = page.file.src_uri
+    folder = dirname(ADDED.get(own, f"docs/{own}"))
+    text = LINK.sub(lambda found: _link(found, folder, dirname(own)), markdown)
     return re.sub(r"^```(\w+) no-run$", r"```\1", text, flags=re.MULTILINE)
 
 
-def _link(match: re.Match[str]) -> str:
-    """Return the link as it is within the site, else its text with the file's path as its title."""
-    words, address = match.groups()
-    if not address.startswith("../"):
-        return match.group()
-    file = PurePosixPath(normpath(f"docs/{address}"))
+def _link(found: re.Match[str], folder: str, place: str) -> str:
+    """Return a link of a file in `folder`, from a page in `place`; text with the file's path if the site lacks it."""
+    image, words, address = found.groups()
+    path, hash_, anchor = address.partition("#")
+    if not path or re.match("[a-z]+:", address):
+        return found.group()
+    file = normpath(join(folder, path))
     pages = {source: page for page, source in ADDED.items()}
-    if str(file) in pages:
-        return f"[{words}]({pages[str(file)]})"
-    return f'<span title="{file}" markdown="span">{words}</span>'
+    target = pages.get(file, file.removeprefix("docs/") if file.startswith("docs/") else "")
+    if not target:
+        return f'<span title="{file}" markdown="span">{words}</span>'
+    return f"{image}[{words}]({relpath(target, place or '.')}{hash_}{anchor})"

@@ -76,6 +76,11 @@ def capture_products(
                     "the callable builds a model, and no input is named: add --input, once for each tensor of a call, "
                     "for example --input bf16[16,2048] (in Python, further arguments)"
                 )
+            if lowering.mixed:
+                raise UsageError(
+                    f"a product has operands {lowering.mixed}, which PyTorch refuses: give inputs and "
+                    "parameters one type, as with --input bf16[...] or .bfloat16() on the model"
+                )
             ran, others = lowering.take_runs()
             others += [Unseen(name, _OUTSIDE, count) for name, count in eager.counts.items()]
             ran, others = merged(ran, others)

@@ -46,6 +46,15 @@ _SETTINGS = {**options(), "fx_graph_cache": False, "compile_threads": 1}
 """Settings that a table needs, without caches: a cached graph lowers nothing."""
 
 
+_OF_ONE_TYPE = (
+    torch.ops.aten.mm.default,
+    torch.ops.aten.addmm.default,
+    torch.ops.aten.bmm.default,
+    torch.ops.aten.baddbmm.default,
+)
+"""Products whose operands need one type."""
+
+
 @dataclass
 class _Graph:
     """A graph that Inductor lowered."""
@@ -65,6 +74,8 @@ class Lowering:
         uuid: text that no other recording has.
         compiled: occurrences in all graphs by the name of the problem.
         is_running: whether a graph is traced, lowered or run now.
+        mixed: operands of a product of two types, which no kernel takes and tensors without data do not notice; or
+            empty.
     """
 
     uuid = "capture"
@@ -75,6 +86,7 @@ class Lowering:
         self._current = _Graph()
         self._depth = 0
         self.compiled: Counter[str] = Counter()
+        self.mixed = ""
 
     @property
     def is_running(self) -> bool:
@@ -145,6 +157,7 @@ class Lowering:
 
     def _lower(self, module: torch.fx.GraphModule, inputs: Sequence[Any], **settings: Any) -> Callable[..., Any]:  # noqa: ANN401 (torch's protocol)
         """Lower one graph, forward or backward, and return a function that runs it by torch's interpreter."""
+        self.mixed = self.mixed or _mixed(module)
         whole, graph = copy.deepcopy(module), _Graph(calls=library_calls(module))
         self._graphs.append(graph)
         self._current = graph
@@ -183,6 +196,16 @@ class Lowering:
             yield
         finally:
             self._depth -= 1
+
+
+def _mixed(module: torch.fx.GraphModule) -> str:
+    """Return the operands of a product that differ in type, the first one found; empty if there is none."""
+    for node in module.graph.nodes:
+        if node.target in _OF_ONE_TYPE:
+            values = [each.meta["val"] for each in node.all_input_nodes]
+            if len({each.dtype for each in values}) > 1:
+                return " and ".join(f"{str(v.dtype).removeprefix('torch.')}{list(v.shape)}" for v in values)
+    return ""
 
 
 def _first_value(shapes: Any, symbol: Any) -> int:  # noqa: ANN401 (torch's and sympy's)

@@ -217,3 +217,19 @@ def test_inputs_that_do_not_fit_are_refused_in_the_models_own_words():
 def test_a_model_that_reads_values_is_refused_with_the_way_out():
     with pytest.raises(UsageError, match="capture it on a machine with the GPU"):
         captured("models:reads_a_value", "bf16[64,64]")
+
+
+def test_a_model_and_an_input_of_two_types_are_refused_as_eager_does():
+    layer = torch.nn.Linear(32, 32).bfloat16()
+    with pytest.raises(UsageError, match=r"operands bfloat16\[32\] and float32\[16, 32\] and bfloat16.*one type"):
+        captured(layer, "fp32[16,32]")
+
+
+def test_a_model_under_autocast_takes_an_input_of_another_type():
+    layer = torch.nn.Linear(32, 32)
+
+    def call(x):
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            return layer(x)
+
+    assert names(captured(call, "fp32[16,32]")) == {"16x32x32:bf16:nt:addmm": 1}
