@@ -124,6 +124,8 @@ def _plan(content: Mapping[str, Any], folder: Path) -> Plan:
         tuple(parse_workload(text) for text in _texts(key, content.get(key, []))) for key in ("problems", "hold_out")
     )
     for table in tables:
+        if misplaced := sorted((set(KEY_NAMES) - {"batch", "hold_out"}) & table.keys()):
+            raise UsageError(f"{misplaced[0]!r} stands in [[problem]]: keys of the campaign come before the first one")
         listed = _kind(table).listed
         if table.get(listed) == []:
             raise UsageError(f"{listed}=[] names no size; name some, or leave the problem out")

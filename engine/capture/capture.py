@@ -70,7 +70,7 @@ def capture_products(
                     if grad:
                         run_backward(output)
             except Exception as error:
-                raise _refusal(error, values, is_present=is_present) from error
+                raise _refusal(error, values, inputs, is_present=is_present) from error
             if isinstance(output, torch.nn.Module):
                 raise UsageError(
                     "the callable builds a model, and no input is named: add --input, once for each tensor of a call, "
@@ -149,11 +149,14 @@ def _mode(call: Call, *, grad: bool) -> Iterator[None]:
             module.training = was
 
 
-def _refusal(error: Exception, values: Mapping[str, int], *, is_present: bool) -> UsageError:
+def _refusal(error: Exception, values: Mapping[str, int], inputs: Sequence[object], *, is_present: bool) -> UsageError:
     """Return the reason why a callable failed, with the way out that fits."""
     at = f" at {', '.join(f'{name}={value}' for name, value in values.items())}" if values else ""
     needs_data = type(cause_of(error)).__name__ in ("DataDependentOutputException", "DynamicOutputShapeException")
     way = (
         "; it reads values of tensors, so capture it on a machine with the GPU" if needs_data and not is_present else ""
     )
+    if isinstance(cause_of(error), TypeError) and "argument" in str(error):
+        given = ", ".join(str(each) if isinstance(each, InputSpec) else type(each).__name__ for each in inputs)
+        way += f"; inputs given: {given}; NAME=DTYPE[SIZE,...] is one by name"
     return UsageError(f"the callable fails{at}: {described(error)}{way}")

@@ -140,7 +140,7 @@ def asked_by_torch(product: Product, version: str, m: int) -> Iterator[Question]
 
 def _sizes(text: str) -> list[int | None]:
     if not re.fullmatch(r"(m|\d+)(x(m|\d+))*", text):
-        raise UsageError(f"malformed input {text!r}: expected sizes such as mx4096")
+        raise UsageError(f"malformed input {text!r}: expected sizes alone, such as mx4096; --dtype has their type")
     return [None if size == "m" else int(size) for size in text.split("x")]
 
 

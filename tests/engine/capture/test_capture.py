@@ -210,7 +210,7 @@ def test_a_model_may_read_values_of_small_tensors_on_the_cpu():
 def test_inputs_that_do_not_fit_are_refused_in_the_models_own_words():
     with pytest.raises(UsageError, match=r"RuntimeError: Given normalized_shape=\[256\], expected input"):
         captured("models:mlp", "bf16[16,255]")
-    with pytest.raises(UsageError, match="name the model's inputs"):
+    with pytest.raises(UsageError, match="no input is named: add --input"):
         captured("models:mlp")
 
 

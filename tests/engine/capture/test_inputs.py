@@ -32,7 +32,7 @@ def test_a_model_is_called_between_the_ends_of_a_range_and_at_both():
     ("text", "part"),
     [
         ("bf16", "malformed input 'bf16'"),
-        ("bf17[2]", "dtype 'bf17' is not one of bf16"),
+        ("bf17[2]", "dtype 'bf17' is unknown; did you mean bf16"),
         ("bf16[0]", "size 0 is not from 1"),
         ("bf16[m]", "size 'm' has no range"),
         ("bf16[m:4..4]", "is no range"),

@@ -25,7 +25,7 @@ MOE = "vllm_moe:m64:e128:k8:h2048:n768:bf16"
         (["space", "vllm_moe", "--problem", DECODE], ["vllm_moe takes problems of kind vllm_moe", "a GEMM"]),
         (
             ["tune", "--space", "cute_gemv", "--problem", DECODE],
-            ["nothing is recorded in space cute_gemv", "on the GPU"],
+            ["nothing is recorded in space cute_gemv", "the GPU"],
         ),
         (["tune", "--device", "cuda:0"], ["'cuda:0' names a GPU of this machine", "H200"]),
         (["tune", "--device", "H20O"], ["did you mean H200?"]),
@@ -37,6 +37,7 @@ MOE = "vllm_moe:m64:e128:k8:h2048:n768:bf16"
         (["tune", "--seconds", "5y"], ["'5y' is no time", "5m"]),
         (["tune", "upper.toml"], ["unknown problem field 'K'", "did you mean k?"]),
         (["tune", "plural.toml"], ["[[problems]] is no table", "[[problem]]"]),
+        (["tune", "below.toml"], ["'budget' stands in [[problem]]", "before the first one"]),
         (["list", "sampelr"], ["did you mean samplers?"]),
         (["capture", "m:build", "--input", "16,1024", "--device", "H200"], ["malformed input '16,1024'"]),
         (["capture", "m:build", "--input", "flaot[16]", "--device", "H200"], ["did you mean float?"]),
@@ -48,8 +49,9 @@ MOE = "vllm_moe:m64:e128:k8:h2048:n768:bf16"
     ],
 )
 def test_a_mistake_names_what_was_meant(refused, arguments, said):
-    for name, lines in {"upper": "[[problem]]\nM = 16\nN = 1\nK = 1\n", "plural": "[[problems]]\nm = 1\n"}.items():
-        Path(f"{name}.toml").write_text(lines)
+    Path("upper.toml").write_text("[[problem]]\nM = 16\nN = 1\nK = 1\n")
+    Path("plural.toml").write_text("[[problems]]\nm = 1\n")
+    Path("below.toml").write_text("[[problem]]\nm = 16\nn = 1\nk = 1\nbudget = 4\n")
     refused(arguments, *said)
 
 
