@@ -11,8 +11,7 @@ from gemmtune.engine.io.paths import FileKind, find
 from gemmtune.engine.measure.models.arms import ARMS, TABLE
 from gemmtune.engine.measure.models.model_bench import ModelBench
 from gemmtune.engine.platform.gpu_info import present_device, why_no_gpu
-from gemmtune.engine.records.errors import DeviceError, UsageError
-from gemmtune.engine.records.nearest import did_you_mean
+from gemmtune.engine.records.errors import DeviceError, UsageError, did_you_mean
 
 __all__ = ["LOADER_FILE", "bench"]
 

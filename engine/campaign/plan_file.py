@@ -39,8 +39,7 @@ from gemmtune.engine.capture.recorded import RECORD_SUFFIXES, read_recorded
 from gemmtune.engine.io.numbers import checked, shown
 from gemmtune.engine.io.paths import FileKind, find
 from gemmtune.engine.io.reading import parse_toml, read_text
-from gemmtune.engine.records.errors import UsageError
-from gemmtune.engine.records.nearest import did_you_mean
+from gemmtune.engine.records.errors import UsageError, did_you_mean
 from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.scheduling.stopping import Limits
 from gemmtune.engine.seams import registry

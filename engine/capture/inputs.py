@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gemmtune.engine.records.errors import UsageError
-from gemmtune.engine.records.nearest import did_you_mean
+from gemmtune.engine.records.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
     import torch

@@ -4,8 +4,7 @@ from collections.abc import Callable
 from enum import StrEnum
 
 from gemmtune.engine.records import catalogue
-from gemmtune.engine.records.errors import UsageError
-from gemmtune.engine.records.nearest import did_you_mean
+from gemmtune.engine.records.errors import UsageError, did_you_mean
 from gemmtune.engine.records.problem import DType, Layout, Op
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.exporter import Exporter

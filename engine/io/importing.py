@@ -5,8 +5,7 @@ import sys
 from collections.abc import Callable
 
 from gemmtune.engine.io.blame import STOPS, account, line_of
-from gemmtune.engine.records.errors import UsageError
-from gemmtune.engine.records.nearest import did_you_mean
+from gemmtune.engine.records.errors import UsageError, did_you_mean
 
 __all__ = ["imported", "parse_callable"]
 

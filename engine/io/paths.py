@@ -9,14 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gemmtune.engine.records import catalogue
-from gemmtune.engine.records.errors import (
-    DeviceError,
-    LandscapeError,
-    StoreError,
-    TableError,
-    UsageError,
-)
-from gemmtune.engine.records.nearest import did_you_mean
+from gemmtune.engine.records.errors import DeviceError, LandscapeError, StoreError, TableError, UsageError, did_you_mean
 
 __all__ = ["FileKind", "find", "find_database", "json_kind", "kind_of_file", "refuse_empty"]
 
@@ -157,10 +150,10 @@ def kind_of_file(path: Path) -> FileKind | None:
     if not path.is_file():
         return None  # a pipe: what is looked at is gone
     with path.open("rb") as file:
-        head = file.read(_SNIFFED_JSON_BYTES)
+        if (head := file.read(16)) == b"SQLite format 3\0":
+            return FileKind.DATABASE
+        head += file.read(_SNIFFED_JSON_BYTES - len(head))
     name, begins = path.name.lower(), head.lstrip(b"\xef\xbb\xbf \t\r\n")
-    if head.startswith(b"SQLite format 3\0"):
-        return FileKind.DATABASE
     if name.endswith((".csv.gz", ".json.gz")):
         return FileKind.LANDSCAPES
     if not begins or name.endswith(_DATABASE_SUFFIXES):

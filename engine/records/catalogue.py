@@ -7,8 +7,7 @@ from functools import cache
 from importlib.resources import files
 
 from gemmtune.engine.records.device import Device
-from gemmtune.engine.records.errors import DeviceError
-from gemmtune.engine.records.nearest import did_you_mean
+from gemmtune.engine.records.errors import DeviceError, did_you_mean
 
 __all__ = ["by_name", "device", "devices", "known"]
 

@@ -4,6 +4,9 @@ An expected failure of a candidate (a failed build, a wrong result, a hang) is n
 with that status.
 """
 
+from collections.abc import Iterable
+from difflib import get_close_matches
+
 __all__ = [
     "ContractError",
     "DeviceError",
@@ -17,6 +20,7 @@ __all__ = [
     "UnknownDefinition",
     "UnknownPlugin",
     "UsageError",
+    "did_you_mean",
 ]
 
 
@@ -71,3 +75,17 @@ class Stopped(BaseException):
         super().__init__(number)
         self.signal = number
         """Number of the signal."""
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return the question for a message, `did you mean budget? `; empty where no known name is near.
+
+    Neither case nor `-` and `_` count.
+    """
+    of_folded = {_folded(each): each for each in known}
+    near = get_close_matches(_folded(name)[:100], of_folded, 1)
+    return f"did you mean {of_folded[near[0]]}? " if near else ""
+
+
+def _folded(name: str) -> str:
+    return name.casefold().replace("-", "_")

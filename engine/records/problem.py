@@ -12,8 +12,7 @@ from typing import Any, ClassVar, Self, get_type_hints
 from gemmtune.engine.records.epilogue.chain import NO_EPILOGUE, Epilogue
 from gemmtune.engine.records.epilogue.terms import ELEMENT_BYTES, OperandShape
 from gemmtune.engine.records.epilogue.text import parse_epilogue
-from gemmtune.engine.records.errors import ProblemError
-from gemmtune.engine.records.nearest import did_you_mean
+from gemmtune.engine.records.errors import ProblemError, did_you_mean
 from gemmtune.engine.records.workload import Workload
 
 __all__ = ["Bias", "DType", "Layout", "Op", "Problem", "gemm"]

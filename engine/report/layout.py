@@ -13,8 +13,7 @@ from textwrap import wrap
 from gemmtune.engine.io.printing import visible
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.device import Device
-from gemmtune.engine.records.errors import GemmtuneError, UnknownDefinition, UsageError
-from gemmtune.engine.records.nearest import did_you_mean
+from gemmtune.engine.records.errors import GemmtuneError, UnknownDefinition, UsageError, did_you_mean
 from gemmtune.engine.records.table import Choice
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.workload import Workload

@@ -11,8 +11,7 @@ from typing import TypeVar
 from gemmtune.engine.io.blame import STOPS, account
 from gemmtune.engine.io.numbers import shown
 from gemmtune.engine.io.printing import one_line
-from gemmtune.engine.records.errors import ContractError, UnknownPlugin
-from gemmtune.engine.records.nearest import did_you_mean
+from gemmtune.engine.records.errors import ContractError, UnknownPlugin, did_you_mean
 from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.seams.exporter import Exporter
 from gemmtune.engine.seams.objective import Objective

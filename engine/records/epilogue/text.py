@@ -4,7 +4,7 @@ import re
 
 from gemmtune.engine.records.epilogue.chain import NO_EPILOGUE, Epilogue, Output, epilogue_of
 from gemmtune.engine.records.epilogue.terms import ELEMENT_BYTES, OPERATIONS, Call, Operand, OperandShape, Product, Term
-from gemmtune.engine.records.nearest import did_you_mean
+from gemmtune.engine.records.errors import did_you_mean
 
 __all__ = ["parse_epilogue"]
 

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Self
 
-from gemmtune.engine.records.errors import ProblemError
-from gemmtune.engine.records.nearest import did_you_mean
+from gemmtune.engine.records.errors import ProblemError, did_you_mean
 from gemmtune.engine.records.workload import Workload
 
 __all__ = ["SCALE_BLOCK", "Layer"]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gemmtune.engine.cli.options import fraction, time_span
-from gemmtune.engine.records.nearest import did_you_mean
+from gemmtune.engine.records.errors import did_you_mean
 
 DECODE = "16x4096x4096:bf16:nt"
 MOE = "vllm_moe:m64:e128:k8:h2048:n768:bf16"
