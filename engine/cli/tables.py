@@ -161,11 +161,11 @@ def warmup(
     Writes Inductor's cached code to a file. A serving process that loads the file with
     torch.compiler.load_cache_artifacts compiles nothing.
     """
-    table = Path(find(table, FileKind.INDUCTOR))
-    parse_callable(call)
     sys.path.insert(0, str(Path.cwd()))
     with show_work(f"compiling {call}", quiet=False):
-        sizes, artifacts = _compiled(table, call, sha256=sha256, binaries=not no_binaries)
+        parse_callable(call)
+        path = Path(find(table, FileKind.INDUCTOR))
+        sizes, artifacts = _compiled(path, call, sha256=sha256, binaries=not no_binaries)
     write_whole(out, artifacts)
     print_text(f"{out}: {len(artifacts)} B, called at m = {', '.join(map(str, sizes))}")
 
@@ -215,9 +215,9 @@ def status(
     """
     if watch and as_json:
         raise UsageError("--watch is for a person, and --json for a program; take one of them")
-    database = find(database, FileKind.DATABASE)
-    folder = Path() if "://" in database else Path(database).parent
     with show_work("reading the database", quiet=as_json):
+        database = find(database, FileKind.DATABASE)
+        folder = Path() if "://" in database else Path(database).parent
         from gemmtune.engine.report.progress.progress_file import read_progress
         from gemmtune.engine.report.status import status_report
         from gemmtune.engine.store.database import Database
