@@ -1,12 +1,9 @@
 """Export of a table for a consumer, and the sealed JSON that exporters write."""
 
-import ast
 import json
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from importlib.metadata import version
-from importlib.resources import files
 from pathlib import PureWindowsPath
 
 from gemmtune.engine.io.blame import STOPS, account
@@ -19,12 +16,7 @@ from gemmtune.engine.seams.exporter import Exporter
 from gemmtune.engine.tables.sealed import seal_of
 from gemmtune.engine.tables.table_file import table_sha256
 
-__all__ = ["export_table", "file_fault", "sealed_json", "standalone"]
-
-_IMPORT = re.compile(r"^from (?P<module>gemmtune\.[\w.]+)(?P<names> import (?:\([^)]*\)|[^(\n]*)\n)", re.MULTILINE)
-"""An import from this package, whose names may stand on several lines."""
-_FUTURE = "from __future__ import annotations\n"
-_ALL = re.compile(r"^__all__ = \[[^\]]*\]\n\n", re.MULTILINE)
+__all__ = ["export_table", "file_fault", "sealed_json"]
 
 
 def export_table(exporter: Exporter, table: Table, *, estimated: bool = False) -> Mapping[str, str]:
@@ -107,36 +99,3 @@ def sealed_json(table: Table, schema: int, content: Mapping[str, object], parse:
     except (TypeError, ValueError) as error:
         raise TableError(f"cannot be exported: {error}") from None
     return text
-
-
-def standalone(module: str, shipped: Mapping[str, str] | None = None) -> str:
-    """Return a module's text without imports from gemmtune: the modules themselves stand in their place.
-
-    Args:
-        module: full name of a module, whose imports from gemmtune stand at its top.
-        shipped: names of the modules that are exported beside it, by full name; their imports are renamed.
-    """
-    seen = dict(shipped or {})
-
-    def replaced(found: re.Match[str]) -> str:
-        name = found["module"]
-        if name in seen:
-            return f"from {seen[name]}{found['names']}" if seen[name] else ""
-        seen[name] = ""
-        return _IMPORT.sub(replaced, _ALL.sub("", _body(_source(name))))
-
-    text = _source(module)
-    docstring = "".join(text.splitlines(keepends=True)[: ast.parse(text).body[0].end_lineno])
-    return f"{docstring}\n{_FUTURE}{_IMPORT.sub(replaced, _body(text))}"
-
-
-def _body(text: str) -> str:
-    """Return a module's text without its docstring and its import of the future, which must stand first in a file."""
-    docstring = ast.parse(text).body[0]
-    rest = "".join(text.splitlines(keepends=True)[docstring.end_lineno :])
-    return "\n" + rest.replace(_FUTURE, "", 1).lstrip("\n")
-
-
-def _source(module: str) -> str:
-    package, _, name = module.rpartition(".")
-    return files(package).joinpath(f"{name}.py").read_text(encoding="utf-8")

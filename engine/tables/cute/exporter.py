@@ -22,8 +22,9 @@ from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.exporter import Exporter
 from gemmtune.engine.tables.cute.table_loader import KERNEL, SCHEMA, kernel_of, parse_cute_table
 from gemmtune.engine.tables.diff import terms
-from gemmtune.engine.tables.export import sealed_json, standalone
+from gemmtune.engine.tables.export import sealed_json
 from gemmtune.engine.tables.m_buckets import ROUNDING_BOUND, rounded_loss
+from gemmtune.engine.tables.standalone import standalone
 
 __all__ = ["CuteExporter", "problem_key"]
 

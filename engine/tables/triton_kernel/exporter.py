@@ -8,7 +8,8 @@ from gemmtune.engine.records.config import Config, Value
 from gemmtune.engine.records.errors import TableError
 from gemmtune.engine.records.table import Choice, Row, Table
 from gemmtune.engine.seams.exporter import Exporter
-from gemmtune.engine.tables.export import sealed_json, standalone
+from gemmtune.engine.tables.export import sealed_json
+from gemmtune.engine.tables.standalone import standalone
 from gemmtune.engine.tables.triton_kernel.loader import SCHEMA, parse_triton_table
 
 __all__ = ["TritonExporter"]
