@@ -72,6 +72,8 @@ def bench_model(
             with cold(), choices.kept():
                 if name == TABLE:
                     loader.install(loader_file)
+                    if reason := loader.report().unused:
+                        raise RuntimeError(reason)
                 try:
                     arm = compiled_arm(prepared, name)
                     first = quietly(partial(first_call, arm))

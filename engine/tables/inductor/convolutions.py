@@ -14,6 +14,7 @@ from torch._inductor import config
 from torch._inductor.kernel_inputs import MMKernelInputs
 from torch._inductor.virtualized import V
 
+from gemmtune.engine.tables.inductor.boundary import nothing, or_else
 from gemmtune.engine.tables.inductor.epilogues.reader import PLAIN
 from gemmtune.engine.tables.inductor.lowered import LoweredProduct, dtype_name, is_autotuning
 from gemmtune.engine.tables.inductor.table_use import DTYPE_NAMES
@@ -43,6 +44,7 @@ def asking_for_products(lower: Callable[..., Any]) -> Callable[..., Any]:
     return lowered
 
 
+@or_else(nothing)
 def _product(x: Any, weight: Any, bias: Any, *rest: Any) -> LoweredProduct | None:  # noqa: ANN401 (Inductor's)
     """Return the product that a convolution is; None for one of another size, place or type."""
     stride, padding, dilation, transposed, output_padding, groups = rest

@@ -19,15 +19,18 @@ from gemmtune.engine.records.table import Choice, Row, Table
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.exporter import Exporter
-from gemmtune.engine.tables.export import sealed_json, standalone
+from gemmtune.engine.tables.export import sealed_json
 from gemmtune.engine.tables.inductor.kernels.builds import Built, built_kernels
 from gemmtune.engine.tables.inductor.loader_rows import PACKAGES, SCHEMA, parse_inductor_table
 from gemmtune.engine.tables.inductor.lookup import lookup_table
 from gemmtune.engine.tables.inductor.templates import is_cute, template_of
+from gemmtune.engine.tables.standalone import standalone
 
 __all__ = ["InductorExporter", "product_key"]
 
 
+_LOADER = "gemmtune.engine.tables.inductor.loader"
+_RESOLVER = "gemmtune.engine.tables.inductor.loading.private_names.private"
 _MOST_ACCUMULATORS = 64  # per thread, of 255 registers
 
 
@@ -61,7 +64,7 @@ class InductorExporter(Exporter):
         return {
             "lookup_table.json": json.dumps(lookup_table(table), indent=2, sort_keys=True, ensure_ascii=False) + "\n",
             "inductor_table.json": sealed,
-            "gemmtune_inductor.py": standalone("gemmtune.engine.tables.inductor.loader"),
+            "gemmtune_inductor.py": standalone(_LOADER, resolver=_RESOLVER),
         }
 
 

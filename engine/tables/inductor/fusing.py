@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from gemmtune.engine.tables.inductor.boundary import nothing, or_else
+
 if TYPE_CHECKING:
     from torch._inductor.ir import ChoiceCaller
     from torch._inductor.scheduler import BaseSchedulerNode
@@ -18,12 +20,18 @@ def fuse_only(choice: ChoiceCaller, nodes: frozenset[str]) -> None:
 
     def marked() -> Any:  # noqa: ANN401 (Inductor's TensorBox)
         found = output_node()
-        found.data.data.gemmtune_fuses = nodes
+        _mark(found, nodes)
         return found
 
     choice.output_node = marked  # type: ignore[method-assign]
 
 
+@or_else(nothing)
+def _mark(node: Any, nodes: frozenset[str]) -> None:  # noqa: ANN401 (Inductor's TensorBox)
+    node.data.data.gemmtune_fuses = nodes
+
+
+@or_else(lambda *_: True)
 def may_fuse(node1: BaseSchedulerNode, node2: BaseSchedulerNode) -> bool:
     """Return whether neither node is a row's kernel, or the second is an epilogue that the first may compute."""
     for template, other in ((node1, node2), (node2, node1)):

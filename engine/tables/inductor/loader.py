@@ -16,6 +16,9 @@ A row of a CuTe kernel runs a binary that the table contains, and compiles nothi
 nvidia-cutlass-dsl and apache-tvm-ffi in the versions that built it, under AOTInductor, and after
 `install(binaries=False)`, the row's next choice runs, and a warning tells it.
 
+This file uses parts of Inductor that torch may change. Where one is missing or fails, a warning says so once, and torch
+compiles as without a table; `install(policy="raise")` stops instead.
+
 `report()` tells which products have a row. Each compiled product is a line of the logger `gemmtune` at INFO. A graph in
 which no product has a row ends with a warning.
 
@@ -37,6 +40,7 @@ import torch
 from torch._inductor import config, virtualized
 from torch._inductor.choices import InductorChoices
 
+from gemmtune.engine.tables.inductor.boundary import warn_once
 from gemmtune.engine.tables.inductor.kernels.extern import registered
 from gemmtune.engine.tables.inductor.loader_rows import InductorTable, parse_inductor_table
 from gemmtune.engine.tables.inductor.loading.activation import activate, lacking, restore
@@ -47,7 +51,7 @@ from gemmtune.engine.tables.sealed import read_sealed, shortened
 
 __all__ = ["install", "options", "record", "report", "sizes", "stop_recording", "uninstall", "warm_up"]
 
-_POLICIES = ("strict", "warn", "ignore")
+_POLICIES = ("strict", "warn", "ignore", "raise")
 _MISSES = ("aten", "autotune")
 _OPTIONS: dict[str, bool | str] = {"max_autotune_gemm": False, "shape_padding": False}
 _AUTOTUNING: dict[str, bool | str] = {"max_autotune_gemm": True, "max_autotune_conv_backends": "ATEN"}
@@ -75,13 +79,16 @@ def install(
     it is; compile caches on disk tell tables apart. While compiling, a warning names rows that Inductor's settings rule
     out, each once.
 
-    Under any torch and Triton, rows apply wherever their template has the source that was timed.
+    Under any torch and Triton, rows apply wherever their template has the source that was timed. Under a torch that
+    lacks a part of Inductor that this file needs, a warning names the part, `options()` is empty, and torch compiles as
+    without a table.
 
-    | policy | rows whose template's source differs or is not known | the GPU differs |
-    |---|---|---|
-    | `warn` | warn once, use the rows | warn once, use no row. |
-    | `strict` | warn once, use no such row | warn once, use no row. |
-    | `ignore` | use the rows | use the rows. |
+    | policy | rows whose template's source differs or is not known | the GPU differs | this torch lacks a part |
+    |---|---|---|---|
+    | `warn` | warn once, use the rows | warn once, use no row | warn once, use no row. |
+    | `strict` | warn once, use no such row | warn once, use no row | warn once, use no row. |
+    | `ignore` | use the rows | use the rows | warn once, use no row. |
+    | `raise` | raise RuntimeError | warn once, use no row | raise RuntimeError. |
 
     | miss | a product without a row |
     |---|---|
@@ -100,7 +107,7 @@ def install(
         TypeError: a part of the file has the wrong type.
         ValueError: the file has another digest, is not JSON, of another schema, edited after it was written, or has an
             invalid row; or `policy` or `miss` is unknown.
-        RuntimeError: another choices handler is in place, or this torch asks none in the way that this file knows.
+        RuntimeError: another choices handler is in place; or the policy is `raise`, and the others would warn now.
     """
     if policy not in _POLICIES:
         raise ValueError(f"policy={policy!r} is not one of {', '.join(_POLICIES)}")
@@ -108,23 +115,54 @@ def install(
         raise ValueError(f"miss={miss!r} is not one of {', '.join(_MISSES)}")
     table = _read(path, sha256)
     with _lock:
+        if missing := lacking():
+            _leave(table, policy, _lacks(missing))
+            return
         _check_place()
         changed = changed_templates(table) if policy != "ignore" else []
         if changed:
             made = "; ".join(f"{package} {', '.join(its)}" for package, its in sorted(table.made_with.items()))
             then = "their rows do not apply" if policy == "strict" else "verify it with gemmtune verify, or tune again"
-            warnings.warn(
+            message = (
                 f"gemmtune's table was made with another source of {', '.join(changed)} than torch {torch.__version__} "
-                f"has ({made or 'its versions are not known'}): {then}",
-                stacklevel=2,
+                f"has ({made or 'its versions are not known'}): {then}"
             )
-        refused = changed if policy == "strict" else ()
-        handler = TableChoices(table, policy, miss, _recordings, refused=refused, binaries=binaries)
-        for kernel in table.kernels.values() if binaries else ():
-            registered(kernel)  # for code from torch's caches, which calls it without asking a handler
-        restore()
+            if policy == "raise":
+                raise RuntimeError(message)
+            warnings.warn(message, stacklevel=2)
+        try:
+            refused = changed if policy == "strict" else ()
+            handler = TableChoices(table, policy, miss, _recordings, refused=refused, binaries=binaries)
+            for kernel in table.kernels.values() if binaries else ():
+                registered(kernel)  # for code from torch's caches, which calls it without asking a handler
+            _put(handler)
+        except Exception as error:  # a torch that changed fails in any way
+            _leave(table, policy, _lacks(f"place for a table, {type(error).__name__}: {error}"))
+        else:
+            _uses[:] = [handler.uses]
+
+
+def _lacks(part: str) -> str:
+    return f"torch {torch.__version__} has no {part}: export the table with a newer gemmtune"
+
+
+def _leave(table: InductorTable, policy: str, reason: str) -> None:
+    """Let torch compile as without a table, and say so. Called under the lock."""
+    if policy == "raise":
+        raise RuntimeError(reason)
+    restore()
+    _uses[:] = [UseLog(table.device, reason)]
+    warn_once(f"{reason}; this process compiles as without a table")
+
+
+def _put(handler: TableChoices | RecordingChoices) -> None:
+    """Put a handler in the place of the one before it, or Inductor's own. Called under the lock."""
+    restore()
+    try:
         activate(handler)
-        _uses[:] = [handler.uses]
+    except Exception:
+        restore()
+        raise
 
 
 def uninstall() -> None:
@@ -155,20 +193,21 @@ def record(path: str | Path) -> None:
         RuntimeError: another choices handler is in place, or this torch asks none in the way that this file knows.
     """
     with _lock:
+        if missing := lacking():
+            raise RuntimeError(_lacks(missing))
         _check_place()
         _end_recording()
         handler = virtualized.V.choices
         _recordings.append(ProductFile(path))
         _recordings[0].watch()
-        restore()
-        activate(handler if isinstance(handler, TableChoices) else RecordingChoices(_recordings[0]))
+        _put(handler if isinstance(handler, TableChoices) else RecordingChoices(_recordings[0]))
 
 
 def stop_recording() -> None:
     """End the recording that `record` began; do nothing if there is none."""
     with _lock:
-        handler = virtualized.V.choices
         if _end_recording():
+            handler = virtualized.V.choices
             restore()
             if isinstance(handler, TableChoices):
                 activate(handler)
@@ -187,9 +226,12 @@ def options() -> dict[str, bool | str]:
 
     model = torch.compile(model, options=gemmtune_inductor.options())
 
-    A setting that this torch no longer has is left out, with a warning. Call it after `install`: with
-    `miss="autotune"`, the settings let Inductor tune what has no row.
+    A setting that this torch no longer has is left out, with a warning. There is none where `install` used no table
+    because this torch lacks a part of Inductor. Call it after `install`: with `miss="autotune"`, the settings let
+    Inductor tune what has no row.
     """
+    if lacking() or (_uses and _uses[-1].unused):
+        return {}
     handler = virtualized.V.choices
     settings = _OPTIONS | (_AUTOTUNING if isinstance(handler, TableChoices) and handler.autotunes else {})
     gone = [name for name in settings if not hasattr(config, name)]
@@ -204,7 +246,8 @@ def report() -> TableUse:
         print(gemmtune_inductor.report())
 
     The report has a text, `misses` as names for `gemmtune tune --problem`, and `to_dict()`. Graphs that torch takes
-    from its caches are not compiled, so their products are not counted.
+    from its caches are not compiled, so their products are not counted. Where `install` used no table, the report says
+    why in `unused`.
 
     Raises:
         RuntimeError: no table was installed.
@@ -270,12 +313,10 @@ def warm_up(call: Callable[[int], object], path: str | Path | None = None, *, sh
 
 
 def _check_place() -> None:
-    """Refuse a torch that this file does not know, and one in which another handler chooses."""
+    """Refuse to choose where another handler does."""
     current = type(virtualized.V.choices)
     if current not in (InductorChoices, RecordingChoices, TableChoices):
         raise RuntimeError(f"Inductor already chooses by {current.__module__}.{current.__qualname__}: remove it first")
-    if missing := lacking():
-        raise RuntimeError(f"torch {torch.__version__} has no {missing}: export the table with a newer gemmtune")
 
 
 def _read(path: str | Path | None, sha256: str | None = None) -> InductorTable:
@@ -288,4 +329,9 @@ def _read(path: str | Path | None, sha256: str | None = None) -> InductorTable:
         return parse_inductor_table(content)
 
     source = Path(__file__).with_name("inductor_table.json") if path is None else Path(path)
-    return read_sealed(source, parse)
+    try:
+        return read_sealed(source, parse)
+    except OSError as error:
+        place = "beside its loader" if path is None else "there"
+        ways = "write one with gemmtune export table.json --to inductor, and pass its path: install(path)"
+        raise type(error)(f"{source}: no table can be read {place} ({error.strerror}): {ways}") from None

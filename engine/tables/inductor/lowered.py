@@ -254,5 +254,6 @@ def is_for_templates(op_name: str, templates: list[Template]) -> bool:
     """Return whether a template answers, see `is_for_aten`."""
     if op_name != "addmm" or not is_autotuning() or _is_complete(templates):
         return True
-    named = {template.uid for template in templates}
-    return not named or not named <= {"aten::addmm", "aten::bias_addmm", "contiguous_addmm"}
+    rendered = [template for template in templates if not isinstance(template, ExternKernelChoice)]
+    names = {getattr(template, "uid", type(template).__name__) for template in rendered}
+    return not templates or not names <= {"contiguous_addmm", "ContiguousTemplate"}

@@ -22,8 +22,10 @@ from uuid import uuid4
 from weakref import WeakKeyDictionary
 
 import torch
+from torch._inductor.graph import GraphLowering
 from torch._inductor.virtualized import V
 
+from gemmtune.engine.tables.inductor.boundary import nothing, or_else
 from gemmtune.engine.tables.inductor.epilogues.reader import read_epilogue
 from gemmtune.engine.tables.inductor.lowered import (
     AtenChoices,
@@ -122,6 +124,7 @@ class RecordingChoices(AtenChoices):
         return False
 
 
+@or_else(nothing)
 def see(sink: ProductSink, kernel_inputs: KernelInputs, templates: list[Template], op_name: str) -> None:
     """Hand a product that Inductor asks about to a sink; once where Inductor asks several times."""
     if not is_for_aten(op_name, templates):
@@ -183,7 +186,7 @@ class ProductFile:
 
     def __init__(self, path: str | Path) -> None:
         self.uuid = uuid4().hex
-        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        self._file: int | None = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         self._lock = Lock()
         self._numbers: WeakKeyDictionary[object, int] = WeakKeyDictionary()
         self._graphs = 0
@@ -207,14 +210,10 @@ class ProductFile:
 
     def watch(self) -> None:
         """Take the calls of every graph that Inductor lowers from now on, of graphs without a product, too."""
-        from torch._inductor.graph import GraphLowering
-
         run: Any = GraphLowering.run
 
         def watched(graph: Any, *inputs: Any) -> Any:  # noqa: ANN401 (Inductor's)
-            if getattr(graph, "parent", None) is None and _calls_of(graph):
-                with self._lock:
-                    self._number_of(graph)
+            self._see(graph)
             return run(graph, *inputs)
 
         def unwatch() -> None:
@@ -224,10 +223,18 @@ class ProductFile:
         GraphLowering.run = watched  # type: ignore[assignment, method-assign] # torch's has no names
         self._unwatch = unwatch
 
+    @or_else(nothing)
+    def _see(self, graph: Any) -> None:  # noqa: ANN401 (Inductor's GraphLowering)
+        if getattr(graph, "parent", None) is None and _calls_of(graph):
+            with self._lock:
+                self._number_of(graph)
+
     def close(self) -> None:
-        """Close the file; products that are lowered later raise OSError."""
+        """Close the file; what is lowered or runs later is not recorded."""
         self._unwatch()
-        os.close(self._file)
+        file, self._file = self._file, None
+        if file is not None:
+            os.close(file)
 
     def _number_of(self, graph: Any) -> int:  # noqa: ANN401 (Inductor's GraphLowering)
         """Return the number of a graph, whose calls of libraries are written when it is new. Callers hold the lock."""
@@ -245,7 +252,8 @@ class ProductFile:
 
     def _write(self, kind: str, **fields: object) -> None:
         line = json.dumps({"type": kind, "process": self.uuid, **fields}) + "\n"
-        os.write(self._file, line.encode())
+        if self._file is not None:
+            os.write(self._file, line.encode())
 
 
 class _Runs:
@@ -254,6 +262,7 @@ class _Runs:
     def __init__(self, report: Callable[[int], None]) -> None:
         self._report, self._runs, self._next, self._lock = report, 0, 1, Lock()
 
+    @or_else(nothing)
     def __call__(self) -> None:
         """Count a run."""
         with self._lock:
@@ -281,12 +290,18 @@ def _count_runs(graph: Any, ran: Callable[[], None]) -> None:  # noqa: ANN401 (I
 
     def compiled() -> object:
         del graph.compile_to_module
-        module = compile_to_module()
-
-        def call(*arguments: object) -> object:
-            ran()
-            return module.call(*arguments)
-
-        return SimpleNamespace(**{**vars(module), "call": call})
+        return _with_runs(compile_to_module(), ran)
 
     graph.compile_to_module = compiled
+
+
+@or_else(lambda module, *_: module)
+def _with_runs(module: Any, ran: Callable[[], None]) -> Any:  # noqa: ANN401 (a module)
+    """Return a module of generated code whose calls are counted."""
+    run = module.call
+
+    def call(*arguments: object) -> object:
+        ran()
+        return run(*arguments)
+
+    return SimpleNamespace(**{**vars(module), "call": call})

@@ -22,6 +22,8 @@ _OUTCOMES = {
     "unused row": "have a row that cannot be used here",
     "miss": "have no row",
     "no problem": "are no problem that can be tuned",
+    "other device": "are for another device than a GPU",
+    "failed": "run as without a table, because the loader failed",
 }
 """Kinds of use, with their words in a report."""
 
@@ -46,7 +48,7 @@ class ProductUse:
     problem: str
     """Name of the problem, which `gemmtune tune --problem` takes; the operation if the product is no problem."""
     outcome: str
-    """Kind of use: `row`, `aten row`, `next choice`, `unused row`, `miss` or `no problem`."""
+    """Kind of use: `row`, `aten row`, `next choice`, `unused row`, `miss`, `no problem`, `other device`, `failed`."""
     detail: str
     """Row that serves the product, or the reason why none does."""
     nearest: NearestRow | None = None
@@ -63,6 +65,10 @@ class TableUse:
 
     counts: Mapping[ProductUse, int]
     """Number of compiled products per use, in the order of their first compilation."""
+    device: str
+    """Name of the table's GPU."""
+    unused: str = ""
+    """Reason why this torch can use no table; empty where it can."""
 
     @property
     def products(self) -> int:
@@ -88,6 +94,10 @@ class TableUse:
             "unused_rows": self.count("unused row"),
             "without_row": self.count("miss"),
             "no_problem": self.count("no problem"),
+            "other_device": self.count("other device"),
+            "failed": self.count("failed"),
+            "device": self.device,
+            "unused": self.unused,
             "misses": list(self.misses),
             "uses": [
                 {
@@ -103,10 +113,17 @@ class TableUse:
 
     def __str__(self) -> str:
         """Return the counts, each product with its row, and the command that tunes the misses."""
+        if self.unused:
+            return f"no table is used, and torch compiles as without one: {self.unused}"
         if not self.counts:
             return "no product was compiled since install: torch compiled nothing, or took it from its caches"
         counts = [f"{self.count(outcome)} {text}" for outcome, text in _OUTCOMES.items() if self.count(outcome)]
-        lines = [f"{self.products} product{'s' * (self.products > 1)} compiled: {', '.join(counts)}"]
+        products = f"{self.products} product{'s' * (self.products > 1)}"
+        lines = [f"{products} compiled: {', '.join(counts)}"]
+        if self.count("other device") == self.products:
+            where = " and ".join(dict.fromkeys(use.detail.removeprefix("on ") for use in self.counts))
+            was = "were" if self.products > 1 else "was"
+            lines = [f"{products} {was} compiled for {where}; the table is for {self.device}"]
         lines += [f"  {use}{f' ({number} times)' if number > 1 else ''}" for use, number in self.counts.items()]
         if self.misses:
             lines.append("to tune: gemmtune tune " + " ".join(f"--problem {shlex.quote(name)}" for name in self.misses))
@@ -116,15 +133,24 @@ class TableUse:
 class UseLog:
     """Uses of one installed table, by all threads of the process."""
 
-    def __init__(self) -> None:
+    def __init__(self, device: str, unused: str = "") -> None:
+        """Begin without a use.
+
+        Args:
+            device: name of the table's GPU.
+            unused: reason why this torch can use no table; empty where it can.
+        """
+        self._device, self.unused = device, unused
         self._lock = Lock()
         self._counts: Counter[ProductUse] = Counter()
         self._graphs: WeakKeyDictionary[object, list[ProductUse]] = WeakKeyDictionary()
 
     def add(self, graph: object, use: ProductUse) -> bool:
-        """Record a product of a graph, and return whether it is the graph's first one."""
+        """Record a product of a graph, and return whether it is the graph's first one; never without a graph."""
         with self._lock:
             self._counts[use] += 1
+            if graph is None:
+                return False
             uses = self._graphs.setdefault(graph, [])
             uses.append(use)
             return len(uses) == 1
@@ -137,7 +163,7 @@ class UseLog:
     def report(self) -> TableUse:
         """Return all uses up to now."""
         with self._lock:
-            return TableUse(dict(self._counts))
+            return TableUse(dict(self._counts), self._device, self.unused)
 
 
 class _Kind(NamedTuple):

@@ -53,6 +53,9 @@ def link(kernel: KernelBinary, device: int) -> str:
 
 
 _kernels_lock = Lock()
+_current_stream: Callable[[int], int] = getattr(  # public ways take longer
+    torch._C, "_cuda_getCurrentRawStream", lambda device: torch.cuda.current_stream(device).cuda_stream
+)
 
 
 class _Launcher:
@@ -92,7 +95,7 @@ class _Launcher:
                 output.copy_(value)
             return out
         device = a.device.index
-        named = {"a": a, "b": b, "bias": added, "stream": torch._C._cuda_getCurrentRawStream(device)}
+        named = {"a": a, "b": b, "bias": added, "stream": _current_stream(device)}
         named.update(zip(self._outputs, outputs, strict=True))
         named.update(zip(self._names, further, strict=True))
         function, bind = self._launches.get(device) or self.link(device)

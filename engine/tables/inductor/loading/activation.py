@@ -20,6 +20,7 @@ from torch._inductor.lowering import lowerings
 from gemmtune.engine.tables.inductor.convolutions import CONVOLUTION, asking_for_products
 from gemmtune.engine.tables.inductor.loading.large_kernels import tuned_if_large
 from gemmtune.engine.tables.inductor.loading.padding import should_pad
+from gemmtune.engine.tables.inductor.loading.private_names import absent
 from gemmtune.engine.tables.inductor.loading.replaced import Replaced
 from gemmtune.engine.tables.inductor.loading.table_choices import TableChoices
 from gemmtune.engine.tables.inductor.recorder import RecordingChoices
@@ -122,6 +123,8 @@ def restore() -> None:
 
 def lacking() -> str:
     """Return the first part of Inductor that the handler needs and this torch lacks; empty if it has all."""
+    if absent:
+        return " and ".join(absent)
     asked, answered = (
         [*inspect.signature(getattr(its, "get_template_configs", lacking)).parameters]
         for its in (InductorChoices, TableChoices)
@@ -134,6 +137,8 @@ def lacking() -> str:
         and hasattr(TritonKernel, "estimate_kernel_num_bytes"),
         "InductorChoices.can_fuse with the known parameters": fused
         == ["scheduler", "node1", "node2", "shared_data_score"],
-        "virtualized._choices with _key and _default": {"_key", "_default"} <= set(vars(virtualized._choices)),
+        "virtualized.V.choices": hasattr(getattr(virtualized, "V", None), "choices"),
+        "virtualized._choices with _key and _default": {"_key", "_default"}
+        <= set(vars(getattr(virtualized, "_choices", lacking))),
     }
     return next((name for name, is_there in has.items() if not is_there), "")

@@ -9,12 +9,14 @@ times what the L2 holds takes as long in the model as alone.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import torch
 from torch._inductor import config
 from torch._inductor.virtualized import V
 
+from gemmtune.engine.tables.inductor.boundary import or_else
 from gemmtune.engine.tables.inductor.lowered import has_options
 
 __all__ = ["tuned_if_large"]
@@ -27,10 +29,14 @@ def tuned_if_large(kernel: Any, generated: Callable[[], str]) -> str:  # noqa: A
 
     Kernels of graphs without a table's options are as they were.
     """
+    with config.patch(coordinate_descent_tuning=True) if _is_large(kernel) else nullcontext():
+        return generated()
+
+
+@or_else(lambda *_: False)
+def _is_large(kernel: Any) -> bool:  # noqa: ANN401 (torch's)
     device = V.graph.get_current_device_or_throw()
-    if device.type == "cuda" and has_options():
-        l2_bytes = torch.cuda.get_device_properties(device).L2_cache_size
-        if kernel.estimate_kernel_num_bytes() >= _L2_SIZES * l2_bytes:
-            with config.patch(coordinate_descent_tuning=True):
-                return generated()
-    return generated()
+    if device.type != "cuda" or not has_options():
+        return False
+    l2_bytes = torch.cuda.get_device_properties(device).L2_cache_size
+    return bool(kernel.estimate_kernel_num_bytes() >= _L2_SIZES * l2_bytes)

@@ -12,10 +12,12 @@ from torch._inductor import config
 from torch._inductor.choices import InductorChoices
 from torch._inductor.kernel.bmm import bmm_template
 from torch._inductor.kernel.mm import mm_template
+from torch._inductor.kernel_inputs import MMKernelInputs
 from torch._inductor.utils import _use_autotune_backend
 from torch._inductor.virtualized import V
 
 from gemmtune.engine.records.epilogue.chain import NO_EPILOGUE
+from gemmtune.engine.tables.inductor.boundary import nothing, or_else
 from gemmtune.engine.tables.inductor.fusing import fuse_only, may_fuse
 from gemmtune.engine.tables.inductor.kernels.binary import difference
 from gemmtune.engine.tables.inductor.kernels.extern import link
@@ -96,7 +98,7 @@ class TableChoices(AtenChoices):
             for name, kernel in table.kernels.items()
             if (reason := difference(kernel, any_version=policy == "ignore") if binaries else _NO_BINARIES)
         }
-        self.uses = UseLog()
+        self.uses = UseLog(table.device)
 
     @property
     def autotunes(self) -> bool:
@@ -109,6 +111,7 @@ class TableChoices(AtenChoices):
         recording = "".join(f":{each.uuid}" for each in self._recordings)
         return f"gemmtune-table:{_LOGIC}:{self._policy}:{self._miss}:{self._table.sha256}:{lacking}{recording}"
 
+    @or_else(lambda self, *asked, **named: self._after_failure(*asked, **named))
     def get_template_configs(
         self,
         kernel_inputs: KernelInputs,
@@ -121,6 +124,8 @@ class TableChoices(AtenChoices):
             see(recording, kernel_inputs, templates, op_name)
         device = kernel_inputs.device()
         if device.type != "cuda":
+            if isinstance(kernel_inputs, MMKernelInputs) and is_for_aten(op_name, templates):
+                self._note(None, ProductUse(op_name, "other device", f"on the {device.type.upper()}"))
             return super().get_template_configs(kernel_inputs, templates, op_name, kwarg_overrides)
         keep_values()
         found = lowered_product(kernel_inputs, op_name)
@@ -130,17 +135,17 @@ class TableChoices(AtenChoices):
         if product is not None and row is not None and row.kernel:
             reason = self._why_not(row, product, device)
             if not reason:
-                return self._binary(row, product, kernel_inputs, templates, op_name)
+                choices: list[ChoiceCaller] = self._binary(row, product, kernel_inputs, templates, op_name)
+                return choices
             instead_of = f" ({row.template} {reason})"
             row = row.otherwise
         template = None if product is None or row is None or row.is_aten else self._usable(row)
         if product is not None and row is not None and template is not None:
             if not is_for_templates(op_name, templates):
                 return []
-            choice = self._render(row, template, product, kernel_inputs, op_name)
+            fused = self._fused(product, row)
+            choice = self._render(row, template, product, fused, kernel_inputs, op_name)
             if choice is not None:
-                fused = self._fused(product, row)
-                fuse_only(choice, fused)
                 apart = "" if fused else _apart(product)
                 self._record(found, row, device, "next choice" if instead_of else "row", instead_of + apart)
                 return [choice]
@@ -155,6 +160,7 @@ class TableChoices(AtenChoices):
         self._record(found, row, device, "miss" if row is None else served, instead_of)
         return self.aten(kernel_inputs, templates, op_name, kwarg_overrides)
 
+    @or_else(lambda *_: False)
     def takes_convolution(self, product: LoweredProduct, device: torch.device) -> bool:
         """Return whether a row serves a convolution of 1x1, which then becomes a product."""
         if not has_options():
@@ -166,6 +172,7 @@ class TableChoices(AtenChoices):
         self._record(product, None, device, "miss")
         return False
 
+    @or_else(nothing)
     def see_graph(self, graph: Any) -> None:  # noqa: ANN401 (Inductor's GraphLowering)
         """Record the grouped products of a graph that is lowered now: Inductor asks no handler of choices for them."""
         for node in graph.module.graph.nodes:
@@ -174,8 +181,23 @@ class TableChoices(AtenChoices):
                 shapes = [getattr(each.meta.get("val"), "shape", ()) for each in node.all_input_nodes[:2]]
                 sizes = " by ".join("x".join(map(str, shape)) for shape in shapes)
                 use = ProductUse(str(node.target), "no problem", f"{LIBRARY}, {sizes}")
-                _log.info("%s", use)
                 self._add(root_of(graph), use)
+
+    @or_else(lambda self, *asked, **named: InductorChoices.get_template_configs(self, *asked, **named))  # noqa: PLW0108 (a torch may lack it)
+    def _after_failure(
+        self,
+        kernel_inputs: KernelInputs,
+        templates: list[Template],
+        op_name: str,
+        kwarg_overrides: dict[str, dict[str, Any]] | None = None,
+    ) -> list[ChoiceCaller]:
+        """Return what a product without a row runs, for one whose look-up failed."""
+        is_first = is_for_aten(op_name, templates)
+        if is_first:
+            self._note(None, ProductUse(op_name, "failed", "the look-up failed, see the warning"))
+        if self._miss == "autotune":
+            return super().get_template_configs(kernel_inputs, templates, op_name, kwarg_overrides)
+        return self.aten(kernel_inputs, templates, op_name, kwarg_overrides) if is_first else []
 
     @staticmethod
     def can_fuse(
@@ -216,6 +238,7 @@ class TableChoices(AtenChoices):
             row = min(serving, key=lambda row: row.last - row.first, default=None)
         return row
 
+    @or_else(nothing)
     def _record(
         self, product: LoweredProduct | str, row: ProductRow | None, device: torch.device, outcome: str, why: str = ""
     ) -> None:
@@ -233,12 +256,16 @@ class TableChoices(AtenChoices):
             key = product.full_key if self._is_of_epilogue(product, row) else product.key
             detail = f"{row_name(key, row)} {row.template} {dict(row.kwargs) or ''}".rstrip() + why
             use = ProductUse(problem_name(product.full_key, product.hint), outcome, detail)
-        _log.info("%s", use)
         self._add(root_of(V.graph), use)
 
     def _add(self, graph: Any, use: ProductUse) -> None:  # noqa: ANN401 (Inductor's GraphLowering)
-        if self.uses.add(graph, use):
+        if self._note(graph, use):
             _after_lowering(graph, lambda: self._warn_of_misses(self.uses.end(graph)))
+
+    def _note(self, graph: object, use: ProductUse) -> bool:
+        """Log and count a product; return whether it is the first one of a graph."""
+        _log.info("%s", use)
+        return self.uses.add(graph, use)
 
     def _nearest(self, product: LoweredProduct, gpu: str) -> NearestRow | None:
         """Return the row that is most like a product without one, with all that keeps it from serving the product."""
@@ -254,10 +281,12 @@ class TableChoices(AtenChoices):
             differences.insert(0, f"device {self._table.device}, here {gpu}")
         return NearestRow(found.name, tuple(differences))
 
+    @or_else(nothing)
     def _warn_of_misses(self, uses: Sequence[ProductUse]) -> None:
-        """Warn if no product of a graph has a row; a table of another GPU has its own warning."""
+        """Warn if no product of a graph has a row; a table of another GPU has its own warning, and so has a failure."""
         uses = [use for use in uses if not use.detail.startswith(LIBRARY)]
-        if not uses or any(use.outcome not in ("miss", "no problem") for use in uses):
+        has_row = any(use.outcome not in ("miss", "no problem") for use in uses)
+        if not uses or has_row or self.uses.report().count("failed"):
             return
         nearest = [use.nearest for use in uses if use.nearest is not None]
         closest = min(nearest, key=lambda row: len(row.differences), default=None)
@@ -271,6 +300,7 @@ class TableChoices(AtenChoices):
             f"See gemmtune_inductor.report()"
         )
 
+    @or_else(lambda self, row, product, *asked: self.aten(*asked, None))  # as for `_render`
     def _binary(
         self,
         row: ProductRow,
@@ -324,11 +354,13 @@ class TableChoices(AtenChoices):
         )
         return None
 
+    @or_else(nothing)  # Inductor asked for ATen before, and got none
     def _render(
         self,
         row: ProductRow,
         template: KernelTemplate,
         product: LoweredProduct,
+        fused: frozenset[str],
         kernel_inputs: KernelInputs,
         op_name: str,
     ) -> ChoiceCaller | None:
@@ -345,6 +377,8 @@ class TableChoices(AtenChoices):
             if made is None:
                 return None
             made.layout = kernel_inputs.output_layout(flexible=False)
+            if made.choice is not None:
+                fuse_only(made.choice, fused)
             return made.choice
 
     def _is_other_gpu(self, device: torch.device) -> bool:
@@ -376,10 +410,11 @@ def _after_lowering(graph: Any, call: Callable[[], None]) -> None:  # noqa: ANN4
     if finalize is None:
         return
 
-    def ended() -> None:
+    def ended(*args: object, **kwargs: object) -> object:
         del graph.finalize
-        finalize()
+        result = finalize(*args, **kwargs)
         call()
+        return result
 
     graph.finalize = ended
 

@@ -6,6 +6,7 @@ import ast
 import gc
 import hashlib
 import json
+import pkgutil
 import re
 import time
 import warnings
@@ -24,6 +25,7 @@ from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.table import Choice, RangeRow, Row
 from gemmtune.engine.tables.cute.exporter import CuteExporter
 from gemmtune.engine.tables.inductor.exporter import InductorExporter, product_key
+from gemmtune.engine.tables.inductor.kernels.binary import kernel_name, packed
 from gemmtune.engine.testing.exporter_conformance import example_table
 
 pytestmark = pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed")
@@ -217,9 +219,15 @@ def test_another_schema_is_refused_whatever_its_type(loader, file, schema):
     refused(loader, file, sealed({**json.loads(exported()), "schema": schema}), ValueError, "schema=.* is not 5, which")
 
 
-def test_a_missing_file_is_named(loader, file):
-    with pytest.raises(FileNotFoundError, match=r"inductor_table\.json"):
+def test_a_missing_file_is_named_with_the_command_that_writes_one(loader, file):
+    with pytest.raises(FileNotFoundError) as missing:
         loader.install(file)
+    assert str(missing.value).startswith(f"{file}: no table can be read there (No such file or directory): ")
+    assert "gemmtune export table.json --to inductor" in str(missing.value)
+    with pytest.raises(FileNotFoundError, match=r"beside its loader .* pass its path: install\(path\)"):
+        loader.install()
+    with pytest.raises(NotADirectoryError, match="gemmtune export"):  # beside a loader in a zip file
+        loader.install(f"{loader.__file__}/inductor_table.json")
 
 
 def test_a_refused_second_table_leaves_the_first_in_place(loader, file):
@@ -395,22 +403,96 @@ def test_the_template_sources_of_the_installed_torch_are_known(loader, file, rec
     assert said(recwarn) == []
 
 
-def test_a_torch_that_asks_its_handler_in_another_way_is_refused(loader, file, monkeypatch):
-    from torch._inductor.choices import InductorChoices
-    from torch._inductor.codegen.simd import SIMDKernel
+@pytest.mark.parametrize(
+    ("owner", "name", "instead", "missing"),
+    [
+        ("choices.InductorChoices", "get_template_configs", lambda self, request: [], "get_template_configs with the"),
+        (
+            "choices.InductorChoices",
+            "can_fuse",
+            lambda pair: True,
+            "InductorChoices.can_fuse with the known",
+        ),
+        ("choices.InductorChoices", "get_ktc", None, "InductorChoices.get_ktc"),
+        ("codegen.simd.SIMDKernel", "estimate_kernel_num_bytes", None, "codegen_kernel and estimate_kernel_num_bytes"),
+        (
+            "virtualized",
+            "_choices",
+            SimpleNamespace(_get_handler=lambda: 0),
+            "virtualized._choices with _key and _default",
+        ),
+        ("select_algorithm.ExternKernelChoice", "__init__", lambda self: None, "place for a table, TypeError"),
+    ],
+)
+def test_a_torch_that_the_loader_does_not_know_compiles_as_without_a_table(
+    loader, file, monkeypatch, owner, name, instead, missing
+):
+    file.write_text(exported() if "Extern" not in owner else with_kernel())
+    place = pkgutil.resolve_name(f"torch._inductor.{owner}")
+    before = loader.options()
+    if instead is None:
+        monkeypatch.delattr(place, name)
+    else:
+        monkeypatch.setattr(place, name, instead)
+    with pytest.raises(RuntimeError, match=rf"torch .* has no .*{missing}.*: export the table with a newer gemmtune"):
+        loader.install(file, policy="raise")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        loader.install(file)
+        loader.install(file)
+    (message,) = said(caught)
+    assert message.endswith("; this process compiles as without a table")
+    assert (missing in message, loader.options()) == (True, {})
+    assert missing in str(loader.report())
+    assert missing in loader.report().to_dict()["unused"]
+    if "place" not in missing:
+        with pytest.raises(RuntimeError, match=missing):
+            loader.record(file.with_name("problems.jsonl"))
+    loader.stop_recording()
+    loader.uninstall()
+    monkeypatch.undo()
+    assert chooser() == "InductorChoices"
+    loader.install(file)
+    assert (chooser(), loader.options(), loader.report().unused) == ("TableChoices", before, "")
+
+
+def with_kernel():
+    """Return a table with a binary, which is no program: it is registered and not linked."""
+    record = json.loads(exported())
+    name = kernel_name("cute_splitk", b"none", ["a"], "nt", "none")
+    fields = {"object": packed(b"none"), "call": ["a"], "layouts": "nt", "epilogue": "none", "packages": {}}
+    return sealed({**record, "kernels": {name: fields}})
+
+
+@pytest.mark.slow(8)
+def test_the_report_says_that_products_were_compiled_for_the_cpu(loader, file):
+    import torch
+    from torch._inductor import config
+
+    def model(x, w):
+        return (x @ w) @ w
 
     file.write_text(exported())
-    monkeypatch.setattr(InductorChoices, "get_template_configs", lambda self, request: [])
-    with pytest.raises(RuntimeError, match=r"torch .* has no InductorChoices\.get_template_configs with"):
-        loader.install(file)
-    monkeypatch.undo()
-    monkeypatch.delattr(InductorChoices, "get_ktc")
-    with pytest.raises(RuntimeError, match=r"has no InductorChoices\.get_ktc: export the table with a newer gemmtune"):
-        loader.install(file)
-    monkeypatch.undo()
-    monkeypatch.delattr(SIMDKernel, "estimate_kernel_num_bytes")
-    with pytest.raises(RuntimeError, match=r"has no TritonKernel\.codegen_kernel and estimate_kernel_num_bytes"):
-        loader.install(file)
+    loader.install(file)
+    torch.compiler.reset()
+    with config.patch(force_disable_caches=True), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's own
+        torch.compile(model, options=loader.options())(*(torch.ones(64, 64, dtype=torch.bfloat16) for _ in range(2)))
+    assert str(loader.report()).splitlines() == [
+        "2 products were compiled for the CPU; the table is for NVIDIA H200",
+        "  mm: other device, on the CPU (2 times)",
+    ]
+    assert loader.report().to_dict()["other_device"] == 2
+
+
+def test_the_policy_raise_raises_what_install_would_warn_of(loader, file, monkeypatch):
+    file.write_text(exported())
+    loader.install(file, policy="raise")
+    assert chooser() == "TableChoices"
+    loader.uninstall()
+    monkeypatch.setitem(templates(), "triton::mm", SimpleNamespace(src_hash="0" * 64))
+    with pytest.raises(RuntimeError, match=r"made with another source of triton::mm than torch .* has"):
+        loader.install(file, policy="raise")
     assert chooser() == "InductorChoices"
 
 
@@ -433,12 +515,20 @@ def test_options_allow_triton_rows_and_keep_k(loader):
 
 
 @pytest.mark.parametrize("name", ["gemmtune_inductor.py", "gemmtune_cute_table.py"])
-def test_an_exported_loader_needs_no_gemmtune_and_defines_each_name_once(name):
+def test_an_exported_loader_needs_no_gemmtune_and_has_what_it_needs_once(name):
     exporter = InductorExporter if "inductor" in name else CuteExporter
     text = exporter().export(example_table(exporter))[name]
     assert "gemmtune.engine" not in text
+    tree = ast.parse(text)
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom) and node in tree.body]
+    imported = [(getattr(node, "module", ""), each.name) for node in imports for each in node.names]
+    assert sorted(set(imported)) == sorted(imported)
+    functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    public = next(node.value for node in tree.body if isinstance(node, ast.Assign) and node.targets[0].id == "__all__")
+    assert functions <= used | {*ast.literal_eval(public)}
     defined = []
-    for node in ast.parse(text).body:
+    for node in tree.body:
         targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", node)]
         named = [each for target in targets for each in getattr(target, "elts", [target])]
         defined += [getattr(target, "id", getattr(target, "name", None)) for target in named]

@@ -82,7 +82,7 @@ def test_an_empty_table_has_no_nearest_row():
 
 
 def test_the_report_names_each_miss_once_and_the_command_that_tunes_it():
-    log, graph = UseLog(), Graph()
+    log, graph = UseLog("NVIDIA H200"), Graph()
     miss = ProductUse("16x8x8:fp16:nt", "miss", "ATen runs", NearestRow("16x8x8:bf16:nt", ("dtype bf16, here fp16",)))
     assert [log.add(graph, use) for use in (miss, ProductUse("8x8x8:bf16:nt", "row", "triton::mm"), miss)] == [1, 0, 0]
     report = log.report()
@@ -97,7 +97,7 @@ def test_the_report_names_each_miss_once_and_the_command_that_tunes_it():
 
 
 def test_a_graph_is_forgotten_when_it_ends_or_is_deleted():
-    log, graph, failed = UseLog(), Graph(), Graph()
+    log, graph, failed = UseLog("NVIDIA H200"), Graph(), Graph()
     use = ProductUse("8x8x8:bf16:nt", "row", "triton::mm")
     log.add(graph, use)
     assert (log.end(graph), log.end(graph)) == ((use,), ())
@@ -109,7 +109,7 @@ def test_a_graph_is_forgotten_when_it_ends_or_is_deleted():
 
 
 def test_products_of_many_threads_are_all_counted():
-    log, use = UseLog(), ProductUse("8x8x8:bf16:nt", "row", "triton::mm")
+    log, use = UseLog("NVIDIA H200"), ProductUse("8x8x8:bf16:nt", "row", "triton::mm")
     graph = Graph()
     threads = [Thread(target=lambda: [log.add(graph, use) for _ in range(500)]) for _ in range(8)]
     for thread in threads:
@@ -118,3 +118,16 @@ def test_products_of_many_threads_are_all_counted():
         thread.join()
     assert log.report().counts == {use: 4000}
     assert len(log.end(graph)) == 4000
+
+
+def test_the_report_names_the_device_of_products_that_no_table_is_for():
+    log = UseLog("NVIDIA H200")
+    cpu = ProductUse("mm", "other device", "on the CPU")
+    assert not log.add(None, cpu)
+    assert str(log.report()).splitlines()[0] == "1 product was compiled for the CPU; the table is for NVIDIA H200"
+    log.add(None, ProductUse("mm", "failed", "the look-up failed, see the warning"))
+    assert str(log.report()).splitlines()[0] == (
+        "2 products compiled: 1 are for another device than a GPU, 1 run as without a table, because the loader failed"
+    )
+    found = log.report().to_dict()
+    assert (found["other_device"], found["failed"], found["device"], found["unused"]) == (1, 1, "NVIDIA H200", "")

@@ -1,0 +1,326 @@
+"""Probe for its own process, without a GPU: private names of torch, hidden from the exported loader one after another.
+
+A name is hidden from the loader alone, as if torch had renamed it with all that uses it: torch itself still compiles.
+The names are read off the loader's text: what it asks torch's modules for, and the attributes that it uses on them.
+
+Argument: the folder of an export. Prints one JSON object: for each name that is hidden, and each function that takes
+other arguments than the loader gives it, what `install` did and how the products of a model were lowered.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import functools
+import importlib
+import inspect
+import itertools
+import json
+import re
+import sys
+import types
+import warnings
+from pathlib import Path
+from unittest.mock import patch
+
+import torch
+from inductor_probe import TuningError, fake_h200, refuse_to_tune
+from torch._dynamo.source import ConstantSource
+from torch._inductor import config
+from torch._inductor.choices import InductorChoices
+from torch._inductor.codegen.triton import TritonKernel, TritonScheduling
+from torch._inductor.debug import DebugContext
+from torch._inductor.decomposition import select_decomp_table
+from torch._inductor.fx_passes import pad_mm
+from torch._inductor.graph import GraphLowering
+from torch._inductor.kernel import bmm, mm
+from torch._inductor.sizevars import SizeVarAllocator
+from torch._inductor.virtualized import V
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
+
+NAME = "gemmtune_inductor"
+PASSED_ON = ("finalize",)
+"""Methods that the loader calls with the arguments that it is given."""
+WRITTEN_IN_PYTHON = 1 << 9  # flag of a type whose attributes can be set
+FURTHER = (GraphLowering, ShapeEnv, SizeVarAllocator)
+"""Classes that the loader uses and does not name."""
+
+
+def model(x, w, r, s, u, y):
+    fused = torch.relu(x @ w.t()) * r  # a row with this epilogue
+    biased = torch.addmm(s, x, w.t())  # a row
+    without = x.t() @ r  # no row
+    ranged = torch.relu(y @ w.t())  # a range of a dynamic m
+    binary = torch.relu(x @ u.t())  # a row of a binary
+    return fused, biased, without, ranged, binary
+
+
+class Watch:
+    """Attribute of torch that the loader may use: noted, hidden from it, or refusing its arguments."""
+
+    def __init__(self, owner, name):
+        self.owner, self.name, self.mode, self.is_used = owner, name, "", False
+        self.is_called = inspect.isroutine(inspect.unwrap(getattr(owner, name, None)))
+
+    def answers(self):
+        """Return whether torch's own answer is to be given; fail if the loader must not see the attribute."""
+        frame = sys._getframe(2)
+        while frame is not None and frame.f_globals is globals():
+            frame = frame.f_back
+        if frame is None or frame.f_globals.get("__name__") != NAME:
+            return True
+        self.is_used = True
+        if self.mode == "hidden":
+            raise AttributeError(f"{self.owner!r} has no attribute {self.name!r}", name=self.name)
+        return self.mode != "refusing"
+
+    @contextlib.contextmanager
+    def on(self, mode):
+        self.mode = mode
+        with self.placed():
+            yield
+
+
+class OfClass(Watch):
+    """Attribute that a class defines."""
+
+    def placed(self):
+        original = vars(self.owner)[self.name]
+        get = getattr(type(original), "__get__", lambda its, *_: its)
+
+        class Attribute:
+            def __get__(_, instance, owner=None):  # noqa: N805
+                return get(original, instance, owner) if self.answers() else refusing
+
+        if hasattr(original, "__set__"):
+            Attribute.__set__ = lambda _, instance, value: original.__set__(instance, value)
+        return replaced(self.owner, self.name, Attribute())
+
+
+class OfInstance(Watch):
+    """Attribute that a class sets in its instances."""
+
+    def placed(self):
+        original = self.owner.__getattribute__
+
+        def found(instance, name):
+            return original(instance, name) if name != self.name or self.answers() else refusing
+
+        return replaced(self.owner, "__getattribute__", found)
+
+
+class OfModule(Watch):
+    """Attribute of a module, which the loader gets without it."""
+
+    def __init__(self, owner, name):
+        super().__init__(owner, name)
+        self.is_used = True
+
+    def placed(self):
+        class Module(types.ModuleType):
+            def __getattribute__(_, name):  # noqa: N805
+                return getattr(self.owner, name) if name != self.name or self.answers() else refusing
+
+            def __setattr__(_, name, value):  # noqa: N805
+                if name != self.name or self.mode != "hidden":
+                    setattr(self.owner, name, value)
+
+        package, _, short = self.owner.__name__.rpartition(".")
+        return replaced(sys.modules[package], short, Module(short))
+
+
+class Imported(Watch):
+    """Name that the loader asks a module of torch for."""
+
+    def __init__(self, module, name):
+        super().__init__(importlib.import_module(module), name)
+        self.is_used = True
+
+    def refused(self, original):
+        def refused(*args, **kwargs):
+            return (original if self.answers() else refusing)(*args, **kwargs)
+
+        return refused
+
+    @contextlib.contextmanager
+    def placed(self):
+        submodule = {f"{self.owner.__name__}.{self.name}": None}  # a package is asked again for its modules
+        with contextlib.ExitStack() as stack:
+            if self.mode == "refusing":
+                original = getattr(self.owner, self.name)
+                stack.enter_context(replaced(self.owner, self.name, self.refused(original)))
+            elif self.mode == "hidden":
+                if submodule.keys() & sys.modules.keys():
+                    stack.enter_context(patch.dict(sys.modules, submodule))
+                stack.enter_context(replaced(self.owner, self.name))
+            yield
+
+
+@contextlib.contextmanager
+def replaced(owner, name, *value):
+    """Set an attribute, or delete it without a value, and put it back as it was."""
+    had, before = name in vars(owner), vars(owner).get(name)
+    setattr(owner, name, *value) if value else delattr(owner, name)
+    try:
+        yield
+    finally:
+        setattr(owner, name, before) if had else delattr(owner, name)
+
+
+def refusing(*_, **__):
+    raise TypeError("it takes other arguments")
+
+
+def watches(text):
+    """Return a watch for all that a loader's text may use of torch's modules and classes."""
+    tree = ast.parse(text)
+    asked = {
+        node.targets[0].id: tuple(each.value for each in node.value.args)
+        for node in tree.body
+        if isinstance(node, ast.Assign) and getattr(getattr(node.value, "func", None), "id", "") == "private"
+    }
+    values = {name: getattr(__import__(where[0], fromlist=where[1:]), where[1]) for name, where in asked.items()}
+    nodes = list(ast.walk(tree))
+    uses = [(getattr(node.value, "id", ""), node.attr) for node in nodes if isinstance(node, ast.Attribute)]
+    calls = [node for node in nodes if isinstance(node, ast.Call) and getattr(node.func, "id", "").endswith("attr")]
+    uses += [(getattr(c.args[0], "id", ""), c.args[1].value) for c in calls if isinstance(c.args[1], ast.Constant)]
+    names = sorted({name for _, name in uses if not name.startswith("__")})
+    for_types = (node.body for node in tree.body if isinstance(node, ast.If))
+    typed = [
+        getattr(importlib.import_module(line.module), each.name)
+        for line in itertools.chain.from_iterable(for_types)
+        if line.module.startswith("torch.")
+        for each in line.names
+    ]
+    found = [Imported(*where) for where in asked.values()]
+    for bound, name in set(uses):
+        if isinstance(values.get(bound), types.ModuleType) and hasattr(values[bound], name):
+            found.append(OfModule(values[bound], name))
+    for value in (*values.values(), *typed, *FURTHER):
+        owner = value if isinstance(value, type) else type(value)
+        for name in names if owner.__module__.startswith("torch") else ():
+            kind = next((each for each in owner.__mro__ if name in vars(each)), None)
+            if kind is not None and kind.__module__.startswith("torch"):
+                found += [OfClass(kind, name)] if kind.__flags__ & WRITTEN_IN_PYTHON else []
+            elif kind is None and f"self.{name}" in source_of(owner):
+                found.append(OfInstance(owner, name))
+    return list({(type(each), each.owner, each.name): each for each in found}.values())
+
+
+@functools.cache
+def source_of(owner):
+    return Path(inspect.getfile(owner)).read_text()
+
+
+def traced():
+    """Return the model as a graph of ATen's operators, with its inputs and their mode."""
+    shapes = {"x": (64, 256), "w": (96, 256), "r": (64, 96), "s": (96,), "u": (128, 256)}
+    env = ShapeEnv()
+    m = env.create_symintnode(env.create_symbol(40, ConstantSource("m"), DimDynamic.DYNAMIC), hint=40)
+    with FakeTensorMode(shape_env=env, allow_non_fake_inputs=True) as mode:
+        make = lambda shape: torch.empty(shape, dtype=torch.bfloat16, device="cuda:0")  # noqa: E731
+        inputs = [*map(make, shapes.values()), make((m, 256))]
+        return make_fx(model, decomposition_table=select_decomp_table())(*inputs), inputs, mode
+
+
+def lowered(options):
+    """Lower the model; return how many choices each product had, and the kernels that were generated."""
+    counts, kernels = [], []
+
+    def listening(module):
+        original = module.autotune_select_algorithm
+
+        def select(name, choices, *args, **kwargs):
+            counts.append(len(choices))
+            return original(name, choices, *args, **kwargs)
+
+        return patch.object(module, "autotune_select_algorithm", select)
+
+    def define(_, source, *__, **___):
+        kernels.append("template" if "triton_heuristics.template" in source else "pointwise")
+        return f"kernel{len(kernels)}"
+
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(fake_h200())
+        module, inputs, mode = traced()
+        stack.enter_context(config.patch(options))
+        for each in (mm, bmm):
+            stack.enter_context(listening(each))
+        tuning = "torch._inductor.select_algorithm.AlgorithmSelectorCache.do_autotuning"
+        stack.enter_context(patch(tuning, refuse_to_tune))
+        stack.enter_context(patch.object(TritonScheduling, "define_kernel", define))
+        stack.enter_context(patch("torch._inductor.scheduler.has_triton", lambda: True))
+        stack.enter_context(V.set_debug_handler(DebugContext()))
+        stack.enter_context(V.set_fake_mode(mode))
+        graph = GraphLowering(module, example_inputs=inputs, shape_env=mode.shape_env)
+        stack.enter_context(V.set_graph_handler(graph))
+        graph.run(*inputs)
+        code, _ = graph.codegen()
+    code = getattr(code, "value", code)
+    binaries = len(re.findall(r"extern_kernels\.gemmtune_\w+\(", code))
+    return {"counts": counts, "kernels": sorted(kernels), "binaries": binaries}
+
+
+def loaded(code, folder):
+    """Return the loader, imported anew."""
+    loader = types.ModuleType(NAME)
+    loader.__file__ = str(folder / f"{NAME}.py")
+    sys.modules[NAME] = loader
+    exec(code, vars(loader))
+    return loader
+
+
+def tried(code, folder):
+    """Return what the loader did under a torch as it is made now."""
+    own = InductorChoices.get_template_configs, TritonKernel.codegen_kernel, pad_mm.should_pad
+    found = {"step": "import"}
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            loader = loaded(code, folder)
+            found["step"] = "install"
+            loader.install(policy="ignore")
+            loader.link = lambda kernel, device: ""  # there is no driver here
+            found["options"] = loader.options()
+            found["is_stock"] = type(V.choices) is InductorChoices
+            found["of_install"] = said(caught)
+            found["step"] = "lower"
+            if found["is_stock"]:
+                assert own == (InductorChoices.get_template_configs, TritonKernel.codegen_kernel, pad_mm.should_pad)
+            else:
+                found |= lowered(found["options"])
+            found["step"] = "end"
+            found["report"] = str(loader.report())
+        except (Exception, TuningError) as error:
+            found["error"] = f"{type(error).__name__}: {error}"[:800]
+        finally:
+            loader.uninstall()
+    return {**found, "warnings": said(caught)}
+
+
+def said(caught):
+    return [str(each.message) for each in caught if "gemmtune" in str(each.message)]
+
+
+def main(export):
+    folder = Path(export)
+    text = (folder / f"{NAME}.py").read_text()
+    code = compile(text, str(folder / f"{NAME}.py"), "exec")
+    every = watches(text)
+    report = {"stock": lowered({}), "found": {}}
+    with contextlib.ExitStack() as stack:
+        for each in every:
+            stack.enter_context(each.on("noted"))
+        report["with_table"] = tried(code, folder)
+    for each in (watch for watch in every if watch.is_used):
+        name = f"{getattr(each.owner, '__qualname__', each.owner.__name__)}.{each.name}"
+        for mode in ("hidden", "refusing")[: 1 + (each.is_called and each.name not in PASSED_ON)]:
+            with each.on(mode):
+                report["found"][f"{name} {mode}"] = tried(code, folder)
+    json.dump(report, sys.stdout)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

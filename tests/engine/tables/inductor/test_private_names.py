@@ -1,0 +1,93 @@
+"""Whatever private name torch takes away, what stock torch compiles still compiles, with a warning and no benchmark."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+import pytest
+
+from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.measurement import Evidence
+from gemmtune.engine.records.problem import Problem, gemm
+from gemmtune.engine.records.table import Choice, RangeRow, Row
+from gemmtune.engine.tables.inductor import exporter
+from gemmtune.engine.tables.inductor.kernels.binary import kernel_name, packed
+
+pytestmark = [
+    pytest.mark.slow(40),
+    pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed"),
+]
+
+TILES = {"BLOCK_M": 64, "BLOCK_N": 32, "BLOCK_K": 128, "GROUP_M": 8, "num_stages": 3, "num_warps": 8}
+SPLIT_K = {"warp_n": 16, "warps_n": 1, "warps_k": 4, "split_k": 1, "k_unroll": 1, "num_stages": 4, "share_a": False}
+SPLIT_K |= {"use_pdl": False}
+SHIPPED = {"max_autotune_gemm": True, "max_autotune_conv_backends": "ATEN", "shape_padding": False}
+LEAST = 63  # names and functions that are taken away
+
+
+def choice(space, params):
+    return Choice(space, Config(params), 100.0, 99.0, 101.0, 32, Evidence.MEASURED, "torch 2.13.0", "events-cold-l2")
+
+
+def row(problem, space="triton_mm", params=TILES, baseline=None):
+    return Row(Problem.parse(problem), (choice(space, params),), baseline, 0.0, ())
+
+
+def built(wanted):
+    """Return a binary for each kernel that no linker would take, instead of building them."""
+    found = {}
+    for task, config in wanted:
+        problem = gemm(task.problem)
+        call, layouts, epilogue = ["a", "b", "out"], f"{problem.a_layout}{problem.b_layout}", str(problem.epilogue)
+        fields = {"object": packed(b"none"), "call": call, "layouts": layouts, "epilogue": epilogue, "packages": {}}
+        found[task, config] = kernel_name(task.space, b"none", call, layouts, epilogue), fields
+    return found
+
+
+@pytest.fixture(scope="module")
+def report(probed, exported):
+    rows = (
+        row("64x96x256:bf16:nt:epilogue=relu.mul(matrix)"),
+        row("64x96x256:bf16:nt:addmm"),
+        row("64x128x256:bf16:nt:epilogue=relu", "cute_splitk", SPLIT_K, choice("aten", {})),
+    )
+    dynamic = Problem.parse("64x96x256:bf16:nt:dynamic_m=true")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(exporter, "built_kernels", built)
+        folder = exported(rows, (RangeRow(dynamic, 2, 64, choice("triton_mm", TILES), ((64, 0.0),)),))
+    return probed("private_names_probe.py", folder)
+
+
+def test_with_all_names_the_rows_run(report):
+    found = report["with_table"]
+    assert (found["options"], found["warnings"], found.get("error")) == (SHIPPED, [], None)
+    assert (found["counts"], found["kernels"], found["binaries"]) == ([1] * 5, ["template"] * 3, 1)
+
+
+def test_without_any_name_everything_compiles_that_stock_torch_compiles(report):
+    assert len(report["found"]) >= LEAST
+    failed = {name: (each["step"], each["error"]) for name, each in report["found"].items() if "error" in each}
+    assert failed == {}
+
+
+def test_without_any_name_nothing_has_more_choices_than_without_a_table(report):
+    products = len(report["stock"]["counts"])
+    assert set(report["stock"]["counts"]) == {1}
+    counted = {name: each.get("counts", [1] * products) for name, each in report["found"].items()}
+    assert {name: counts for name, counts in counted.items() if counts != [1] * products} == {}
+
+
+def test_without_any_name_install_warns_at_most_once_and_nothing_is_said_twice(report):
+    for name, each in report["found"].items():
+        assert len(each["of_install"]) <= 1, (name, each["of_install"])
+        assert len(set(each["warnings"])) == len(each["warnings"]), (name, each["warnings"])
+
+
+def test_where_install_uses_no_table_it_warns_gives_no_options_and_the_report_says_so(report):
+    unused = {name: each for name, each in report["found"].items() if each["is_stock"]}
+    assert len(unused) > 30
+    for name, each in unused.items():
+        assert each["options"] == {}, name
+        (message,) = each["warnings"]
+        assert message.endswith("this process compiles as without a table"), name
+        assert each["report"].startswith("no table is used, and torch compiles as without one: torch "), name
