@@ -75,6 +75,8 @@ def test_stages_go_from_the_files_own_tests_to_all(script):
     stages = script.stages("engine/statistics.py")
     assert stages["own"] == ["tests/engine/test_statistics.py"]
     assert stages["naming"]
+    several = script.stages("engine/testing/workload_conformance.py")["naming"]  # an import of several lines
+    assert "tests/engine/testing/test_broken_plugins.py" in several
     assert stages["all"] == ["tests"]
     assert script.stages("engine/report/status.py")["folder"] == ["tests/engine/report"]
 

@@ -238,7 +238,8 @@ def stages(path: str) -> dict[str, list[str]]:
     folder = Path("tests") / (file.parent if file.parts[0] != "gemmtune" else "engine/cli")
     dotted = ".".join(("gemmtune", *file.with_suffix("").parts)).replace("gemmtune.gemmtune", "gemmtune")
     parent, _, stem = dotted.removesuffix(".__init__").rpartition(".")
-    named = re.compile(rf"{re.escape(parent)}\.{stem}\b|from {re.escape(parent)} import [^\n]*\b{stem}\b")
+    imported = rf"from {re.escape(parent)} import (?:\([^)]*|[^\n(]*)\b{stem}\b"
+    named = re.compile(rf"{re.escape(parent)}\.{stem}\b|{imported}")
     own = {test for test in texts if test.parent == folder and test.name.startswith(f"test_{stem}")}
     found = {"own": own, "naming": {test for test, text in texts.items() if named.search(text)} - own}
     if (ROOT / folder).is_dir() and folder != Path("tests/engine"):
