@@ -1,73 +1,75 @@
-"""Features of Inductor's tiles, computed by hand."""
+"""Features of a tile on a problem, worked out by hand."""
 
 from __future__ import annotations
 
-from math import log2
+import math
 
 import numpy as np
 import pytest
 
 from gemmtune.engine.records import catalogue
-from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
-from gemmtune.spaces.inductor.tile_features import Tiles, tiled_features
+from gemmtune.engine.seams import registry
+from gemmtune.engine.search.task_features import TaskFeatures
+from gemmtune.engine.store.landscapes.landscape_file import embedded, read_landscapes
+from gemmtune.spaces.inductor.tile_features import Tiles
+
+H200 = catalogue.device("H200")
 
 
-def features(problem, sku, *tile):
-    task = Task(Problem.parse(problem), catalogue.device(sku), "triton_mm")
-    return {name: value[0] for name, value in Tiles(*(np.array([x]) for x in tile)).features(task).items()}
+def features_of(task, *tile):
+    return {name: value for name, [value] in Tiles(*(np.array([size]) for size in tile)).features(task).items()}
 
 
-def test_features_are_logarithms_of_what_tiles_do():
-    # 33 × 32 tiles, two blocks per SM: 98,304 B of shared memory, and 104 registers of 256 threads.
-    assert features("4100x4096x4097:bf16:nt", "H200", 128, 128, 64, 8, 98_304) == pytest.approx(
-        {
-            "tiles per SM": log2(1056 / 132),
-            "blocks per SM": 1,
-            "waves": 2,
-            "tail": 0,
-            "imbalance": 0,
-            "padding": log2(33 * 128 / 4100 * 65 * 64 / 4097),
-            "traffic of the busiest SM": log2(8 * 256),
-            "work of the busiest SM": log2(8 * 128 * 128 * 65 * 64),
-            "bytes per flop": log2(2 / 128 * 2),
-            "steps": log2(65),
-            "accumulators per thread": 6,
-            "shared memory": log2(98_304),
-            "bytes in flight": log2(2 * 98_304),
-            "warps together": 4,
-            "alignment of rows": 1,  # rows of 8194 B
-        }
-    )
+def test_tiles_waves_and_traffic_of_a_prefill_problem():
+    task = Task(Problem.parse("2048x4096x4096:bf16:nt"), H200, "triton_mm")
+    features = features_of(task, 128, 256, 64, 8, 4 * (128 + 256) * 64 * 2)
+    assert features["tiles per SM"] == pytest.approx(math.log2(256 / 132))
+    assert features["blocks per SM"] == 0.0  # 196,608 B of shared memory each
+    assert features["waves"] == 1.0
+    assert features["tail"] == pytest.approx(math.log2(2 * 132 / 256))
+    assert features["imbalance"] == pytest.approx(math.log2(2 * 132 / 256))
+    assert features["padding"] == 0.0
+    assert features["traffic of the busiest SM"] == pytest.approx(math.log2(2 * (128 + 256)))
+    assert features["steps"] == 6.0
+    assert features["accumulators per thread"] == 7.0
+    assert features["alignment of rows"] == 4.0
 
 
-def test_a_last_wave_that_is_not_full_is_a_tail():
-    found = features("2048x2048x4096:bf16:nt", "H200", 128, 128, 64, 8, 98_304)  # 256 tiles, 264 at once
-    assert (found["waves"], found["tail"], found["imbalance"]) == pytest.approx((0, log2(264 / 256), log2(264 / 256)))
-    assert found["alignment of rows"] == 4
-    assert features("3x2048x2048x4096:bf16:nt:bmm", "H200", 128, 128, 64, 8, 98_304)["waves"] == pytest.approx(log2(3))
+def test_unaligned_rows_change_a_feature():
+    task = Task(Problem.parse("1024x1280x3420:bf16:nt"), H200, "triton_mm")
+    features = features_of(task, 64, 64, 128, 4, 32768)
+    assert features["alignment of rows"] == 3.0  # 6,840 B divide by 8, not by 16
+    assert features["padding"] == pytest.approx(math.log2(27 * 128 / 3420))
 
 
-@pytest.mark.parametrize(
-    ("tile", "sku", "blocks"),
-    [
-        ((128, 128, 64, 8, 110_000), "H200", 2),  # 65,536 registers / (256 · 104)
-        ((128, 128, 64, 8, 120_000), "H200", 1),  # shared memory
-        ((64, 64, 64, 4, 20_000), "H200", 7),  # registers: 128 · 72
-        ((64, 64, 64, 4, 40_000), "H200", 5),  # shared memory
-        ((4, 4, 64, 1, 1), "RTX-4090", 48),  # threads: 1536 / 32
-        ((256, 256, 64, 4, 250_000), "H200", 1),  # at least one
-    ],
-)
-def test_the_tightest_of_shared_memory_threads_and_registers_holds(tile, sku, blocks):
-    assert 2 ** features("8192x8192x4096:bf16:nt", sku, *tile)["blocks per SM"] == pytest.approx(blocks)
+def test_rows_of_a_transposed_operand_lie_along_its_other_dimension():
+    task = Task(Problem.parse("1280x5120x1500:bf16:tn"), H200, "triton_mm")
+    assert features_of(task, 64, 64, 128, 4, 32768)["alignment of rows"] == 4.0
+    task = Task(Problem.parse("1280x30522x2048:bf16:nn"), H200, "triton_mm")
+    assert features_of(task, 64, 64, 128, 4, 32768)["alignment of rows"] == 2.0  # B's rows of 61,044 B
 
 
-def test_a_group_has_no_more_rows_of_tiles_than_there_are():
-    tile = {"BLOCK_M": 64, "BLOCK_N": 32, "BLOCK_K": 128, "num_warps": 4}
-    configs = [Config({**tile, "GROUP_M": group}) for group in (1, 4, 8)]
-    task = Task(Problem.parse("200x4096x4096:bf16:nt"), catalogue.device("H200"), "triton_mm")
-    found = tiled_features(task, configs, lambda _, values: values["BLOCK_M"] * 256)
-    assert [2**each for each in found["group"]] == pytest.approx([1, 4, 4])  # 200 rows are 4 tiles
-    assert found["shared memory"] == pytest.approx([14, 14, 14])
+def test_every_config_of_triton_mm_has_the_same_features_on_every_problem():
+    names = set()
+    for landscape in read_landscapes(embedded("triton_mm")[0]):
+        describe = TaskFeatures(registry.space("triton_mm"), Task(landscape.problem, H200, "triton_mm"))
+        for config in list(landscape.points)[::97]:
+            known = describe(config)
+            assert all(math.isfinite(value) for value in known.values())
+            names.add(tuple(known))
+    assert len(names) == 1
+
+
+@pytest.mark.parametrize("space", ["triton_mm", "cute_gemm", "quack_gemm"])
+def test_features_of_many_configs_equal_those_of_each_alone(space):
+    of, task = registry.space(space), Task(Problem.parse("2048x4096x4096:bf16:nt"), H200, space)
+    configs = [config for config in of.points(task) if of.check(task, config)][::7]
+    together = of.features_of(task, configs)
+    for i, config in enumerate(configs):
+        assert {name: values[i] for name, values in together.items()} == of.features(task, config)
+    describe = TaskFeatures(of, task)
+    alone = [tuple(TaskFeatures(of, task)(config).values()) for config in configs[:3]]
+    assert np.array_equal(describe.matrix(configs)[:3], alone)
+    assert np.array_equal(describe.matrix(configs[2:0:-1]), alone[2:0:-1])  # those that it knows already

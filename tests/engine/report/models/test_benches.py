@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from gemmtune.engine.measure.models.model_bench import ArmTimes, ModelBench, ProductGain
@@ -38,6 +40,12 @@ def test_an_arm_without_times_has_dashes_and_its_failure_below():
     ]
     assert "without CUDA graphs" in text
     assert "earlier arm" not in text
+
+
+@pytest.mark.parametrize(("grad", "what"), [(False, "forward"), (True, "forward and backward")])
+def test_the_head_says_what_a_call_is(grad, what):
+    head = bench_report(replace(bench(), grad=grad)).to_text().splitlines()[0]
+    assert head == f"m:f(), {what}, on NVIDIA H200, torch 2.13.0, in CUDA graphs"
 
 
 def test_kernels_that_an_earlier_arm_chose_are_counted():
