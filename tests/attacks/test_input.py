@@ -399,6 +399,7 @@ def test_warmup_without_torch_names_the_extra(run, monkeypatch):
     loader = "gemmtune.engine.tables.inductor.loader"
     monkeypatch.delitem(sys.modules, loader, raising=False)
     monkeypatch.delattr(sys.modules["gemmtune.engine.tables.inductor"], "loader", raising=False)
+    Path("table.json").touch()
     ran = run("warmup", "table.json", "--call", "json:dumps")
     assert ran.is_refusal(), ran.err
     assert "pip install " in ran.err

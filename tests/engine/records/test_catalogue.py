@@ -130,7 +130,9 @@ def test_a_device_is_found_by_the_name_its_driver_reports(device: Device):
 
 
 def test_an_unknown_device_is_refused_with_the_known_ones():
-    with pytest.raises(DeviceError, match=r"^no device 'H300'; known: A100-40GB, .*, H200, .*, RTX-5090$"):
+    with pytest.raises(
+        DeviceError, match=r"^no device 'H300'; did you mean H200\? known: A100-40GB, .*, H200, .*, RTX-5090$"
+    ):
         catalogue.device("H300")
     assert catalogue.by_name("NVIDIA H300") is None
 

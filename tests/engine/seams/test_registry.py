@@ -60,7 +60,7 @@ def test_an_unknown_plugin_is_refused_with_the_known_ones(register):
     register("gemmtune.spaces", {"triton_mm": "a:B", "aten": "c:D"})
     with pytest.raises(UnknownPlugin) as caught:
         registry.space("triton")
-    assert str(caught.value) == "no space 'triton'; known: aten, triton_mm"
+    assert str(caught.value) == "no space 'triton'; did you mean triton_mm? known: aten, triton_mm"
 
 
 @pytest.mark.parametrize("kind", ["space", "objective", "sampler", "pruner", "exporter"])
