@@ -74,10 +74,7 @@ _IN_A_FOLDER: dict[FileKind, tuple[str, ...]] = {
     FileKind.LANDSCAPES: ("*.csv.gz", "*.csv"),
 }
 """Names of the kinds that a folder stands for, in order."""
-_WAYS = {
-    (FileKind.DATABASE, FileKind.TABLE): "gemmtune table {path} writes its table",
-    (FileKind.TABLE, FileKind.INDUCTOR): "gemmtune export {path} writes it",
-}
+_WAYS = {(FileKind.DATABASE, FileKind.TABLE): "gemmtune table", (FileKind.TABLE, FileKind.INDUCTOR): "gemmtune export"}
 """Commands that make one kind of another."""
 _ERRORS: dict[FileKind, type[UsageError]] = {
     FileKind.TABLE: TableError,
@@ -251,9 +248,8 @@ def _instead(kind: FileKind, wanted: tuple[FileKind, ...], text: str) -> str:
     above = [path, path.parent, path.parent.parent] if not _URL.match(text) else []
     beside = (found for folder in above for each in wanted if (found := _first(folder, each)))
     near = next((f", such as {found}" for found in beside), "")
-    way = next(
-        (f"; {_WAYS[kind, each].format(path=_without_password(text))}" for each in wanted if (kind, each) in _WAYS), ""
-    )
+    ways = (_WAYS[kind, each] for each in wanted if (kind, each) in _WAYS)
+    way = next((f"; {command} {_without_password(text)} writes it" for command in ways), "")
     return f": {_TAKEN[kind]}; {_wanted(wanted)} is wanted here{near or way}"
 
 

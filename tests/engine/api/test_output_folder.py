@@ -31,7 +31,7 @@ def test_files_of_an_earlier_table_are_named_up_to_three(tmp_path, names, text):
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(UsageError, match=r"cannot write to .*/file/below: Not a directory; name another folder"):
+    with pytest.raises(UsageError, match=r"cannot write to .*/file/below: .*/file is a file; name another folder"):
         make_folder(tmp_path / "file" / "below")
     make_folder(tmp_path / "a" / "b")
     make_folder(tmp_path / "a" / "b")

@@ -194,4 +194,4 @@ def test_of_two_campaigns_that_share_a_folder_each_keeps_the_rows_of_the_other(t
 
     result = gt.tune(DECODE, backend=RECORDED, budget=2, out=tmp_path, report=False, callbacks=[TunesMeanwhile()])
     assert [row.problem.name for row in gt.read_table(tmp_path / "table.json").rows] == [MIDDLE, DECODE]
-    assert [row.problem.name for row in result.kept] == [MIDDLE]
+    assert [(each.before.problem.name, each.fate) for each in result.earlier] == [(MIDDLE, "kept")]

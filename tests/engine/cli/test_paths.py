@@ -41,7 +41,7 @@ OTHERS = {
 }
 EXTRA = {"out/inductor/lookup_table.json", "out/run.json", "comparison.json"}
 THINGS = TABLE | DATABASE | INDUCTOR | LANDSCAPES | OTHERS
-COMPARISON = {"landscapes": [], "courses": [], "budget": 1, "seeds": 1}
+COMPARISON = {"landscapes": [], "curves": [], "budget": 1, "seeds": 1}
 QUICK = ("--budget", "1", "--seeds", "1")
 TUNE = ("tune", "--problem", DECODE, "--budget", "1", "--out", "t")
 COMMANDS = {
@@ -90,7 +90,7 @@ def folder(tmp_path, tuned, small, monkeypatch):
     (tmp_path / "dangling").symlink_to("nowhere")
     monkeypatch.setattr(reporting, "_write", lambda record, target, sources="": target)  # drawing takes seconds
     monkeypatch.setattr(Study, "save", lambda study, folder: [])
-    monkeypatch.setattr(tables, "_compiled", lambda table, call: ((16,), b""))
+    monkeypatch.setattr(tables, "_compiled", lambda table, call, **_: ((16,), b""))
     return tmp_path
 
 
@@ -121,7 +121,7 @@ def test_a_path_is_taken_or_named_for_what_it_is(run, folder, command):
     [
         (["diff", "out/report.json", "out"], ["out/report.json"]),
         (["verify", "out/measurements.db"], ["is a database", "gemmtune show", "a table is wanted", "out/table.json"]),
-        (["diff", "renamed", "out"], ["is a database", "gemmtune table renamed writes its table"]),
+        (["diff", "renamed", "out"], ["is a database", "gemmtune table renamed writes it"]),
         (["status", "out/table.json"], ["is a table", "gemmtune show", "such as out/measurements.db"]),
         (["tune", "out/table.json"], ["is a table", "a campaign file (TOML)"]),
         (["tune", "campaign.yaml"], ["is a YAML file", "a campaign file (TOML)"]),

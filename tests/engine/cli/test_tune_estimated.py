@@ -89,7 +89,7 @@ def test_the_same_campaign_again_builds_nothing_and_writes_the_same_bytes(run, o
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--device", "B200", "--problem", DECODE], ["no GPU here", "of H200; nor can it be estimated", "triton_mm"]),
+        (["--device", "B200", "--problem", DECODE], ["no GPU here", "of H200, and no model estimates it", "triton_mm"]),
         (["--device", "L4", "--space", "toy_priced", "--problem", DECODE], ["of H200", "does not know the NVIDIA L4"]),
         (["--device", "B200", "--space", "toy_priced"], ["of H200", "no problem to tune: name one"]),
         (["--device", "H200", "--space", "aten", "--space", "toy_priced", "--problem", DECODE],
@@ -113,5 +113,5 @@ def test_a_gpu_of_another_model_does_not_stand_in_the_way(run, toy_priced, monke
     assert run(*ON_PAPER).err.startswith("No NVIDIA B200 here")
     refusal(
         run("tune", "--device", "B200", "--problem", DECODE),
-        "device B200 is wanted, but the GPU here is NVIDIA H200 (H200)",
+        "no B200 to tune on: the GPU here is NVIDIA H200 (H200)",
     )

@@ -100,7 +100,7 @@ def test_a_recorded_landscape_has_all_samples_of_every_config_and_no_final(run, 
 
 
 def test_record_needs_a_gpu_and_says_so(run, tmp_path, contents, refusal):
-    refusal(run("record", "--problem", DECODE), "record measures", "no GPU here")
+    refusal(run("record", "--problem", DECODE), "record measures", "no NVIDIA GPU")
     assert contents(tmp_path) == {}
 
 
