@@ -45,4 +45,6 @@ def test_space_takes_a_workload_of_its_kind_alone(run):
     assert run("space", "vllm_block_fp8", "--problem", layer, "--json").record["problem"] == layer
     ran = run("space", "triton_mm", "--problem", layer)
     assert ran.status == 2
-    assert "space triton_mm takes GEMMs (MxNxK), and vllm_block_fp8:m16:n4096:k7168 is of kind vllm_block_fp8" in ran.err
+    assert (
+        "space triton_mm takes GEMMs (MxNxK), and vllm_block_fp8:m16:n4096:k7168 is of kind vllm_block_fp8" in ran.err
+    )

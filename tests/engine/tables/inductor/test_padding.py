@@ -13,9 +13,9 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 from torch._inductor import config  # noqa: E402 (torch is there)
 from torch._inductor.fx_passes import pad_mm  # noqa: E402
 
-from gemmtune.engine.tables.standalone import standalone  # noqa: E402
 from gemmtune.engine.tables.inductor import loader  # noqa: E402
 from gemmtune.engine.tables.inductor.loading import padding  # noqa: E402
+from gemmtune.engine.tables.standalone import standalone  # noqa: E402
 
 
 @pytest.fixture(scope="module", params=["package", "exported"])
