@@ -2,6 +2,7 @@
 
 import atexit
 import contextlib
+import ctypes
 import logging
 import os
 import signal
@@ -43,7 +44,7 @@ _ANSWER_SECONDS = 8.0
 _LONGEST_ADDRESS = 300
 _NEEDED = ("gcs_server", "raylet")
 """Processes that a cluster cannot do without."""
-_LONGEST_PARENT = 14
+_LONGEST_PARENT = 12
 """Characters of the path that a cluster's folder is in: the path of a Unix socket in it may have 107."""
 
 
@@ -135,6 +136,7 @@ class Cluster:
         if self._opened:
             if self.fault():
                 atexit.unregister(ray.shutdown)
+                _skip_exit_handlers()
                 node: Any = ray._private.worker._global_node
                 node.kill_all_processes(check_alive=False, allow_graceful=False)
             else:
@@ -161,12 +163,13 @@ def _connect(address: str | None, cpus: int | None, notify: Notify) -> ScratchFo
     _protect_token()
     found = _running_here(notify) if address in (None, "auto") else address
     if found in (None, "local"):
-        # Ray's own folder is everybody's to write in, with the sockets of the cluster and the code that it runs.
+        # Ray opens its own folder to everybody, with the sockets of the cluster and the code that it runs: it gets one
+        # within a folder that nobody else can enter.
         parent = os.environ.get("RAY_TMPDIR") or gettempdir()
         sessions = ScratchFolder(parent if len(parent) <= _LONGEST_PARENT else "/tmp")  # noqa: S108 (0700)
         try:
             with _private_umask(), patch.object(ray_constants, "ENABLE_RAY_CLUSTER", False):  # as on macOS: loopback
-                init(address="local", num_cpus=cpus, include_dashboard=False, _temp_dir=sessions.name)
+                init(address="local", num_cpus=cpus, include_dashboard=False, _temp_dir=f"{sessions.name}/r")
         except Exception as error:  # Ray raises this type where a process of its does not answer in time
             sessions.cleanup()
             raise UsageError(f"Ray starts no cluster here: {first_line(error)}; --fleet local needs none") from error
@@ -252,6 +255,12 @@ def _private_umask() -> Iterator[None]:
         yield
     finally:
         os.umask(before)
+
+
+def _skip_exit_handlers() -> None:
+    """Let this process end without C++'s exit handlers: Ray's waits for its lost cluster, and crashes."""
+    libc = ctypes.CDLL(None)
+    libc.on_exit(libc._exit, None)  # gets the exit status, after Python's handlers
 
 
 def _on(node: Node) -> NodeAffinitySchedulingStrategy:
