@@ -33,9 +33,12 @@ DEVICE = catalogue.device("H200")
         (layout.readable_unit, ("ns",), "µs"),
         (layout.readable_unit, ("J",), "mJ"),
         (layout.readable_unit, ("score",), "score"),
-        (layout.speedup, (10.0, 8.0), "1.250×"),
-        (layout.speedup, (None, 8.0), "-"),
-        (layout.speedup, (10.0, None), "-"),
+        (layout.lead_text, (0.25,), "+25.0%"),
+        (layout.lead_text, (-0.021,), "-2.1%"),
+        (layout.lead_text, (None,), "-"),
+        (layout.lead_of, (10.0, 8.0), 0.25),
+        (layout.lead_of, (None, 8.0), None),
+        (layout.lead_of, (10.0, None), None),
         (layout.bound, (0.00123,), "≤ 0.12%"),
         (layout.bound, (None,), "-"),
         (layout.bound, (0.0,), "≤ 0.00%"),
@@ -127,8 +130,9 @@ def test_a_row_has_its_time_interval_baseline_and_bounds():
     table = Table(DEVICE, (row(128, regret_bound=0.0012), row(16, 8_000.0, loss=0.004)), "latency")
     report = table_report(table, ["a note"])
     small, large = (line for line in lines_of(report) if line and line[0] in ("16x32x64:bf16:nt", "128x32x64:bf16:nt"))
-    assert small[1:5] == ["triton_mm", "8.0", "7.2–8.8", "10.0"]
-    assert large[1:5] == ["triton_mm", "5.0", "4.5–5.5", "10.0"]
+    assert small[1:6] == ["triton_mm", "8.0", "7.2–8.8", "0%", "10.0"]
+    assert large[1:6] == ["triton_mm", "5.0", "4.5–5.5", "0%", "10.0"]
+    assert [each["loss"] for each in report.to_json()["rows"]] == [0, 0.004]
     assert "0.12%" in large
     assert "0.40%" in small
     assert "0.00%" in large

@@ -186,15 +186,16 @@ def test_a_single_load_is_no_picture(drawn):
 def test_leads_and_totals_weigh_only_rows_with_a_baseline():
     rows = (row(16, 5_000.0, 10_000.0, weight=3.0), row(32, 10_000.0, 5_000.0), row(64, 7_000.0, 0))
     found = record(rows=rows)
-    assert [*found.leads.values()] == [2, 0.5]
-    assert found.mean_lead == pytest.approx(1)
+    assert [row.with_lead().lead for row in rows] == [1, -0.5, None]
+    assert found.mean_lead == pytest.approx(0)  # 2 and 1/2
+    assert record(rows=rows[:1]).mean_lead == pytest.approx(1)
     assert found.totals == (35_000, 25_000)
     assert record(rows=rows[2:]).mean_lead is None
     assert found.evidence == {Evidence.MEASURED}
 
 
 def test_a_lead_has_the_ends_of_both_intervals():
-    assert lead(row()) == pytest.approx((2, 10_000 * 0.9 / (5_000 * 1.1), 10_000 * 1.1 / (5_000 * 0.9)))
+    assert lead(row()) == pytest.approx((1, 9_000 / 5_500 - 1, 11_000 / 4_500 - 1))
     assert lead(row(base=0)) is None
 
 
@@ -209,8 +210,9 @@ def test_a_diff_has_a_line_per_row_and_its_shift(drawn):
     found = TableDiff(
         (row(8),), (row(9),), (Change(row(1), slower),), (Change(row(4), other),), (Change(row(2), faster),), (), ()
     )
-    page = change_pages.diff_html(found, Table(DEVICE, (row(),) * 3, "latency"), Table(DEVICE, (row(),) * 4, "latency"))
-    for part in ("+20.0%", "-20.0%", "+80.0%", "5.0 (4.5–5.5)", "rows differ of 3 before and 4 after"):
+    tables = (Table(DEVICE, (row(),) * number, "latency") for number in (3, 4))
+    page = change_pages.diff_html(found, *tables, ("old.json", "new.json"))
+    for part in ("old.json → new.json", "+20.0%", "-20.0%", "+80.0%", "5.0 (4.5–5.5)", "rows differ of 3 before and 4 after"):
         assert part in page
     [[axes]] = drawn
     assert sorted(line[0][0] for line in axes.lines[:-1]) == pytest.approx([-0.2, 0.2, 0.8])
@@ -220,7 +222,7 @@ def test_a_diff_has_a_line_per_row_and_its_shift(drawn):
 def test_at_most_sixty_rows_have_an_arrow(drawn):
     changes = tuple(Change(row(m), row(m, 5_000.0 + m)) for m in range(1, 63))
     found = TableDiff((), (), (), (), changes, (), ())
-    change_pages.diff_html(found, Table(DEVICE, (), "latency"), Table(DEVICE, (), "latency"))
+    change_pages.diff_html(found, *[Table(DEVICE, (), "latency")] * 2, ("a", "b"))
     shifts = [line[0][0] for line in drawn[0][0].lines[:-1]]
     assert len(shifts) == 60
     assert min(shifts) == pytest.approx(3 / 5_000)
