@@ -283,6 +283,8 @@ def test_a_design_is_listed_up_to_its_largest_cluster(family, changes, rule):
     [
         ("PersistentDenseGemmOperator", "16x32x64:bf16:nn", ""),
         ("PersistentDenseGemmOperator", "16x32x60:bf16:nt", "alignment"),
+        ("PersistentDenseGemmOperator", "16x40x72:bf16:nt", ""),  # rows of 80 and 144 B: multiples of 16 alone
+        ("PersistentDenseGemmOperator", "16x44x72:bf16:nt", "alignment"),
         ("PersistentDenseGemmOperator", "16x32x64:fp32:nt", "types"),
         ("TgvGemmOperator", "16x32x64:bf16:nn", "layout"),
         ("TgvGemmOperator", "16x32x64:bf16:nt:out_dtype=fp16", "types"),

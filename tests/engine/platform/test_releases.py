@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib.metadata import PackageNotFoundError
+
 import pytest
 
 from gemmtune.engine.platform import releases
@@ -31,6 +33,20 @@ def test_the_known_sources_are_those_of_the_installed_torch(monkeypatch):
 def test_a_torch_that_is_neither_known_nor_installed_has_no_known_source():
     assert source_hash("triton::mm", "9.8.0") is None
     assert source_hash("aten::mm", "2.13.0") is None
+
+
+@pytest.mark.parametrize(
+    ("found", "said"), [("2.13.0+cu130", "2.13.0"), ("2.11.0", "2.11.0"), (PackageNotFoundError("torch"), "")]
+)
+def test_the_installed_torch_is_told_without_its_suffix_and_may_be_none(found, said, monkeypatch):
+    def version(name):
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    monkeypatch.setattr(releases, "version", version)
+    assert releases.installed_torch() == said
+    assert releases.release_of(said) == ".".join(said.split(".")[:2])
 
 
 def test_an_unknown_torch_that_is_installed_is_read(tmp_path, monkeypatch):

@@ -120,6 +120,23 @@ def test_a_split_k_has_more_blocks_of_fewer_steps():
     assert of_split["steps"] - of_plain["steps"] == pytest.approx(-2)
 
 
+def test_features_of_a_layer_of_experts():
+    # 64 tokens of 2 experts each: 16 rows for each of 8 experts, in tiles of 64. Three blocks per SM, as above.
+    of = task("vllm_moe:m64:e8:k2:h7168:n256:fp8_block")
+    found = registry.space("vllm_moe").features(of, Config(TILE))
+    active = of.problem.active_experts
+    assert 7 < active <= 8
+    assert {name: found[name] for name in ("filled rows", "waves 0", "waves 1", "steps 0", "steps 1")} == pytest.approx(
+        {
+            "filled rows": 128 / (active * 64),
+            "waves 0": log2(active * 4 / (132 * 3)),
+            "waves 1": log2(active * 56 / (132 * 3)),
+            "steps 0": log2(56),
+            "steps 1": log2(2),
+        }
+    )
+
+
 @pytest.mark.parametrize(
     ("name", "beside"),
     [

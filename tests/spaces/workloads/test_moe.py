@@ -61,6 +61,21 @@ def test_the_expected_results_are_those_of_an_einsum(dtype):
         torch.testing.assert_close(expected.values.view(18, -1), right.float(), rtol=1e-5, atol=1e-4)
 
 
+@pytest.mark.parametrize(
+    ("dtype", "sizes", "tolerances"),
+    [
+        ("bf16", "h256:n128", (8e-3, 8e-3)),
+        ("fp8_tensor", "h256:n128", (8e-3, 8e-3)),
+        ("fp8_block", "h8192:n128", (1.5e-4 * 8192**0.5, 8e-3)),  # the accumulator's own error, over the root of k
+        ("bf16", "h8192:n128", (8e-3, 8e-3)),
+    ],
+)
+def test_results_may_be_as_wrong_as_their_rounding(dtype, sizes, tolerances):
+    work = layer(f"vllm_moe:m1:e1:k1:{sizes}:{dtype}")
+    found = registry.workload("vllm_moe").expected(work, make_operands(work, CPU))
+    assert [each.tolerance for each in found] == pytest.approx(tolerances)
+
+
 def test_the_gemm_timed_beside_moves_about_the_bytes_that_the_layer_moves():
     work = layer("vllm_moe:m16:e64:k8:h2048:n768:bf16")
     beside = registry.workload("vllm_moe").timed_beside(work)

@@ -212,7 +212,14 @@ def test_a_diff_has_a_line_per_row_and_its_shift(drawn):
     )
     tables = (Table(DEVICE, (row(),) * number, "latency") for number in (3, 4))
     page = change_pages.diff_html(found, *tables, ("old.json", "new.json"))
-    for part in ("old.json → new.json", "+20.0%", "-20.0%", "+80.0%", "5.0 (4.5–5.5)", "rows differ of 3 before and 4 after"):
+    for part in (
+        "old.json → new.json",
+        "+20.0%",
+        "-20.0%",
+        "+80.0%",
+        "5.0 (4.5–5.5)",
+        "rows differ of 3 before and 4 after",
+    ):
         assert part in page
     [[axes]] = drawn
     assert sorted(line[0][0] for line in axes.lines[:-1]) == pytest.approx([-0.2, 0.2, 0.8])
