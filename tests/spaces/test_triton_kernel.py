@@ -20,6 +20,8 @@ from gemmtune.engine.seams.kinds import expand_workloads, parse_workload
 from gemmtune.engine.search.enumeration import enumerate_space, feasible_configs
 from gemmtune.engine.testing import space_conformance
 from gemmtune.spaces.triton_kernel import TritonDefaultSpace, TritonKernelSpace
+from gemmtune.spaces.workloads.own_kernel.definition import load_definition
+from gemmtune.spaces.workloads.triton_kernel import _default_tolerance
 
 pytestmark = pytest.mark.slow(20)
 
@@ -149,6 +151,24 @@ def test_an_edited_file_is_another_workload(tmp_path):
         ({"decorators": "raise SystemExit(0)\n"}, r"cannot be imported: SystemExit: 0 \(.*/copies.py, line 6\)"),
         ({"members": "default = {'BLOCK': 7}"}, "BLOCK=7, which is none of params"),
         ({"members": "kernel = 3"}, "kernel is not decorated by triton.jit"),
+        ({"members": "kernel = print"}, "kernel is not decorated by triton.jit"),
+        ({"members": "outputs = (0,)"}, "outputs is no list of names of arguments"),
+        ({"members": "outputs = ('n',)"}, "outputs names 'n', which is no tensor of arguments"),
+        ({"members": "del reference"}, "has no reference; needed: kernel, cases, arguments, grid, outputs, reference"),
+        ({"members": "params = (64, 128)"}, "params is no dict of values by name"),
+        ({"members": "params = {'BLOCK': ()}"}, r"params\['BLOCK'\] is no list of numbers and texts"),
+        ({"members": "params = {'BLOCK': (None,)}"}, r"params\['BLOCK'\] is no list of numbers and texts"),
+        ({"members": "cases = {}"}, "cases is no dict of sizes by name"),
+        ({"members": "cases = [1]"}, "cases is no dict of sizes by name"),
+        ({"members": "cases = {'one': 3}"}, r"cases\['one'\] is no dict of sizes"),
+        ({"members": "cases = {'one': {}}"}, "a size that is no integer above 0"),
+        ({"members": "cases = {'one': {'n': True}}"}, "a size that is no integer above 0"),
+        ({"members": "cases = {'one': {'weight': 2}}"}, "a size that is no integer above 0"),
+        ({"members": "def arguments(self, case, make): return 3"}, "arguments returned int, not a dict"),
+        ({"members": "flops = lambda self, case: -1"}, "flops returned something else than an integer from 0 on"),
+        ({"members": "bytes = lambda self, case: 2**63"}, "bytes returned something else than an integer from 0 on"),
+        ({"members": "flops = lambda self, case: 1.0"}, "flops returned something else than an integer from 0 on"),
+        ({"members": "outputs = property(lambda self: 1 / 0)"}, "describes no kernel: ZeroDivisionError"),
         (
             {"decorators": "@triton.autotune([triton.Config({'BLOCK': 64}, pre_hook=print)], key=['n'])"},
             "a pre_hook, which gemmtune does not run",
@@ -162,6 +182,79 @@ def test_an_edited_file_is_another_workload(tmp_path):
 def test_a_class_that_cannot_be_tuned_is_refused_with_the_reason(tmp_path, change, message):
     with pytest.raises(ProblemError, match=message):
         expand_workloads(user_class(tmp_path, **change))
+
+
+def definition_in(folder, **change):
+    return load_definition(Path(user_class(folder, **change).split(":")[1]), "Copy")
+
+
+@pytest.mark.parametrize(
+    ("grid", "blocks"),
+    [
+        *(("7", (7, 1, 1)), ("(7,)", (7, 1, 1)), ("[1, 2, 3]", (1, 2, 3)), ("(2**31 - 1, 1)", (2**31 - 1, 1, 1))),
+        *((text, None) for text in ("()", "(1, 1, 1, 1)", "0", "(1, 0)", "2**31", "1.5", "None")),
+    ],
+)
+def test_a_grid_is_one_to_three_numbers_of_blocks(tmp_path, grid, blocks):
+    found = definition_in(tmp_path, members=f"def grid(self, case, meta): return {grid}")
+    if blocks is not None:
+        assert found.grid({"n": 1000}, {}) == blocks
+        return
+    with pytest.raises(ProblemError, match="grid returned something else than one to three integers above 0"):
+        found.grid({"n": 1000}, {})
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ("x", ""),
+        ("{'out': x}", ""),
+        ("{}", "reference gives no tensor for each of the outputs out"),
+        ("3", "reference gives no tensor for each of the outputs out"),
+        ("{'out': x, 'x': x}", "reference gives no tensor for each of the outputs out"),
+        ("x[:1]", r"reference gives out the shape \(1,\)"),
+    ],
+)
+def test_a_reference_has_a_tensor_of_each_outputs_shape(tmp_path, said, message):
+    body = f"def reference(self, case, arguments):\n    x = arguments['x']\n    return {said}"
+    found = definition_in(tmp_path, members=body)
+    given = found.tensors({"n": 1000})
+    if not message:
+        assert found.reference({"n": 1000}, given) == (given["x"],)
+        return
+    with pytest.raises(ProblemError, match=message):
+        found.reference({"n": 1000}, given)
+
+
+@pytest.mark.parametrize(
+    ("members", "tolerance"),
+    [("", 0.5), ("tolerance = 0.1", 0.1), ("tolerance = {'out': 0}", 0.0), ("tolerance = {'x': 1}", 0.5)],
+)
+def test_a_tolerance_is_the_classs_or_that_of_the_type(tmp_path, members, tolerance):
+    import torch
+
+    assert definition_in(tmp_path, members=members).tolerance("out", torch.float32, 0.5) == tolerance
+
+
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"),
+    [("bfloat16", 8e-3), ("float16", 1e-3), ("float32", 1e-4), ("float64", 1e-4), ("float8_e5m2", 0.04), ("int32", 0)],
+)
+def test_each_type_has_a_tolerance(dtype, tolerance):
+    import torch
+
+    assert _default_tolerance(getattr(torch, dtype)) == tolerance
+
+
+def test_a_case_counts_its_work_and_bytes_unless_the_class_does(tmp_path):
+    [case] = expand_workloads(user_class(tmp_path))
+    assert (case.operations, case.least_bytes, case.operand_bytes) == (1000, 2000, 4000)
+    assert (case.scalars, case.dtypes, case.case) == ((("n", 1000),), ("torch.bfloat16",) * 2, (("n", 1000),))
+    told = tmp_path / "told"
+    told.mkdir()
+    members = "flops = lambda self, case: 0\nbytes = lambda self, case: 12 * case['n']"
+    [case] = expand_workloads(user_class(told, members=members))
+    assert (case.flops, case.min_bytes) == (0, 12_000)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, Program
 from gemmtune.engine.store import dialects
 
 
-class Refused(Exception):
+class RefusedError(Exception):
     """An error of psycopg, which has the state of the server."""
 
     def __init__(self, state, text="refused"):
@@ -19,7 +19,7 @@ class Refused(Exception):
         self.sqlstate = state
 
 
-class SqliteRefused(sqlite3.OperationalError):
+class SqliteRefusedError(sqlite3.OperationalError):
     """An error of SQLite, whose code may be an extended one."""
 
     def __init__(self, code):
@@ -34,14 +34,14 @@ def raised(cause, kind=OperationalError, **given):
 @pytest.mark.parametrize(
     ("error", "locked"),
     [
-        (raised(Refused("55P03")), True),
-        (raised(Refused("42501")), False),
-        (raised(Refused(None)), False),
+        (raised(RefusedError("55P03")), True),
+        (raised(RefusedError("42501")), False),
+        (raised(RefusedError(None)), False),
         (raised(Exception("no state")), False),
-        (raised(SqliteRefused(sqlite3.SQLITE_BUSY)), True),
-        (raised(SqliteRefused(sqlite3.SQLITE_BUSY_SNAPSHOT)), True),
-        (raised(SqliteRefused(sqlite3.SQLITE_LOCKED)), False),
-        (raised(SqliteRefused(sqlite3.SQLITE_CORRUPT)), False),
+        (raised(SqliteRefusedError(sqlite3.SQLITE_BUSY)), True),
+        (raised(SqliteRefusedError(sqlite3.SQLITE_BUSY_SNAPSHOT)), True),
+        (raised(SqliteRefusedError(sqlite3.SQLITE_LOCKED)), False),
+        (raised(SqliteRefusedError(sqlite3.SQLITE_CORRUPT)), False),
         (raised(sqlite3.OperationalError("of an old Python")), False),
         (SQLAlchemyError("no driver's error"), False),
     ],
@@ -53,10 +53,10 @@ def test_a_lock_that_another_process_holds_is_told_from_other_errors(error, lock
 @pytest.mark.parametrize(
     ("error", "forbidden"),
     [
-        (raised(Refused("42501"), ProgrammingError), True),
-        (raised(Refused("55P03"), ProgrammingError), False),
+        (raised(RefusedError("42501"), ProgrammingError), True),
+        (raised(RefusedError("55P03"), ProgrammingError), False),
         (raised(sqlite3.OperationalError("readonly")), False),
-        (Refused("42501"), False),
+        (RefusedError("42501"), False),
         (None, False),
     ],
 )
@@ -67,10 +67,10 @@ def test_a_role_without_rights_is_told_from_other_errors(error, forbidden):
 @pytest.mark.parametrize(
     ("name", "error", "lost"),
     [
-        ("postgresql", raised(Refused("57P01")), True),
-        ("postgresql", raised(Refused("x"), InterfaceError, connection_invalidated=True), True),
-        ("postgresql", raised(Refused("x"), InterfaceError), False),
-        ("postgresql", raised(Refused("x"), DBAPIError), False),
+        ("postgresql", raised(RefusedError("57P01")), True),
+        ("postgresql", raised(RefusedError("x"), InterfaceError, connection_invalidated=True), True),
+        ("postgresql", raised(RefusedError("x"), InterfaceError), False),
+        ("postgresql", raised(RefusedError("x"), DBAPIError), False),
         ("postgresql", SQLAlchemyError("x"), False),
         ("sqlite", raised(sqlite3.OperationalError("disk I/O error")), False),
     ],
@@ -88,4 +88,4 @@ def test_a_lost_connection_is_one_to_a_server(name, error, lost):
     ],
 )
 def test_a_server_that_starts_up_is_told_by_its_words(text, starting):
-    assert dialects.is_starting(raised(Refused(None, text))) is starting
+    assert dialects.is_starting(raised(RefusedError(None, text))) is starting

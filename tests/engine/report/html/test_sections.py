@@ -218,7 +218,7 @@ def test_a_diff_has_a_line_per_row_and_its_shift(drawn):
         "-20.0%",
         "+80.0%",
         "5.0 (4.5–5.5)",
-        "rows differ of 3 before and 4 after",
+        "differ of 3 before and 4 after",
     ):
         assert part in page
     [[axes]] = drawn

@@ -54,6 +54,20 @@ def test_linear_algebra_is_that_of_numpy():
         kernel.factorise(np.asfortranarray([[1.0, 2.0], [2.0, 1.0]]))
 
 
+def test_a_fit_does_not_depend_on_the_order_of_the_outcomes():
+    rng = np.random.default_rng(7)
+    points = rng.random((9, 3))
+    targets = np.sin(5 * points[:, 0]) + 0.1 * points[:, 1]
+    prior = kernel.Kernel.prior(3)
+    first = prior.fit(points, targets)
+    assert not np.allclose(first.lengths, prior.lengths)
+    for seed in range(4):
+        order = np.random.default_rng(seed).permutation(9)
+        other = prior.fit(points[order], targets[order])
+        assert other.lengths == pytest.approx(first.lengths)
+        assert other.noise == first.noise
+
+
 def test_a_shift_explains_what_all_targets_share():
     targets = np.array([5.0, 5.0, 5.0, 5.2])
     shift, weights, variance = kernel.solve(np.asfortranarray(np.eye(4)), np.stack([np.ones(4), targets], axis=1))
