@@ -45,11 +45,11 @@ def host(monkeypatch):
 
     def in_graphs(arms, seconds):
         host.events.append(f"graphs of {', '.join(arms)} for {seconds}")
-        return ({}, host.refused) if host.refused else ({name: (1.0, 2.0) for name in arms}, "")
+        return ({}, host.refused) if host.refused else (dict.fromkeys(arms, (1.0, 2.0)), "")
 
     def rounds(arms, seconds):
         host.events.append("rounds")
-        return {name: (3.0, 4.0) for name in arms}
+        return dict.fromkeys(arms, (3.0, 4.0))
 
     monkeypatch.setattr(module, "_prepared", lambda *_, **__: Prepared(host.call, [torch.ones(4)], {}, False))
     monkeypatch.setattr(module, "compiled_arm", compiled)
