@@ -27,9 +27,9 @@ def main() -> None:
     """Run the command line; end a wrong use with one line on stderr and exit status 2."""
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # until the imports are done
     gc.set_threshold(_OBJECTS_PER_COLLECTION, 20, 50)  # records hold no cycles, and searching for them takes time
-    from gemmtune.engine.cli import commands
-
     try:
+        from gemmtune.engine.cli import commands
+
         with stoppable():
             status = commands.run(sys.argv[1:])
     except GemmtuneError as error:

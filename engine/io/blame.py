@@ -1,8 +1,10 @@
 """Say whose code raised an exception, and where."""
 
 import os
+import sys
 from collections.abc import Collection
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from traceback import walk_tb
 from types import FrameType
@@ -15,6 +17,7 @@ STOPS = (KeyboardInterrupt, Stopped)
 """Requests to end the program, which no handler of somebody's failing code may take for a failure."""
 
 _FOREIGN = {"site-packages", "dist-packages"}
+"""Folders that hold installed packages, by their name; other ones hold the packages' metadata too."""
 _LIBRARY = os.path.dirname(os.__file__)
 
 
@@ -39,8 +42,7 @@ def line_of(error: BaseException, packages: Collection[str] | None = ()) -> str:
     if not found:
         return ""
     file, line = found[-1]
-    with suppress(OSError):  # the folder may be gone
-        file = file.removeprefix(f"{Path.cwd()}{os.sep}")
+    file = file.removeprefix(f"{_here()}{os.sep}")
     return f"{file}, line {line}" if line else file
 
 
@@ -49,7 +51,33 @@ def _is_users(frame: FrameType, packages: Collection[str] | None) -> bool:
     file = frame.f_code.co_filename
     if package == "gemmtune" or file.startswith("<"):
         return False
-    is_installed = bool(_FOREIGN & set(Path(file).parts))
-    if packages is None or package in packages:
-        return is_installed or not file.startswith(_LIBRARY)
-    return not is_installed and not file.startswith(_LIBRARY)
+    is_installed = _is_installed(file)
+    if file.startswith(_LIBRARY) and not is_installed:
+        return False
+    return not is_installed or packages is None or package in packages
+
+
+def _is_installed(file: str) -> bool:
+    """Return whether a file lies where packages are installed, and in no working directory at or below that place."""
+    if _FOREIGN & set(Path(file).parts):
+        return True
+    here = _here()
+    depth = len(here) if file.startswith(f"{here}{os.sep}") else 0
+    folders = (os.path.join(here, folder).rstrip(os.sep) for folder in sys.path)
+    return any(
+        len(folder) > depth and file.startswith(f"{folder}{os.sep}") and _holds_packages(folder) for folder in folders
+    )
+
+
+@cache
+def _holds_packages(folder: str) -> bool:
+    """Return whether packages are installed in a folder, besides gemmtune, whose metadata may be in its checkout."""
+    with suppress(OSError):
+        return any(name.endswith(".dist-info") and not name.startswith("gemmtune-") for name in os.listdir(folder))
+    return False
+
+
+def _here() -> str:
+    with suppress(OSError):  # the folder may be gone
+        return str(Path.cwd())
+    return ""

@@ -90,7 +90,7 @@ class _Builder:
         except BuildError as error:
             return BuildFailure(str(error), time.perf_counter() - started)
         except BaseException as error:  # a plug-in's bug is this config's failure, not the campaign's
-            return BuildFailure(account(error)[:500], time.perf_counter() - started)
+            return BuildFailure(account(error, registry.packages())[:500], time.perf_counter() - started)
 
     def _build(self, job: BuildJob) -> Artifact:
         space, own = registry.space(job.task.space), f"{job.task.key}/{job.config.digest}"

@@ -9,6 +9,7 @@ from uuid import uuid4
 
 import pytest
 
+from gemmtune.engine.io import blame
 from gemmtune.engine.seams import registry
 
 SAMPLER = """
@@ -118,12 +119,21 @@ def test_a_plug_in_that_ends_the_process_is_named(run, small, tmp_path, monkeypa
     refusal(ran, said.replace("{}", "{0}").format(name))
 
 
+@pytest.fixture(params=["by its name", "by its metadata"])
+def packages(request, monkeypatch):
+    """How the folder of installed packages, which typer is in, is known."""
+    if request.param == "by its metadata":
+        monkeypatch.setattr(blame, "_FOREIGN", set())
+
+
+@pytest.mark.usefixtures("packages")
 @pytest.mark.parametrize("error", [MemoryError(), ImportError("libx.so: failed to map segment from shared object")])
 def test_a_lack_of_memory_is_told_in_one_line(run, monkeypatch, refusal, error):
     monkeypatch.setattr("gemmtune.engine.records.catalogue.devices", Mock(side_effect=error))
     refusal(run("list", "devices"), "memory ran out", "ulimit -v")
 
 
+@pytest.mark.usefixtures("packages")
 def test_a_bug_of_gemmtune_shows_its_traceback(run, monkeypatch):
     monkeypatch.setattr("gemmtune.engine.records.catalogue.devices", sys.getrefcount)
     with pytest.raises(TypeError):
