@@ -31,13 +31,14 @@ _NEEDS_GPU = ("not compiled with CUDA", "NVIDIA driver", "CUDA GPUs", "CUDA erro
 """Parts of what torch and Triton say where code needs a GPU, and none is there."""
 
 
-def imported(path: str) -> Callable[..., object]:
-    """Import the callable that `module:function` names.
+def imported(path: str, as_written: str = "") -> Callable[..., object]:
+    """Import the callable that `module:function` names; messages name it as the user wrote it, where that is given.
 
     Raises:
         UsageError: there is no such module, or it has nothing callable of that name.
     """
     module, name = parse_callable(path)
+    written = as_written or path
     try:
         held = importlib.import_module(module)
         found = getattr(held, name)
@@ -48,9 +49,9 @@ def imported(path: str) -> Callable[..., object]:
         reason = str(error) if is_absent else account(error)
         known = vars(sys.modules[module]) if is_absent and module in sys.modules else ()
         meant = did_you_mean(name, (each for each in known if not each.startswith("_"))).rstrip()
-        raise UsageError(f"cannot import {path}: {reason}{'; ' * bool(meant)}{meant}{_way_out(reason)}") from error
+        raise UsageError(f"cannot import {written}: {reason}{'; ' * bool(meant)}{meant}{_way_out(reason)}") from error
     if not callable(found):
-        raise UsageError(f"{path} is {type(found).__name__}, which cannot be called")
+        raise UsageError(f"{written} is {type(found).__name__}, which cannot be called")
     return found  # type: ignore[no-any-return]
 
 

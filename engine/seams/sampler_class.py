@@ -30,7 +30,7 @@ def sampler_named(text: str, folder: Path) -> str | type[Sampler]:
     found_in = str((path.parent if is_file else folder).resolve())
     if found_in not in sys.path:
         sys.path.insert(0, found_in)
-    found = imported(f"{path.stem if is_file else where}:{name}")
+    found = imported(f"{path.stem if is_file else where}:{name}", text)
     if not (isinstance(found, type) and issubclass(found, Sampler)):
         raise UsageError(f"{text} is not a subclass of gemmtune.Sampler")
     return found
