@@ -52,6 +52,21 @@ def script():
         ("'é'; x = 1", {"number 'é'; x = 2"}),
         ("import a\n'text'\nx: 'f(1, 2)'\nassert a < b\nlog.debug(1)\n__all__ = [1]\n@f(1)\ndef f(): pass", set()),
         ("raise E(f'{a < b}')", {"dropped raise pass"}),
+        ("x = f(fontsize=8, indent=2, width=7)", {"number x = f(fontsize=8, indent=2, width=8)"}),
+        (
+            "x = f(fontsize=8 if a else b)",
+            {"first of two x = f(fontsize=(8))", "number x = f(fontsize=9 if a else b)"}
+            | {"boolean x = f(fontsize=8 if (not (a)) else b)"},
+        ),
+        ("_SHOWN = 80\n_MOST_NAMED = 3\n_END_SECONDS = 10.0\ngc.collect()\ntorch.cuda.empty_cache()", set()),
+        ("SHOWN = 80", {"number SHOWN = 81"}),
+        ("_COPY_SECONDS = 1e-12", {"number _COPY_SECONDS = 2e-12"}),
+        ("def f(a, b_seconds=300.0, *, c_seconds=1.0): pass", set()),
+        (
+            "def f(a=1, b_seconds=300.0, *, c=2): pass",
+            {"number def f(a=2, b_seconds=300.0, *, c=2): pass", "number def f(a=1, b_seconds=300.0, *, c=3): pass"},
+        ),
+        ("x = max(a, b)", {"min/max x = min(a, b)"}),
     ],
 )
 def test_each_kind_of_fault_is_found(script, source, faults):

@@ -14,6 +14,11 @@ BOUNDARY = {ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt}
 ARITHMETIC = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.FloorDiv: ast.Mult}
 ARITHMETIC |= {ast.Mod: ast.Mult, ast.Pow: ast.Mult, ast.BitOr: ast.BitAnd, ast.BitAnd: ast.BitOr}
 LOGGING = ("log.", "logger.", "logging.", "warnings.", "print(")
+STYLE = {"alpha", "capsize", "dpi", "fontsize", "indent", "labelpad", "linewidth", "lw", "markersize", "ms", "pad"}
+STYLE |= {"rotation", "shrinkA", "shrinkB", "zorder"}
+"""Keywords that say how a picture or a file looks."""
+TIDY = ("gc.collect()", "torch.cuda.empty_cache()")
+"""Calls that free memory, and change no result."""
 EMPTY = {ast.List: "[]", ast.ListComp: "[]", ast.Dict: "{}", ast.DictComp: "{}", ast.Tuple: "()", ast.SetComp: "set()"}
 
 
@@ -34,7 +39,13 @@ class Mutation:
 def mutations(source: bytes) -> list[Mutation]:
     """All mutations of a file, in the order of its lines.
 
-    Left out: docstrings and other texts, annotations, imports, decorators, logging, assertions, `__all__`.
+    Left out: docstrings and other texts, annotations, imports, decorators, logging, assertions, `__all__`; and what
+    nobody could tell from the original:
+
+    - numbers that style a picture or a file's layout: keywords of STYLE, such as `fontsize=8` and `indent=2`;
+    - one more in a private constant that limits the characters or names of a message: `_SHOWN`, `_MOST_NAMED`;
+    - a doubled patience: private constants `_..._SECONDS` from 0.1 s on, and defaults of parameters `..._seconds`;
+    - exchanged arguments of `min`, `max` and `gcd`, and dropped calls of `gc.collect` and `empty_cache`.
     """
     starts = [0, *itertools.accumulate(len(line) for line in source.splitlines(keepends=True))]
     found = []
@@ -51,7 +62,7 @@ def _executable(node: ast.AST) -> Iterator[ast.AST]:
         if name in ("annotation", "returns", "decorator_list", "type_params", "bases"):
             continue
         for child in value if isinstance(value, list) else [value]:
-            if isinstance(child, ast.AST) and not _left_out(child):
+            if isinstance(child, ast.AST) and not _left_out(child) and not _is_patience(node, child):
                 yield child
                 yield from _executable(child)
 
@@ -66,7 +77,22 @@ def _left_out(node: ast.AST) -> bool:
             return True
         case ast.keyword(arg="strict"):
             return True  # only a fault elsewhere makes two lengths differ
-    return isinstance(node, ast.Expr) and ast.unparse(node).startswith(LOGGING)
+        case ast.keyword(arg=name, value=ast.Constant()) if name in STYLE:
+            return True
+        case ast.Assign(targets=[ast.Name(id=name)], value=ast.Constant(value=int())) if name.startswith("_"):
+            return name.endswith(("_SHOWN", "_NAMED"))
+        case ast.Assign(targets=[ast.Name(id=name)], value=ast.Constant(value=float(number))) if name.startswith("_"):
+            return name.endswith("_SECONDS") and number >= 0.1
+    return isinstance(node, ast.Expr) and ast.unparse(node).startswith((*LOGGING, *TIDY))
+
+
+def _is_patience(node: ast.AST, child: ast.AST) -> bool:
+    """Return whether `child` is the default of a parameter `..._seconds` among the parameters `node`."""
+    if not isinstance(node, ast.arguments) or not isinstance(child, ast.Constant):
+        return False
+    named = [*zip(reversed([*node.posonlyargs, *node.args]), reversed(node.defaults), strict=False)]
+    named += zip(node.kwonlyargs, node.kw_defaults, strict=True)
+    return any(default is child and each.arg.endswith("_seconds") for each, default in named)
 
 
 def _faults(node: ast.AST) -> Iterator[tuple[str, ast.AST, str]]:
@@ -134,6 +160,8 @@ def _faults_of_call(node: ast.Call) -> Iterator[tuple[str, ast.AST, str]]:
         case ast.Name(id="min" | "max" as name):
             yield "min/max", node.func, "max" if name == "min" else "min"
     first, second = [*node.args[:2], None, None][:2]
+    if ast.unparse(node.func) in ("min", "max", "gcd", "math.gcd"):
+        return
     if second is not None and not any(isinstance(each, ast.Starred) for each in (first, second)):
         yield "swap args", node, _text(node, args=[second, first, *node.args[2:]])
 

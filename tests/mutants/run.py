@@ -60,7 +60,6 @@ APART = (
     "spaces/sglang_*.py",
     "spaces/vllm_*.py",
     "spaces/triton_source/kernels.py",
-    "spaces/workloads/own_kernel/launch.py",
 )
 """Files whose lines run on a GPU or with an engine's wheels."""
 STYLE = (
