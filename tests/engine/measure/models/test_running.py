@@ -54,3 +54,138 @@ def test_gradients_that_cancel_out_count_as_little_as_they_are():
     wrong = [[*group] for group in exact]
     wrong[-1][0] = 2 * wrong[-1][0]
     assert relative_error(wrong, exact) > 0.1
+
+
+@pytest.mark.parametrize(
+    ("found", "expected", "error"),
+    [
+        ([[1.0, 2.0]], [[1.0, 2.0]], 0.0),
+        ([[3.0, 4.0]], [[0.0, 0.0]], 5.0),  # nothing to compare with: the difference itself
+        ([[3.0, 4.5]], [[3.0, 4.0]], 0.1),
+        ([[1.0], [2.2]], [[1.0], [2.0]], 0.1),  # the worst group counts
+        ([[1.1], [2.0]], [[1.0], [2.0]], 0.1),
+    ],
+)
+def test_an_error_is_the_norm_of_the_difference_over_the_expected_norm(found, expected, error):
+    import torch
+
+    from gemmtune.engine.measure.models.running import relative_error
+
+    ones, others = ([[torch.tensor(value) for value in group] for group in groups] for groups in (found, expected))
+    assert relative_error(ones, others) == pytest.approx(error)
+    with pytest.raises(ValueError, match="other sizes than eager's"):
+        relative_error(ones, [*others, []])
+    with pytest.raises(ValueError, match="other sizes than eager's"):
+        relative_error([[each.reshape(1) for each in group] for group in ones], others)
+
+
+def test_results_are_the_outputs_of_floats_and_then_the_gradients():
+    import torch
+
+    from gemmtune.engine.measure.models.running import Prepared
+
+    model = torch.nn.Linear(2, 2)
+    x = torch.ones(3, 2, requires_grad=True)
+
+    def call(x, flag=7, *, scale):
+        return {"y": model(x) * scale, "rows": torch.tensor(3), "text": "x"}
+
+    prepared = Prepared(call, [x, 7], {"scale": torch.full((), 2.0)}, grad=True)
+    outputs, gradients = prepared.arm(call).results()
+    assert [each.shape for each in outputs] == [(3, 2)]
+    assert not outputs[0].requires_grad
+    assert [each.shape for each in gradients] == [(2, 2), (2,), (3, 2)]
+    first = [each.clone() for each in gradients]
+    again = prepared.arm(call).results()[1]
+    assert all(torch.equal(one, other) for one, other in zip(first, again, strict=True))  # they start from nothing
+    inference = Prepared(call, [x], {"scale": torch.full((), 2.0)}, grad=False)
+    outputs, gradients = inference.arm(call).results()
+    assert (len(outputs), gradients) == (1, [])
+    assert prepared.leaves[-1] is x
+
+
+def test_gradients_of_a_loss_are_one_and_others_are_drawn_once():
+    import torch
+
+    from gemmtune.engine.measure.models.running import Prepared
+
+    prepared = Prepared(None, [], {}, grad=True)
+    loss, rows = prepared.gradients_of([torch.tensor(5.0), torch.zeros(3)])
+    assert loss.item() == 1
+    assert rows.abs().sum() > 0
+    assert prepared.gradients_of([torch.tensor(5.0), torch.zeros(3)])[1] is rows
+
+
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [
+        ("compile", {}),
+        ("max-autotune", {"mode": "max-autotune-no-cudagraphs"}),
+        ("table", {"options": {"max_autotune": True}}),
+    ],
+)
+def test_each_arm_is_compiled_in_its_way_and_eager_is_not(monkeypatch, name, given):
+    import torch
+
+    from gemmtune.engine.measure.models import running
+
+    prepared = running.Prepared("model", [], {}, grad=False)
+    asked = []
+    monkeypatch.setattr(torch, "compile", lambda call, **options: asked.append((call, options)) or "compiled")
+    monkeypatch.setattr(running.loader, "options", lambda: {"max_autotune": True})
+    assert running.compiled_arm(prepared, name).compiled == "compiled"
+    assert asked == [("model", given)]
+    assert running.compiled_arm(prepared, "eager").compiled == "model"
+
+
+def test_a_first_call_waits_for_the_gpu_and_counts_what_was_benchmarked(monkeypatch):
+    import torch
+
+    from gemmtune.engine.measure.models import running
+
+    counters = {"inductor": {"select_algorithm_autotune": 3, "a.benchmark_gpu": 4, "b.benchmark_gpu": 5, "other": 9}}
+    now, events = iter((10.0, 12.5)), []
+    monkeypatch.setattr(running, "counters", type("Counters", (dict,), {"clear": lambda self: None})(counters))
+    monkeypatch.setattr(running.time, "perf_counter", lambda: next(now))
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: events.append("wait"))
+    found = running.first_call(lambda: events.append("call"))
+    assert found == running.FirstCall(2.5, 3, 9)
+    assert events == ["call", "wait"]
+
+
+def test_a_peak_is_what_a_call_holds_beyond_what_was_held_before(monkeypatch):
+    import torch
+
+    from gemmtune.engine.measure.models.running import Prepared, peak_bytes
+
+    model, events = torch.nn.Linear(2, 2), []
+    prepared = Prepared(model, [torch.ones(1, 2)], {}, grad=True)
+    model.weight.grad = torch.ones(2, 2)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: events.append("wait"))
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda: events.append("reset"))
+
+    def allocated():
+        events.append("before")
+        assert model.weight.grad is None
+        return 1000
+
+    monkeypatch.setattr(torch.cuda, "memory_allocated", allocated)
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda: events.append("peak") or 5096)
+    assert peak_bytes(prepared.arm(lambda x: events.append("call") or model(x))) == 4096
+    assert events == ["wait", "reset", "before", "call", "wait", "peak"]
+
+
+def test_an_arm_compiles_into_caches_of_its_own(monkeypatch):
+    import os
+
+    import torch
+
+    from gemmtune.engine.measure.models.running import cold
+
+    before = torch._dynamo.config.recompile_limit
+    with cold():
+        first = os.environ["TORCHINDUCTOR_CACHE_DIR"]
+        assert torch._dynamo.config.recompile_limit == 64
+    with cold():
+        assert os.environ["TORCHINDUCTOR_CACHE_DIR"] != first
+    assert torch._dynamo.config.recompile_limit == before
