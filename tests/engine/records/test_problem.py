@@ -4,12 +4,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gemmtune.engine.records.epilogue.terms import OperandShape
 from gemmtune.engine.records.errors import ProblemError
 from gemmtune.engine.records.problem import Bias, DType, Layout, Op, Problem
 
 SIZES = st.integers(1, 2**31 - 1)
 OUTPUTS = {DType.INT8: DType.INT32, DType.E4M3: DType.BF16, DType.E5M2: DType.BF16}
 FLOATS = (DType.BF16, DType.FP16, DType.FP32)
+
+
+@pytest.mark.parametrize(
+    ("problem", "shapes"),
+    [
+        ("16x32x64", {"MATRIX": (16, 32), "ROW": (1, 32), "COLUMN": (16, 1), "SCALAR": (1, 1)}),
+        (
+            "3x16x32x64:bf16:nt:bmm",
+            {"MATRIX": (3, 16, 32), "ROW": (1, 1, 32), "COLUMN": (3, 16, 1), "SCALAR": (1, 1, 1)},
+        ),
+    ],
+)
+def test_an_epilogues_operand_has_a_size_per_size_of_the_output(problem, shapes):
+    assert {name: Problem.parse(problem).shape_of(OperandShape[name]) for name in shapes} == shapes
 
 
 @st.composite

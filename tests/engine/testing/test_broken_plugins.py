@@ -474,9 +474,17 @@ class Historic(Impulsive):
         return batch[::-1] if self.number % 2 and self.search.history else batch
 
 
+class Backwards(Impulsive):
+    def ask(self, count):
+        batch = ExhaustiveSampler.ask(self, count)
+        return batch[::-1] if self.number % 2 else batch
+
+
 @pytest.mark.parametrize(
     ("sampler", "check", "broken"),
     [
+        (Backwards, SEARCHED.resumes_from_a_database, "asked .* where .* is recorded"),
+        (Backwards, SEARCHED.repeats_itself, "another sequence in a second run of the same search"),
         (StopsEarly, SEARCHED.exhausts_the_feasible_set, "asked nothing, 1 configs are left"),
         (NeedsSeeds, SEARCHED.searches_without_seeds, "asked nothing, 28 configs are left"),
         (FearsFailures, SEARCHED.survives_failures_and_ties, "asked nothing"),

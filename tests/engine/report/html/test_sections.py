@@ -270,6 +270,18 @@ def test_a_comparison_shows_each_samplers_regret_with_its_interval(drawn):
     assert [each[0] for each in comparison_page._scores(found).sheet.rows] == ["mean", "p", "q"]
 
 
+@pytest.mark.parametrize("names", ["p", "pq", "pqrs"])
+def test_a_figure_for_a_notebook_has_a_panel_per_landscape_and_one_of_their_mean(names):
+    found = compare([landscape(name) for name in names], {"arm": [[searched(20, 10)] * len(names)] * 3}, 2)
+    figure = comparison_page.curves_picture(found)
+    panels = [axes for axes in figure.axes if axes.lines]
+    assert [axes.get_title() for axes in panels] == (
+        ["p"] if names == "p" else [f"mean of {len(names)} landscapes", *names]
+    )
+    assert (figure.get_layout_engine() is None) is (len(names) > 1)  # the margins of several panels are fixed
+    assert figure._repr_png_().startswith(b"\x89PNG")
+
+
 def test_a_comparison_of_one_landscape_has_one_picture(drawn):
     found = compare([landscape("p")], {"arm": [[searched(20)]]}, 20)
     comparison_page.comparison_html(found, {}, [])
