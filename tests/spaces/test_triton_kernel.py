@@ -246,6 +246,16 @@ def test_each_type_has_a_tolerance(dtype, tolerance):
     assert _default_tolerance(getattr(torch, dtype)) == tolerance
 
 
+def test_a_file_imports_what_lies_beside_it(tmp_path, monkeypatch):
+    import sys
+
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "copies_beside.py").write_text("ROWS = 24\n")
+    text = user_class(tmp_path, decorators="from copies_beside import ROWS\n", members="cases = {'one': {'n': ROWS}}")
+    assert [case.case for case in expand_workloads(text)] == [(("n", 24),)]
+    assert sys.path[0] == str(tmp_path)
+
+
 def test_a_case_counts_its_work_and_bytes_unless_the_class_does(tmp_path):
     [case] = expand_workloads(user_class(tmp_path))
     assert (case.operations, case.least_bytes, case.operand_bytes) == (1000, 2000, 4000)

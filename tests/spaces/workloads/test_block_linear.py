@@ -26,6 +26,15 @@ def test_a_layer_reads_back_and_its_expected_result_is_the_scaled_product(kind):
 
 
 @pytest.mark.parametrize(
+    ("k", "tolerance"), [(128, 8e-3), (4096, 1.5e-4 * 64), (2816, 8e-3), (2944, 1.5e-4 * 2944**0.5)]
+)
+def test_a_result_may_be_as_wrong_as_its_rounding_or_its_accumulator(k, tolerance):
+    layer = parse_workload(f"vllm_block_fp8:m1:n1:k{k}")
+    [expected] = registry.workload("vllm_block_fp8").expected(layer, make_operands(layer, torch.device("cpu")))
+    assert expected.tolerance == pytest.approx(tolerance)
+
+
+@pytest.mark.parametrize(
     ("text", "said"),
     [
         ("m5:n192", "k is missing"),

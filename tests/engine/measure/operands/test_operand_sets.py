@@ -45,6 +45,12 @@ def test_a_warm_protocol_has_one_set():
     assert (len(warm.kernel), warm.parts, warm.own_bytes, warm.evicts) == (1, 1, BYTES, False)
 
 
+@pytest.mark.parametrize(("l2_bytes", "evicts"), [(8 * BYTES // 3, False), (8 * BYTES // 3 + 1, True)])
+def test_the_cache_is_emptied_where_a_block_touches_less_than_three_of_it(l2_bytes, evicts):
+    assert sets_of(l2_bytes=l2_bytes).evicts is evicts
+    assert not sets_of(l2_bytes=l2_bytes, cold=False).evicts
+
+
 @pytest.mark.parametrize(("memory_bytes", "sets"), [(2 * 3 * BYTES, 3), (2 * BYTES, 1), (1, 1)])
 def test_memory_limits_the_sets_but_leaves_one(memory_bytes, sets):
     small = sets_of(memory_bytes=memory_bytes)
