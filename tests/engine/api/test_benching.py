@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import warnings
+
 import pytest
 
 import gemmtune as gt
 from gemmtune.engine.api import benching
+from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.errors import DeviceError, UsageError
+from gemmtune.engine.tables.table_file import read_table, write_table
+from gemmtune.engine.testing.exporter_conformance import example_table
 
 
 @pytest.mark.parametrize(
@@ -32,3 +37,35 @@ def test_without_a_gpu_the_way_out_is_named(monkeypatch):
     monkeypatch.setattr(benching, "present_device", lambda: None)
     with pytest.raises(DeviceError, match="gemmtune capture --device"):
         gt.bench("models:mlp", "bf16[2,2]", arms=("eager",))
+
+
+def test_a_bench_hands_on_the_model_its_inputs_and_the_table(monkeypatch, tmp_path):
+    pytest.importorskip("torch", reason="torch is not installed")
+    pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch warns of itself
+        from gemmtune.engine.measure.models import bench_model
+
+    asked = []
+    table = write_table(tmp_path / "table.json", example_table())
+    monkeypatch.setattr(benching, "present_device", lambda: table.device)
+    monkeypatch.setattr(bench_model, "bench_model", lambda *given, **named: asked.append((given, named)) or "found")
+    with pytest.raises(UsageError, match=r"there is no .*inductor_table.json: write it with gemmtune export"):
+        gt.bench("models:mlp", "bf16[2,2]", arms=("table",), table=tmp_path)
+    loader_file = tmp_path / "inductor/inductor_table.json"
+    loader_file.parent.mkdir()
+    loader_file.touch()
+    options = {"arms": ("table", "eager"), "grad": True, "seconds": 0.5, "notify": print}
+    assert gt.bench("models:mlp", "bf16[2,2]", 7, "x=int64[3]", table=tmp_path, **options) == "found"
+    [((call, given), named)] = asked
+    assert (call, [*map(str, given)]) == ("models:mlp", ["bf16[2,2]", "7", "x=int64[3]"])
+    assert given[1] == 7
+    assert named == {
+        **options,
+        "table": read_table(tmp_path / "table.json"),
+        "loader_file": loader_file,
+        "device": table.device,
+    }
+    monkeypatch.setattr(benching, "present_device", lambda: catalogue.device("B200"))
+    with pytest.raises(DeviceError, match="the table is for NVIDIA H200, and this GPU is NVIDIA B200"):
+        gt.bench("models:mlp", "bf16[2,2]", arms=("table",), table=tmp_path)

@@ -95,3 +95,48 @@ def test_tf32_is_on_only_on_request():
         assert matmul.fp32_precision == "ieee"
     finally:
         matmul.fp32_precision = before
+
+
+@pytest.mark.parametrize(
+    ("problem", "tf32"),
+    [
+        ("7x5x3:fp32:nn", False),
+        ("7x5x3:fp32:nn", True),
+        ("7x5x3:fp32:nn:addmm", False),
+        ("2x7x5x3:fp32:nn:bmm", False),
+        ("32x16x24:int8:nn", False),
+    ],
+)
+def test_a_product_is_the_vendor_librarys(problem, tf32, monkeypatch):
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    work = Problem.parse(problem)
+    set_to = []
+    kind = type("Matmul", (), {"__setattr__": lambda self, name, value: set_to.append((name, value))})
+    monkeypatch.setattr(torch.backends.cuda, "matmul", kind())
+    batch = (work.batch,) if work.batch > 1 else ()
+    draw = torch.randn if work.a_dtype.itemsize > 1 else lambda *shape: torch.randint(-9, 9, shape, dtype=torch.int8)
+    a, b = draw(*batch, work.m, work.k), draw(*batch, work.k, work.n)
+    out = torch.empty(*batch, work.m, work.n, dtype=torch.int32 if a.dtype == torch.int8 else a.dtype)
+    bias = torch.randn(work.n) if "addmm" in problem else None
+    vendor.multiply(a, b, out, bias, allow_tf32=tf32)
+    right = a.double() @ b.double() + (0 if bias is None else bias.double())
+    torch.testing.assert_close(out.double(), right, rtol=1e-5, atol=1e-5)
+    expected = [] if a.dtype == torch.int8 else [("fp32_precision", "tf32" if tf32 else "ieee")]
+    assert set_to == expected
+
+
+def test_a_product_of_8_bit_floats_is_accumulated_in_the_fastest_way_and_another_type_is_stored(monkeypatch):
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    calls = []
+    monkeypatch.setattr(torch, "_scaled_mm", lambda *given, **options: calls.append((given, options)))
+    monkeypatch.setattr(torch, "mm", lambda *given, **options: calls.append((given, options)))
+    a, b = torch.zeros(16, 32, dtype=torch.float8_e4m3fn), torch.zeros(32, 16, dtype=torch.float8_e4m3fn)
+    out = torch.empty(16, 16, dtype=torch.bfloat16)
+    vendor.multiply(a, b, out)
+    [(given, options)] = calls
+    assert [each.item() for each in given[2:]] == [1.0, 1.0]
+    assert options == {"out_dtype": torch.bfloat16, "use_fast_accum": True, "out": out}
+    halves = torch.zeros(2, 2, dtype=torch.float16)
+    wide = torch.zeros(2, 2)
+    vendor.multiply(halves, halves, wide)
+    assert calls[-1][1] == {"out_dtype": torch.float32, "out": wide}

@@ -14,7 +14,14 @@ from gemmtune.engine.records.measurement import Evidence, Status, Trial
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.table import Choice, RangeRow, Row, Table
 from gemmtune.engine.report.campaign_record import CampaignRecord, Evaluation, ProblemRecord, best_so_far, lead, within
-from gemmtune.engine.report.html import change_pages, comparison_page, range_section, run_sections, search_sections
+from gemmtune.engine.report.html import (
+    change_pages,
+    comparison_page,
+    range_section,
+    roofline_section,
+    run_sections,
+    search_sections,
+)
 from gemmtune.engine.seams import registry
 from gemmtune.engine.studies.comparison import compare
 from gemmtune.engine.tables.diff import Change, TableDiff
@@ -36,13 +43,15 @@ def drawn(monkeypatch):
                     bars=[bar.get_width() for bar in axes.patches],
                     ylim=axes.get_ylim(),
                     title=axes.get_title(),
+                    scales=(axes.get_xscale(), axes.get_yscale()),
+                    labels=(axes.get_xlabel(), axes.get_ylabel()),
                 )
                 for axes in figure.axes
             ]
         )
         return label
 
-    for module in (search_sections, run_sections, change_pages, comparison_page, range_section):
+    for module in (search_sections, run_sections, change_pages, comparison_page, range_section, roofline_section):
         monkeypatch.setattr(module, "svg", svg)
     return found
 
@@ -244,6 +253,22 @@ def landscape(name):
 
 def searched(*times):
     return tuple(Trial(Config({"x": 0}), Status.OK, time) for time in times)
+
+
+def test_a_roofline_is_logarithmic_with_a_point_per_row_and_a_line_per_roof(drawn):
+    rows = (row(16), row(4096, 20_000.0, 30_000.0))
+    section = roofline_section.roofs(record(rows=rows))
+    [[axes]] = drawn
+    assert axes.scales == ("log", "log")
+    speeds_of = [(float(cells[2]), float(cells[3])) for cells in section.sheet.rows]
+    assert sorted(dot for dots in axes.dots for dot in dots) == [
+        [pytest.approx(x, abs=0.06), pytest.approx(y, abs=0.06)] for x, y in sorted(speeds_of)
+    ]
+    problem = rows[0].problem
+    assert speeds_of[0][0] == pytest.approx(problem.flops / problem.min_bytes, abs=0.06)
+    assert section.sheet.rows[0][4] == f"{problem.min_bytes / 5_000:.0f}"
+    assert [len(line[0]) for line in axes.lines] == [2] * len(axes.lines)
+    assert axes.labels == ("flop per byte (each operand moved once)", "TFLOP/s")
 
 
 def test_a_comparison_shows_each_samplers_regret_with_its_interval(drawn):

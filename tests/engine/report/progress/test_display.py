@@ -124,3 +124,22 @@ def test_quiet_progress_follows_nothing(capsys):
         assert callbacks == ()
     captured = capsys.readouterr()
     assert (captured.out, captured.err) == ("", "")
+
+
+def test_off_a_terminal_a_line_tells_every_ten_seconds_how_much_is_done_and_left(capsys):
+    now = [100.0]
+    writer = display._CountWriter("searches", lambda: now[0])
+    for second, done in ((109.9, 1), (110.0, 0), (110.0, 2), (119.9, 4), (130.0, 5)):
+        now[0] = second
+        writer(done, 8)
+    assert capsys.readouterr().err.splitlines() == [
+        "2/8 searches (25%), about 30 s left",
+        "5/8 searches (62%), about 18 s left",
+    ]
+
+
+@pytest.mark.parametrize("quiet", [False, True])
+def test_a_bar_off_a_terminal_writes_lines_or_nothing(quiet, capsys, every_event):
+    with display.progress_bar("searches", quiet=quiet) as told:
+        told(1, 2)
+    assert ("1/2 searches (50%)" in capsys.readouterr().err) is not quiet
