@@ -10,7 +10,7 @@ from gemmtune.engine.tables.inductor.products import TracedProduct, asked_by_tor
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
-pytestmark = pytest.mark.filterwarnings("ignore:::torch")  # torch warns of itself
+pytestmark = [pytest.mark.slow(5), pytest.mark.filterwarnings("ignore:::torch")]  # torch warns of itself
 
 
 class Layer(torch.nn.Module):
