@@ -82,7 +82,8 @@ def _missing(connection: Connection) -> list[Table | Index]:
 
 
 def _has_digests(connection: Connection) -> bool:
-    return schema.DIGEST in {column["name"] for column in inspect(connection).get_columns(schema.measurements.name)}
+    found = connection.exec_driver_sql("SELECT * FROM measurements LIMIT 0")  # inspection fails on a damaged type
+    return schema.DIGEST in {*found.keys()}
 
 
 def _add(transactions: Transactions, missing: Table | Index) -> None:

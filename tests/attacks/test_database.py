@@ -432,6 +432,15 @@ def test_a_damaged_schema_is_one_line(path, old, new, said, read_only):
     assert "\n" not in str(raised.value)
 
 
+@pytest.mark.parametrize("read_only", [True, False])
+def test_a_damaged_type_of_a_column_does_not_stop_the_reading(path, read_only):
+    content = path.read_bytes()
+    path.write_bytes(content.replace(b"reason TEXT", b"reason T\xc5XT"))
+    damage(path, *DAMAGES["a worker"])  # the schema is read with any text
+    with Database.open(path, read_only=read_only, notify=ignore) as database:
+        assert list(database.measurements()) == [measured(1), measured(2)]
+
+
 def test_any_flipped_bit_gives_an_answer_or_one_line(tmp_path):
     path, other = tmp_path / "whole.db", tmp_path / "flipped.db"
     tasks = [Task(Problem(m, 4096, 4096), H200, space) for m in (1, 2) for space in ("aten", "triton_mm")]
