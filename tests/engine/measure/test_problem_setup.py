@@ -93,3 +93,45 @@ def test_however_many_kinds_of_values_there_are_their_regions_leave_a_quarter_of
         taken += _sizes(torch.device("cuda", 0), _OPERAND_SHARES)[:1]
     assert taken[:2] == [total // 4] * 2
     assert sum(taken) <= 0.75 * total
+
+
+def test_the_gpu_is_warmed_up_before_its_first_problem_and_calibrated_for_each(monkeypatch):
+    from types import SimpleNamespace
+
+    from gemmtune.engine.measure import problem_setup as module
+
+    events, levels = [], []
+
+    class Timer:
+        def __init__(self, kernel, timing):
+            assert kernel is module.reference_kernel
+
+        def block(self, number):
+            return SimpleNamespace(samples_ns=(90.0,), reference_ns=(110.0,), busy_ns=2e5)
+
+        def close(self):
+            events.append("close")
+
+    class WarmUp:
+        done = False
+
+        def __init__(self, now):
+            events.append("warm up")
+
+        def add(self, level_ns, now):
+            levels.append(level_ns)
+            self.done = len(levels) == 3
+
+    monkeypatch.setattr(module, "KernelTimer", Timer)
+    monkeypatch.setattr(module, "WarmUp", WarmUp)
+    monkeypatch.setattr(module.time, "sleep", events.append)
+    cache = module.SetupCache.__new__(module.SetupCache)
+    cache._warmed_up, cache._rest = False, "rest"
+    timing = SimpleNamespace(calibrate=lambda rest: events.append(f"calibrate with {rest}"))
+    assert cache._reference_level_ns(timing) == pytest.approx(100)
+    pause = pytest.approx(min(5e-3, 2e-4 / module.DUTY))
+    assert events == ["warm up", "calibrate with rest", *[pause] * 8, "close"]
+    assert levels == [pytest.approx(100)] * 3
+    events.clear()
+    cache._reference_level_ns(timing)
+    assert events[0] == "calibrate with rest"
