@@ -17,8 +17,8 @@ _warned: set[object] = set()  # kinds of warnings, of the whole process
 def or_else(instead: Callable[_Asked, _Answer]) -> Callable[[Callable[_Asked, _Answer]], Callable[_Asked, _Answer]]:
     """Return a decorator for what Inductor calls: if it raises, a warning says so, and `instead` answers.
 
-    Each function warns once per type of exception and process. A warning that the user's filters turn into an error is
-    raised.
+    Each function warns once per type of exception and process, and functions that fail alike warn once together. A
+    warning that the user's filters turn into an error is raised.
     """
 
     def decorated(function: Callable[_Asked, _Answer]) -> Callable[_Asked, _Answer]:
@@ -34,7 +34,7 @@ def or_else(instead: Callable[_Asked, _Answer]) -> Callable[[Callable[_Asked, _A
                     f"gemmtune's loader failed in {function.__name__} under torch {torch.__version__}: "
                     f"{type(error).__name__}: {what}. torch goes on as without a table; please report this"
                 )
-                warn_once(message, (function.__qualname__, type(error)))
+                warn_once(message, (function.__qualname__, type(error)), (type(error), what))
             return instead(*args, **kwargs)
 
         return guarded
@@ -46,9 +46,9 @@ def nothing(*_: Any) -> Any:  # noqa: ANN401 (None, in the place of any type)
     """Return None."""
 
 
-def warn_once(message: str, kind: object = None) -> None:
-    """Warn, unless this process has warned of the kind; by default, of the message."""
-    kind = kind or message
-    if kind not in _warned:
-        _warned.add(kind)
+def warn_once(message: str, *kinds: object) -> None:
+    """Warn, unless this process has warned of one of the kinds; by default, of the message."""
+    is_new = _warned.isdisjoint(kinds or {message})
+    _warned.update(kinds or {message})
+    if is_new:
         warnings.warn(message, stacklevel=3)

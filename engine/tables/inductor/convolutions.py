@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 
 import torch
@@ -38,10 +39,18 @@ def asking_for_products(lower: Callable[..., Any]) -> Callable[..., Any]:
         product = None if takes is None or settings or is_autotuning() else _product(*arguments)
         if takes is None or product is None or not takes(product, arguments[0].get_device()):
             return lower(*arguments, **settings)
-        with config.patch(_SETTINGS):
+        with ExitStack() as stack:
+            _ask_for_products(stack)
             return lower(*arguments)
 
     return lowered
+
+
+@or_else(nothing)
+def _ask_for_products(stack: ExitStack) -> None:
+    """Set what makes a product of a convolution, as far as this torch has it."""
+    settings = {name: value for name, value in _SETTINGS.items() if hasattr(config, name)}
+    stack.enter_context(config.patch(settings))
 
 
 @or_else(nothing)

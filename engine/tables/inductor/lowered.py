@@ -235,7 +235,7 @@ def is_autotuning() -> bool:
 
 def has_options() -> bool:
     """Return whether the graph is compiled with a table's options, or with Inductor's own templates."""
-    return is_autotuning() or not config.shape_padding
+    return is_autotuning() or not getattr(config, "shape_padding", False)
 
 
 def _is_complete(templates: list[Template]) -> bool:

@@ -212,9 +212,9 @@ class ProductFile:
         """Take the calls of every graph that Inductor lowers from now on, of graphs without a product, too."""
         run: Any = GraphLowering.run
 
-        def watched(graph: Any, *inputs: Any) -> Any:  # noqa: ANN401 (Inductor's)
+        def watched(graph: Any, *inputs: Any, **named: Any) -> Any:  # noqa: ANN401 (Inductor's)
             self._see(graph)
-            return run(graph, *inputs)
+            return run(graph, *inputs, **named)
 
         def unwatch() -> None:
             if GraphLowering.run is watched:

@@ -81,7 +81,7 @@ def _padding(replaced: Replaced, earlier: Callable[..., Any]) -> Callable[..., A
     """Return a decision to pad; with `shape_padding` on, the earlier one decides."""
 
     def pads(*arguments: Any, **named: Any) -> Any:  # noqa: ANN401 (torch's)
-        decides = earlier if config.shape_padding or replaced.is_undone else should_pad
+        decides = earlier if getattr(config, "shape_padding", True) or replaced.is_undone else should_pad
         return decides(*arguments, **named)
 
     return pads
@@ -101,10 +101,10 @@ def _generating(replaced: Replaced, earlier: Callable[..., str]) -> Callable[...
 def _seeing(replaced: Replaced, handler: TableChoices, earlier: Callable[..., Any]) -> Callable[..., Any]:
     """Return a method that lowers a graph, which the handler sees before."""
 
-    def run(graph: Any, *arguments: Any) -> Any:  # noqa: ANN401 (torch's)
+    def run(graph: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 (torch's)
         if not replaced.is_undone:
             handler.see_graph(graph)
-        return earlier(graph, *arguments)
+        return earlier(graph, *arguments, **named)
 
     return run
 

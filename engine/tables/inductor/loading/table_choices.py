@@ -93,6 +93,7 @@ class TableChoices(AtenChoices):
         self._table, self._policy, self._miss, self._recordings = table, policy, miss, recordings
         self._rows = {key: [r for r in rows if r.template not in refused] for key, rows in table.rows.items()}
         self._messages: set[str] = set()
+        self._failed: object = None  # node of the last product whose look-up failed; torch may ask again for it
         self._unrunnable = {
             name: reason
             for name, kernel in table.kernels.items()
@@ -127,6 +128,8 @@ class TableChoices(AtenChoices):
             if isinstance(kernel_inputs, MMKernelInputs) and is_for_aten(op_name, templates):
                 self._note(None, ProductUse(op_name, "other device", f"on the {device.type.upper()}"))
             return super().get_template_configs(kernel_inputs, templates, op_name, kwarg_overrides)
+        if self._failed is not None and self._failed is _current_node():
+            return self._after_failure(kernel_inputs, templates, op_name, kwarg_overrides)
         keep_values()
         found = lowered_product(kernel_inputs, op_name)
         product = found if isinstance(found, LoweredProduct) else None
@@ -149,7 +152,6 @@ class TableChoices(AtenChoices):
                 apart = "" if fused else _apart(product)
                 self._record(found, row, device, "next choice" if instead_of else "row", instead_of + apart)
                 return [choice]
-            self._warn(f"gemmtune's table has a {row.template} row that Inductor cannot render ({row}); ATen runs")
         elif row is None and self._miss == "autotune":
             if is_for_templates(op_name, templates):
                 self._record(found, row, device, "miss")
@@ -192,6 +194,7 @@ class TableChoices(AtenChoices):
         kwarg_overrides: dict[str, dict[str, Any]] | None = None,
     ) -> list[ChoiceCaller]:
         """Return what a product without a row runs, for one whose look-up failed."""
+        self._failed = _current_node()
         is_first = is_for_aten(op_name, templates)
         if is_first:
             self._note(None, ProductUse(op_name, "failed", "the look-up failed, see the warning"))
@@ -374,12 +377,13 @@ class TableChoices(AtenChoices):
         tuned = {**row.kwargs, "EVEN_K": product.k % row.kwargs["BLOCK_K"] == 0}
         with config.patch(max_autotune_gemm=True):
             made = next(self.get_ktc(kernel_inputs, template, op_name, tuned), None)
-            if made is None:
-                return None
-            made.layout = kernel_inputs.output_layout(flexible=False)
-            if made.choice is not None:
-                fuse_only(made.choice, fused)
-            return made.choice
+            if made is not None:
+                made.layout = kernel_inputs.output_layout(flexible=False)
+                if made.choice is not None:
+                    fuse_only(made.choice, fused)
+                    return made.choice
+        self._warn(f"gemmtune's table has a {row.template} row that Inductor cannot render ({row}); ATen runs")
+        return None
 
     def _is_other_gpu(self, device: torch.device) -> bool:
         """Return whether no row applies because the GPU is not the table's."""
@@ -395,6 +399,10 @@ class TableChoices(AtenChoices):
         if message not in self._messages:
             self._messages.add(message)
             warnings.warn(message, stacklevel=2)
+
+
+def _current_node() -> object:
+    return getattr(getattr(V, "graph", None), "current_node", None)
 
 
 def _apart(product: LoweredProduct) -> str:

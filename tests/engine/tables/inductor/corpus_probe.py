@@ -11,6 +11,7 @@ what, how many kernels would have been timed, the layouts of the outputs, and wh
 | autotune | the table, with `miss="autotune"` | the table's |
 | old | nothing | max_autotune_gemm, which the tables of older loaders asked for |
 
+Torch traces a case once, and each arm lowers its graphs; with open sizes, which lowering may guard, each arm traces.
 Nothing is scheduled, generated or run. Inductor's decision to pad needs a GPU, so nothing pads.
 """
 
@@ -19,6 +20,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
+import gc
 import json
 import sys
 import warnings
@@ -28,7 +30,7 @@ from unittest.mock import patch
 import torch
 from corpus_modules import BF16, CASES, Case
 from torch._functorch import config as functorch_config
-from torch._inductor import compile_fx, select_algorithm
+from torch._inductor import compile_fx, config, select_algorithm
 from torch._inductor.fx_passes import pad_mm
 from torch._inductor.graph import GraphLowering
 from torch._inductor.runtime.benchmarking import Benchmarker, InductorBenchmarker, TritonBenchmarker
@@ -99,10 +101,14 @@ def layout(output) -> str:
     return " ".join(map(str, parts))
 
 
-def lower(module, inputs, **settings):
-    """Lower one graph, and return a function that runs it by torch's interpreter."""
+def lower(arms, module, inputs, **settings):
+    """Lower one graph in each arm, and return a function that runs it by torch's interpreter."""
     whole = copy.deepcopy(module)
-    compile_fx.compile_fx_inner(module, inputs, **settings)
+    for arm in arms:
+        strides = getattr(torch._guards.TracingContext.try_get(), "output_strides", None)
+        if strides:
+            strides.clear()
+        arm.lower(copy.deepcopy(module), inputs, settings)
 
     def run(arguments):
         given = list(arguments)
@@ -113,33 +119,64 @@ def lower(module, inputs, **settings):
     return run
 
 
-def compiled(case: Case, options: dict) -> None:
+class Arm:
+    """Way to lower a case, and what was seen of it."""
+
+    def __init__(self, kind: str, loader) -> None:
+        self.kind, self.loader, self.seen, self.failure, self.said = kind, loader, Seen(), "", []
+        self.uses: list[dict] = []
+
+    def lower(self, module, inputs, settings) -> None:
+        """Lower a graph; a failure is noted, and ends nothing."""
+        with self.watched():
+            options = {"max_autotune_gemm": True} if self.kind == "old" else {}
+            if self.kind in INSTALLED:
+                self.loader.install(policy="ignore", miss="autotune" if self.kind == "autotune" else "aten")
+                options = {} if self.kind == "bare" else self.loader.options()
+            with config.patch({**CACHES, **options}):
+                compile_fx.compile_fx_inner(module, inputs, **settings)
+
+    @contextlib.contextmanager
+    def watched(self):
+        with self.seen.watching(), warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            try:
+                yield
+            except Exception as error:  # the answer
+                self.failed(error)
+            finally:
+                self.said += [str(each.message) for each in caught if "gemmtune" in str(each.message)]
+                if self.kind in INSTALLED:
+                    self.uses += self.loader.report().to_dict()["uses"]
+                    self.loader.uninstall()
+
+    def failed(self, error: Exception) -> None:
+        lines = str(error).strip().splitlines()
+        self.failure = self.failure or f"{type(error).__name__}: {' '.join(lines)[:400]}"
+
+    def found(self) -> dict:
+        return {**vars(self.seen), "failure": self.failure, "said": self.said, "uses": self.uses}
+
+
+def compiled(case: Case, arms: list[Arm]) -> None:
+    """Compile a case once for all arms; what fails before it is lowered fails in each."""
     torch._dynamo.reset()
     call, dtype = case.call, torch.float32 if case.inputs[0].dtype == torch.float32 else BF16
-    if case.builds:
-        with GPU:
-            call = call().to(dtype)
-    backend = functools.partial(compile_fx.compile_fx, inner_compile=lower, config_patches={**CACHES, **options})
-    inputs = [each.make() for each in case.inputs]
-    is_training = any(each.grad for each in case.inputs)
-    with torch.set_grad_enabled(is_training):
-        output = torch.compile(call, backend=backend)(*inputs)
-        if is_training:
-            run_backward(output)
-
-
-def seen(case: Case, options: dict, loader) -> dict:
-    found, said, failure = Seen(), [], ""
-    with found.watching(), warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        try:
-            compiled(case, options)
-        except Exception as error:  # the answer
-            lines = str(error).strip().splitlines()
-            failure = f"{type(error).__name__}: {' '.join(lines)[:400]}"
-        said = [str(each.message) for each in caught if "gemmtune" in str(each.message)]
-    uses = loader.report().to_dict()["uses"] if loader else []
-    return {**vars(found), "failure": failure, "said": said, "uses": uses}
+    try:
+        if case.builds:
+            with GPU:
+                call = call().to(dtype)
+        backend = functools.partial(compile_fx.compile_fx, inner_compile=functools.partial(lower, arms))
+        inputs = [each.make() for each in case.inputs]
+        is_training = any(each.grad for each in case.inputs)
+        with torch.set_grad_enabled(is_training), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            output = torch.compile(call, backend=backend)(*inputs)
+            if is_training:
+                run_backward(output)
+    except Exception as error:  # the answer
+        for arm in arms:
+            arm.failed(error)
 
 
 def missing(name: str) -> bool:
@@ -156,21 +193,18 @@ def main(export: str, *arms: str) -> None:
     import gemmtune_inductor as loader
 
     names = [name for name, case in CASES.items() if not missing(case.needs)]
-    report: dict = {"lacks": [name for name in CASES if name not in names]}
+    wanted = {kind: names.split(",") if names else [] for kind, _, names in (arm.partition("=") for arm in arms)}
+    report: dict = {"lacks": [name for name in CASES if name not in names], **{kind: {} for kind in wanted}}
     settings = functorch_config.patch(enable_autograd_cache=False, donated_buffer=False)
+    gc.freeze()  # what torch imports stays
     with fake_gpu(catalogue.device("H200")), settings, patch.object(pad_mm, "should_pad", lambda *_, **__: False):
-        for arm in arms:
-            kind, _, wanted = arm.partition("=")
-            report[kind] = {}
-            for name in names:
-                if wanted and name not in wanted.split(","):
-                    continue
-                options = {"max_autotune_gemm": True} if kind == "old" else {}
-                if kind in INSTALLED:
-                    loader.install(policy="ignore", miss="autotune" if kind == "autotune" else "aten")
-                    options = {} if kind == "bare" else loader.options()
-                report[kind][name] = seen(CASES[name], options, loader if kind in INSTALLED else None)
-                loader.uninstall()
+        for name in names:
+            every = [Arm(kind, loader) for kind, only in wanted.items() if not only or name in only]
+            is_open = any(each.dynamic for each in CASES[name].inputs)
+            for group in [[arm] for arm in every] if is_open else [every]:
+                compiled(CASES[name], group)
+            for arm in every:
+                report[arm.kind][name] = arm.found()
     json.dump(report, sys.stdout)
 
 

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import copy
 import functools
+import gc
 import importlib
 import inspect
 import itertools
@@ -41,27 +43,35 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 
 NAME = "gemmtune_inductor"
-PASSED_ON = ("finalize",)
+PASSED_ON = ("finalize", "run", "codegen_kernel")
 """Methods that the loader calls with the arguments that it is given."""
 WRITTEN_IN_PYTHON = 1 << 9  # flag of a type whose attributes can be set
 FURTHER = (GraphLowering, ShapeEnv, SizeVarAllocator)
 """Classes that the loader uses and does not name."""
 
 
-def model(x, w, r, s, u, y):
+def model(x, w, r, s, u, y, experts, image, taps, ends):
     fused = torch.relu(x @ w.t()) * r  # a row with this epilogue
     biased = torch.addmm(s, x, w.t())  # a row
-    without = x.t() @ r  # no row
+    without = torch.relu(x.t() @ r)  # no row
     ranged = torch.relu(y @ w.t())  # a range of a dynamic m
     binary = torch.relu(x @ u.t())  # a row of a binary
-    return fused, biased, without, ranged, binary
+    grouped = torch._grouped_mm(x, experts, offs=ends)  # no product to Inductor
+    convolved = torch.conv2d(image, taps, s)  # the row of the addmm
+    return fused, biased, without, ranged, binary, grouped, convolved
 
 
 class Watch:
-    """Attribute of torch that the loader may use: noted, hidden from it, or refusing its arguments."""
+    """Attribute of torch that the loader may use: noted, hidden from it, or refusing its arguments.
+
+    Attributes:
+        steps: steps of `tried` that asked for it.
+    """
+
+    step = ""  # now
 
     def __init__(self, owner, name):
-        self.owner, self.name, self.mode, self.is_used = owner, name, "", False
+        self.owner, self.name, self.mode, self.steps = owner, name, "", set()
         self.is_called = inspect.isroutine(inspect.unwrap(getattr(owner, name, None)))
 
     def answers(self):
@@ -71,7 +81,7 @@ class Watch:
             frame = frame.f_back
         if frame is None or frame.f_globals.get("__name__") != NAME:
             return True
-        self.is_used = True
+        self.steps.add(Watch.step)
         if self.mode == "hidden":
             raise AttributeError(f"{self.owner!r} has no attribute {self.name!r}", name=self.name)
         return self.mode != "refusing"
@@ -116,7 +126,7 @@ class OfModule(Watch):
 
     def __init__(self, owner, name):
         super().__init__(owner, name)
-        self.is_used = True
+        self.steps.add("install")
 
     def placed(self):
         class Module(types.ModuleType):
@@ -136,7 +146,7 @@ class Imported(Watch):
 
     def __init__(self, module, name):
         super().__init__(importlib.import_module(module), name)
-        self.is_used = True
+        self.steps.add("install")
 
     def refused(self, original):
         def refused(*args, **kwargs):
@@ -148,7 +158,7 @@ class Imported(Watch):
     def placed(self):
         submodule = {f"{self.owner.__name__}.{self.name}": None}  # a package is asked again for its modules
         with contextlib.ExitStack() as stack:
-            if self.mode == "refusing":
+            if self.mode == "refusing" or (self.mode == "noted" and self.is_called):
                 original = getattr(self.owner, self.name)
                 stack.enter_context(replaced(self.owner, self.name, self.refused(original)))
             elif self.mode == "hidden":
@@ -214,19 +224,30 @@ def source_of(owner):
     return Path(inspect.getfile(owner)).read_text()
 
 
+@functools.cache
 def traced():
     """Return the model as a graph of ATen's operators, with its inputs and their mode."""
     shapes = {"x": (64, 256), "w": (96, 256), "r": (64, 96), "s": (96,), "u": (128, 256)}
+    more = {"experts": (2, 256, 96), "image": (1, 256, 8, 8), "taps": (96, 256, 1, 1)}
     env = ShapeEnv()
     m = env.create_symintnode(env.create_symbol(40, ConstantSource("m"), DimDynamic.DYNAMIC), hint=40)
     with FakeTensorMode(shape_env=env, allow_non_fake_inputs=True) as mode:
         make = lambda shape: torch.empty(shape, dtype=torch.bfloat16, device="cuda:0")  # noqa: E731
-        inputs = [*map(make, shapes.values()), make((m, 256))]
+        inputs = [*map(make, shapes.values()), make((m, 256)), *map(make, more.values())]
+        inputs[-2:] = (each.to(memory_format=torch.channels_last) for each in inputs[-2:])
+        inputs.append(torch.empty(2, dtype=torch.int32, device="cuda:0"))
         return make_fx(model, decomposition_table=select_decomp_table())(*inputs), inputs, mode
 
 
-def lowered(options):
-    """Lower the model; return how many choices each product had, and the kernels that were generated."""
+def as_traced(env):
+    """Return the sizes of a graph as they were traced, apart from those that other lowerings have guarded."""
+    own = copy.copy(env)
+    vars(own).update({name: copy.copy(it) for name, it in vars(env).items() if isinstance(it, dict | list | set)})
+    return own
+
+
+def lowered(options, *, generates=True):
+    """Lower the model; return how many choices each product had, and the kernels if code is generated."""
     counts, kernels = [], []
 
     def listening(module):
@@ -254,9 +275,13 @@ def lowered(options):
         stack.enter_context(patch("torch._inductor.scheduler.has_triton", lambda: True))
         stack.enter_context(V.set_debug_handler(DebugContext()))
         stack.enter_context(V.set_fake_mode(mode))
-        graph = GraphLowering(module, example_inputs=inputs, shape_env=mode.shape_env)
+        module = torch.fx.GraphModule(module, copy.deepcopy(module.graph))
+        graph = GraphLowering(module, example_inputs=inputs, shape_env=as_traced(mode.shape_env))
         stack.enter_context(V.set_graph_handler(graph))
         graph.run(*inputs)
+        if not generates:
+            return {"counts": counts}
+        Watch.step = "generate"
         code, _ = graph.codegen()
     code = getattr(code, "value", code)
     binaries = len(re.findall(r"extern_kernels\.gemmtune_\w+\(", code))
@@ -272,8 +297,9 @@ def loaded(code, folder):
     return loader
 
 
-def tried(code, folder):
+def tried(code, folder, *, generates=True):
     """Return what the loader did under a torch as it is made now."""
+    Watch.step = "install"
     own = InductorChoices.get_template_configs, TritonKernel.codegen_kernel, pad_mm.should_pad
     found = {"step": "import"}
     with warnings.catch_warnings(record=True) as caught:
@@ -281,16 +307,17 @@ def tried(code, folder):
         try:
             loader = loaded(code, folder)
             found["step"] = "install"
+            loader.difference = lambda *_, **__: ""  # the packages that run the binary may be missing here
+            loader.link = lambda *_: ""  # there is no driver here
             loader.install(policy="ignore")
-            loader.link = lambda kernel, device: ""  # there is no driver here
             found["options"] = loader.options()
             found["is_stock"] = type(V.choices) is InductorChoices
-            found["of_install"] = said(caught)
             found["step"] = "lower"
             if found["is_stock"]:
                 assert own == (InductorChoices.get_template_configs, TritonKernel.codegen_kernel, pad_mm.should_pad)
             else:
-                found |= lowered(found["options"])
+                Watch.step = "lower"
+                found |= lowered(found["options"], generates=generates)
             found["step"] = "end"
             found["report"] = str(loader.report())
         except (Exception, TuningError) as error:
@@ -309,16 +336,17 @@ def main(export):
     text = (folder / f"{NAME}.py").read_text()
     code = compile(text, str(folder / f"{NAME}.py"), "exec")
     every = watches(text)
+    gc.disable()  # there is little to find, among all that torch imports
     report = {"stock": lowered({}), "found": {}}
     with contextlib.ExitStack() as stack:
         for each in every:
             stack.enter_context(each.on("noted"))
         report["with_table"] = tried(code, folder)
-    for each in (watch for watch in every if watch.is_used):
+    for each in (watch for watch in every if watch.steps):
         name = f"{getattr(each.owner, '__qualname__', each.owner.__name__)}.{each.name}"
         for mode in ("hidden", "refusing")[: 1 + (each.is_called and each.name not in PASSED_ON)]:
             with each.on(mode):
-                report["found"][f"{name} {mode}"] = tried(code, folder)
+                report["found"][f"{name} {mode}"] = tried(code, folder, generates="generate" in each.steps)
     json.dump(report, sys.stdout)
 
 

@@ -13,7 +13,7 @@ from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.table import Choice, RangeRow, Row
 
-pytestmark = [pytest.mark.slow(60), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow(25), pytest.mark.timeout(900)]
 
 PINNED = release_of("2.13.0")
 TILES = {"BLOCK_M": 64, "BLOCK_N": 32, "BLOCK_K": 64, "GROUP_M": 8, "num_stages": 3, "num_warps": 4}
@@ -146,7 +146,8 @@ def test_without_the_options_of_the_table_all_is_as_without_the_table(report):
 def test_rows_are_alone_and_the_rest_is_tuned_with_autotune(report):
     found = report["autotune"]
     assert [kinds for _, kinds in found["mm nt"]["selections"]] == [["row"]]
-    assert [kinds for _, kinds in found["addmm"]["selections"]] == [["addmm"]]  # a row of ATen
+    (kinds,) = [kinds for _, kinds in found["addmm"]["selections"]]  # a row of ATen
+    assert kinds == ["bias_addmm" if installed_torch().startswith("2.11.") else "addmm"]
     assert found["primes"]["benchmarks"] > 5
 
 
@@ -155,4 +156,5 @@ def test_the_corpus_sees_what_max_autotune_gemm_does(report):
     old = report["old"]
     assert old["grouped 2 3"]["benchmarks"] > 5
     assert [name for name, _ in old["sum of two"]["selections"]] == ["mm_plus_mm"]
-    assert "IndexError" in old["bias number"]["failure"]
+    if not installed_torch().startswith("2.11."):
+        assert "IndexError" in old["bias number"]["failure"]

@@ -23,6 +23,7 @@ from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.table import Choice, RangeRow, Row
+from gemmtune.engine.seams.kernel_call import RUNTIME_PACKAGES
 from gemmtune.engine.tables.cute.exporter import CuteExporter
 from gemmtune.engine.tables.inductor.exporter import InductorExporter, product_key
 from gemmtune.engine.tables.inductor.kernels.binary import kernel_name, packed
@@ -249,7 +250,8 @@ def test_a_warning_that_is_an_error_leaves_the_first_table_in_place(loader, file
     loader.install(file)
     before = V.choices
     monkeypatch.setitem(templates(), "triton::mm", SimpleNamespace(src_hash="0" * 64))
-    with pytest.raises(UserWarning, match="another source"):
+    with warnings.catch_warnings(), pytest.raises(UserWarning, match="another source"):
+        warnings.simplefilter("error")  # whatever the import of torch has set
         loader.install(file)
     assert V.choices is before
 
@@ -460,8 +462,9 @@ def with_kernel():
     """Return a table with a binary, which is no program: it is registered and not linked."""
     record = json.loads(exported())
     name = kernel_name("cute_splitk", b"none", ["a"], "nt", "none")
-    fields = {"object": packed(b"none"), "call": ["a"], "layouts": "nt", "epilogue": "none", "packages": {}}
-    return sealed({**record, "kernels": {name: fields}})
+    fields = {"object": packed(b"none"), "call": ["a"], "layouts": "nt", "epilogue": "none"}
+    packages = dict.fromkeys(RUNTIME_PACKAGES, "1.0")
+    return sealed({**record, "kernels": {name: {**fields, "packages": packages}}})
 
 
 @pytest.mark.slow(8)

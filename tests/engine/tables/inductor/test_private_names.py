@@ -14,18 +14,20 @@ from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.records.problem import Problem, gemm
 from gemmtune.engine.records.table import Choice, RangeRow, Row
+from gemmtune.engine.seams.kernel_call import RUNTIME_PACKAGES
 from gemmtune.engine.tables.inductor import exporter
 from gemmtune.engine.tables.inductor.kernels.binary import kernel_name, packed
 
 pytestmark = [
-    pytest.mark.slow(40),
+    pytest.mark.slow(20),
+    pytest.mark.timeout(900),
     pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed"),
 ]
 
 TILES = {"BLOCK_M": 64, "BLOCK_N": 32, "BLOCK_K": 128, "GROUP_M": 8, "num_stages": 3, "num_warps": 8}
 SPLIT_K = {"warp_n": 16, "warps_n": 1, "warps_k": 4, "split_k": 1, "k_unroll": 1, "num_stages": 4, "share_a": False}
 SPLIT_K |= {"use_pdl": False}
-SHIPPED = {"max_autotune_gemm": True, "max_autotune_conv_backends": "ATEN", "shape_padding": False}
+SHIPPED = {"max_autotune_gemm": False, "shape_padding": False}
 LEAST = 63  # names and functions that are taken away
 
 
@@ -43,7 +45,8 @@ def built(wanted):
     for task, config in wanted:
         problem = gemm(task.problem)
         call, layouts, epilogue = ["a", "b", "out"], f"{problem.a_layout}{problem.b_layout}", str(problem.epilogue)
-        fields = {"object": packed(b"none"), "call": call, "layouts": layouts, "epilogue": epilogue, "packages": {}}
+        fields = {"object": packed(b"none"), "call": call, "layouts": layouts, "epilogue": epilogue}
+        fields["packages"] = dict.fromkeys(RUNTIME_PACKAGES, "1.0")
         found[task, config] = kernel_name(task.space, b"none", call, layouts, epilogue), fields
     return found
 
@@ -69,7 +72,7 @@ def report(exported):
 def test_with_all_names_the_rows_run(report):
     found = report["with_table"]
     assert (found["options"], found["warnings"], found.get("error")) == (SHIPPED, [], None)
-    assert (found["counts"], found["kernels"], found["binaries"]) == ([1] * 5, ["template"] * 3, 1)
+    assert (found["counts"], found["kernels"], found["binaries"]) == ([1] * 6, ["template"] * 4, 1)
 
 
 def test_without_any_name_everything_compiles_that_stock_torch_compiles(report):
@@ -81,14 +84,14 @@ def test_without_any_name_everything_compiles_that_stock_torch_compiles(report):
 def test_without_any_name_nothing_has_more_choices_than_without_a_table(report):
     products = len(report["stock"]["counts"])
     assert set(report["stock"]["counts"]) == {1}
-    counted = {name: each.get("counts", [1] * products) for name, each in report["found"].items()}
-    assert {name: counts for name, counts in counted.items() if counts != [1] * products} == {}
+    counted = {name: each["counts"] for name, each in report["found"].items() if "counts" in each}
+    more = {name: counts for name, counts in counted.items() if set(counts) != {1} or len(counts) < products}
+    assert (more, len(counted) > 60) == ({}, True)
 
 
-def test_without_any_name_install_warns_at_most_once_and_nothing_is_said_twice(report):
-    for name, each in report["found"].items():
-        assert len(each["of_install"]) <= 1, (name, each["of_install"])
-        assert len(set(each["warnings"])) == len(each["warnings"]), (name, each["warnings"])
+def test_without_any_name_the_loader_warns_at_most_once(report):
+    said = {name: each["warnings"] for name, each in report["found"].items()}
+    assert {name: messages for name, messages in said.items() if len(messages) > 1} == {}
 
 
 def test_where_install_uses_no_table_it_warns_gives_no_options_and_the_report_says_so(report):
