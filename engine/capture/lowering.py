@@ -26,8 +26,8 @@ from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 from gemmtune.engine.capture.captured import CapturedProduct, Unseen
 from gemmtune.engine.capture.inputs import OpenSize
 from gemmtune.engine.records.problem import Problem
-from gemmtune.engine.tables.inductor.convolutions import CONVOLUTION, asking_for_products
 from gemmtune.engine.tables.inductor.loader import options
+from gemmtune.engine.tables.inductor.loading.convolutions import CONVOLUTION, asking_for_products
 from gemmtune.engine.tables.inductor.loading.padding import should_pad
 from gemmtune.engine.tables.inductor.lowered import LoweredProduct
 from gemmtune.engine.tables.inductor.recorder import (

@@ -80,7 +80,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class RangeRow:
-    """One choice for a range of m. A range of a dynamic m has at least two sizes from 2 on: see `tables.lone_sizes`."""
+    """One choice for a range of m. A range of a dynamic m has at least two sizes from 2 on, see `lone_sizes`."""
 
     problem: Workload
     """Problem with the largest m that was tuned or probed in the range."""

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from gemmtune.engine.io.numbers import checked_fraction
 from gemmtune.engine.records.table import SHIP_MARGIN, RangeRow
 from gemmtune.engine.records.workload import Workload
-from gemmtune.engine.tables.lone_sizes import without_lone_sizes
 from gemmtune.engine.tables.ranking import Contender, Ranking
-from gemmtune.engine.tables.segments import Segment, Size, Span, key_of, make_segments, spans
+from gemmtune.engine.tables.spans.lone_sizes import without_lone_sizes
+from gemmtune.engine.tables.spans.segments import Segment, Size, Span, key_of, make_segments, spans
 
 __all__ = ["RangeLimits", "RangesReport", "SizeLoss", "build_ranges", "loss_at", "ranges_report"]
 

@@ -17,7 +17,7 @@ from torch._inductor.fx_passes import pad_mm
 from torch._inductor.graph import GraphLowering
 from torch._inductor.lowering import lowerings
 
-from gemmtune.engine.tables.inductor.convolutions import CONVOLUTION, asking_for_products
+from gemmtune.engine.tables.inductor.loading.convolutions import CONVOLUTION, asking_for_products
 from gemmtune.engine.tables.inductor.loading.large_kernels import tuned_if_large
 from gemmtune.engine.tables.inductor.loading.padding import should_pad
 from gemmtune.engine.tables.inductor.loading.private_names import absent

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import logging
-import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -30,6 +28,7 @@ from gemmtune.engine.tables.inductor.loading.extern_calls import (
     keep_values,
     why_not_computed,
 )
+from gemmtune.engine.tables.inductor.loading.product_notes import ProductNotes
 from gemmtune.engine.tables.inductor.lowered import (
     AtenChoices,
     LoweredProduct,
@@ -41,15 +40,8 @@ from gemmtune.engine.tables.inductor.lowered import (
     root_of,
     with_whole_bias,
 )
-from gemmtune.engine.tables.inductor.recorder import LIBRARY, ProductFile, see
-from gemmtune.engine.tables.inductor.table_use import (
-    NearestRow,
-    ProductUse,
-    UseLog,
-    nearest_row,
-    problem_name,
-    row_name,
-)
+from gemmtune.engine.tables.inductor.recorder import ProductFile, see
+from gemmtune.engine.tables.inductor.table_use import ProductUse
 
 if TYPE_CHECKING:
     from torch._inductor.codegen.common import KernelTemplate
@@ -63,8 +55,6 @@ _LOGIC = 12  # part of the cache key: add 1 whenever the loader compiles a row t
 TRITON_TEMPLATES = {"triton::mm": mm_template, "triton::bmm": bmm_template}
 """Inductor's templates that rows may name."""
 _NO_BINARIES = "needs a binary, and install(binaries=False) links none"
-_NAMED = 3  # problems that a warning names
-_log = logging.getLogger("gemmtune")
 
 
 class TableChoices(AtenChoices):
@@ -92,14 +82,14 @@ class TableChoices(AtenChoices):
         """
         self._table, self._policy, self._miss, self._recordings = table, policy, miss, recordings
         self._rows = {key: [r for r in rows if r.template not in refused] for key, rows in table.rows.items()}
-        self._messages: set[str] = set()
+        self._notes = ProductNotes(table, policy, miss, self._rows)
         self._failed: object = None  # node of the last product whose look-up failed; torch may ask again for it
         self._unrunnable = {
             name: reason
             for name, kernel in table.kernels.items()
             if (reason := difference(kernel, any_version=policy == "ignore") if binaries else _NO_BINARIES)
         }
-        self.uses = UseLog(table.device)
+        self.uses, self.see_graph = self._notes.uses, self._notes.see_graph
 
     @property
     def autotunes(self) -> bool:
@@ -126,7 +116,7 @@ class TableChoices(AtenChoices):
         device = kernel_inputs.device()
         if device.type != "cuda":
             if isinstance(kernel_inputs, MMKernelInputs) and is_for_aten(op_name, templates):
-                self._note(None, ProductUse(op_name, "other device", f"on the {device.type.upper()}"))
+                self._notes.note(None, ProductUse(op_name, "other device", f"on the {device.type.upper()}"))
             return super().get_template_configs(kernel_inputs, templates, op_name, kwarg_overrides)
         if self._failed is not None and self._failed is _current_node():
             return self._after_failure(kernel_inputs, templates, op_name, kwarg_overrides)
@@ -150,16 +140,16 @@ class TableChoices(AtenChoices):
             choice = self._render(row, template, product, fused, kernel_inputs, op_name)
             if choice is not None:
                 apart = "" if fused else _apart(product)
-                self._record(found, row, device, "next choice" if instead_of else "row", instead_of + apart)
+                self._notes.record(found, row, device, "next choice" if instead_of else "row", instead_of + apart)
                 return [choice]
         elif row is None and self._miss == "autotune":
             if is_for_templates(op_name, templates):
-                self._record(found, row, device, "miss")
+                self._notes.record(found, row, device, "miss")
             return super().get_template_configs(kernel_inputs, templates, op_name, kwarg_overrides)
         elif not is_for_aten(op_name, templates):
             return []
         served = "unused row" if row is not None and not row.is_aten else "next choice" if instead_of else "aten row"
-        self._record(found, row, device, "miss" if row is None else served, instead_of)
+        self._notes.record(found, row, device, "miss" if row is None else served, instead_of)
         return self.aten(kernel_inputs, templates, op_name, kwarg_overrides)
 
     @or_else(lambda *_: False)
@@ -171,19 +161,8 @@ class TableChoices(AtenChoices):
             return True
         for recording in self._recordings:
             recording.add(product, V.graph.current_node, root_of(V.graph))
-        self._record(product, None, device, "miss")
+        self._notes.record(product, None, device, "miss")
         return False
-
-    @or_else(nothing)
-    def see_graph(self, graph: Any) -> None:  # noqa: ANN401 (Inductor's GraphLowering)
-        """Record the grouped products of a graph that is lowered now: Inductor asks no handler of choices for them."""
-        for node in graph.module.graph.nodes:
-            value = node.meta.get("val")
-            if "grouped_mm" in str(node.target) and isinstance(value, torch.Tensor) and value.device.type == "cuda":
-                shapes = [getattr(each.meta.get("val"), "shape", ()) for each in node.all_input_nodes[:2]]
-                sizes = " by ".join("x".join(map(str, shape)) for shape in shapes)
-                use = ProductUse(str(node.target), "no problem", f"{LIBRARY}, {sizes}")
-                self._add(root_of(graph), use)
 
     @or_else(lambda self, *asked, **named: InductorChoices.get_template_configs(self, *asked, **named))  # noqa: PLW0108 (a torch may lack it)
     def _after_failure(
@@ -197,7 +176,7 @@ class TableChoices(AtenChoices):
         self._failed = _current_node()
         is_first = is_for_aten(op_name, templates)
         if is_first:
-            self._note(None, ProductUse(op_name, "failed", "the look-up failed, see the warning"))
+            self._notes.note(None, ProductUse(op_name, "failed", "the look-up failed, see the warning"))
         if self._miss == "autotune":
             return super().get_template_configs(kernel_inputs, templates, op_name, kwarg_overrides)
         return self.aten(kernel_inputs, templates, op_name, kwarg_overrides) if is_first else []
@@ -224,13 +203,8 @@ class TableChoices(AtenChoices):
         epilogue = product.read.epilogue
         if not epilogue:
             return frozenset()
-        timed = self._is_of_epilogue(product, row)
+        timed = self._notes.is_of_epilogue(product, row)
         return product.read.nodes if timed or (row.fuses_cheap and epilogue.is_cheap) else frozenset()
-
-    def _is_of_epilogue(self, product: LoweredProduct, row: ProductRow) -> bool:
-        """Return whether a row was timed with the product's epilogue; a plain product has none."""
-        rows = self._rows.get(product.full_key, ())
-        return product.full_key != product.key and any(row in (each, each.otherwise) for each in rows)
 
     def _serving(self, product: LoweredProduct, rows: Sequence[ProductRow]) -> ProductRow | None:
         """Return which of a product's rows serves all m of the graph."""
@@ -240,68 +214,6 @@ class TableChoices(AtenChoices):
             serving = [row for row in rows if row.first <= product.hint <= row.last]
             row = min(serving, key=lambda row: row.last - row.first, default=None)
         return row
-
-    @or_else(nothing)
-    def _record(
-        self, product: LoweredProduct | str, row: ProductRow | None, device: torch.device, outcome: str, why: str = ""
-    ) -> None:
-        """Record and log a product that was lowered; the first one of a graph asks to be told of the graph's end."""
-        if not product:
-            return
-        if isinstance(product, str):
-            operation, _, reason = product.partition(": ")
-            use = ProductUse(operation, "no problem", reason)
-        elif row is None:
-            name = torch.cuda.get_device_properties(device).name
-            runs = "ATen runs" if self._miss == "aten" else "Inductor tunes it"
-            use = ProductUse(problem_name(product.full_key, product.hint), outcome, runs, self._nearest(product, name))
-        else:
-            key = product.full_key if self._is_of_epilogue(product, row) else product.key
-            detail = f"{row_name(key, row)} {row.template} {dict(row.kwargs) or ''}".rstrip() + why
-            use = ProductUse(problem_name(product.full_key, product.hint), outcome, detail)
-        self._add(root_of(V.graph), use)
-
-    def _add(self, graph: Any, use: ProductUse) -> None:  # noqa: ANN401 (Inductor's GraphLowering)
-        if self._note(graph, use):
-            _after_lowering(graph, lambda: self._warn_of_misses(self.uses.end(graph)))
-
-    def _note(self, graph: object, use: ProductUse) -> bool:
-        """Log and count a product; return whether it is the first one of a graph."""
-        _log.info("%s", use)
-        return self.uses.add(graph, use)
-
-    def _nearest(self, product: LoweredProduct, gpu: str) -> NearestRow | None:
-        """Return the row that is most like a product without one, with all that keeps it from serving the product."""
-        found = nearest_row(self._table.rows, product.full_key, product.hint)
-        if found is None:
-            return None
-        differences = list(found.differences)
-        if not differences and product.key in self._rows and self._rows[product.key]:
-            differences = ["the graph serves more sizes of m than the row"] if product.is_dynamic else []
-        if not differences and self._policy == "strict":
-            differences = ["its template has another source than the one that was timed"]
-        if gpu != self._table.device and self._policy != "ignore":
-            differences.insert(0, f"device {self._table.device}, here {gpu}")
-        return NearestRow(found.name, tuple(differences))
-
-    @or_else(nothing)
-    def _warn_of_misses(self, uses: Sequence[ProductUse]) -> None:
-        """Warn if no product of a graph has a row; a table of another GPU has its own warning, and so has a failure."""
-        uses = [use for use in uses if not use.detail.startswith(LIBRARY)]
-        has_row = any(use.outcome not in ("miss", "no problem") for use in uses)
-        if not uses or has_row or self.uses.report().count("failed"):
-            return
-        nearest = [use.nearest for use in uses if use.nearest is not None]
-        closest = min(nearest, key=lambda row: len(row.differences), default=None)
-        if closest is not None and any(fact.startswith("device ") for fact in closest.differences):
-            return
-        names = list(dict.fromkeys(use.problem for use in uses))
-        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-        reason = str(closest) if closest else next((use.detail for use in uses if use.outcome != "miss"), "it is empty")
-        self._warn(
-            f"gemmtune's table has no row for any product of a graph: {', '.join(names[:_NAMED])}{more}; {reason}. "
-            f"See gemmtune_inductor.report()"
-        )
 
     @or_else(lambda self, row, product, *asked: self.aten(*asked, None))  # as for `_render`
     def _binary(
@@ -317,7 +229,7 @@ class TableChoices(AtenChoices):
             return []
         kernel_inputs = with_whole_bias(kernel_inputs, product)
         kernel, computes = self._table.kernels[row.kernel], self._computes(row)
-        self._record(product, row, kernel_inputs.device(), "row", "" if computes else _apart(product))
+        self._notes.record(product, row, kernel_inputs.device(), "row", "" if computes else _apart(product))
         if not computes:
             return [extern_choice(kernel, kernel_inputs)]
         stored = compute_epilogue(kernel, kernel_inputs, product)
@@ -340,7 +252,7 @@ class TableChoices(AtenChoices):
         if not reason and self._computes(row):
             reason = why_not_computed(product)
         if reason:
-            self._warn(f"gemmtune's table has a row of {row.template} that {reason}; the row's next choice runs")
+            self._notes.warn(f"gemmtune's table has a row of {row.template} that {reason}; the row's next choice runs")
         return reason
 
     def _usable(self, row: ProductRow) -> KernelTemplate | None:
@@ -351,7 +263,7 @@ class TableChoices(AtenChoices):
         """
         if has_options() and _use_autotune_backend("TRITON"):
             return TRITON_TEMPLATES[row.template]
-        self._warn(
+        self._notes.warn(
             f"gemmtune's table has a {row.template} row that Inductor's settings rule out: pass "
             f"options=gemmtune_inductor.options() to torch.compile, and keep TRITON in max_autotune_gemm_backends"
         )
@@ -382,7 +294,7 @@ class TableChoices(AtenChoices):
                 if made.choice is not None:
                     fuse_only(made.choice, fused)
                     return made.choice
-        self._warn(f"gemmtune's table has a {row.template} row that Inductor cannot render ({row}); ATen runs")
+        self._notes.warn(f"gemmtune's table has a {row.template} row that Inductor cannot render ({row}); ATen runs")
         return None
 
     def _is_other_gpu(self, device: torch.device) -> bool:
@@ -392,13 +304,8 @@ class TableChoices(AtenChoices):
         name = torch.cuda.get_device_properties(device).name
         if name == self._table.device:
             return False
-        self._warn(f"gemmtune's table is for {self._table.device}; on {name} no row applies")
+        self._notes.warn(f"gemmtune's table is for {self._table.device}; on {name} no row applies")
         return True
-
-    def _warn(self, message: str) -> None:
-        if message not in self._messages:
-            self._messages.add(message)
-            warnings.warn(message, stacklevel=2)
 
 
 def _current_node() -> object:
@@ -410,21 +317,6 @@ def _apart(product: LoweredProduct) -> str:
     if product.read.reason:
         return f", epilogue apart: {product.read.reason}"
     return ", epilogue apart" if product.read.epilogue else ""
-
-
-def _after_lowering(graph: Any, call: Callable[[], None]) -> None:  # noqa: ANN401 (Inductor's GraphLowering)
-    """Call once after the lowering of a graph, whose last step in every known torch is `finalize`."""
-    finalize = getattr(graph, "finalize", None)
-    if finalize is None:
-        return
-
-    def ended(*args: object, **kwargs: object) -> object:
-        del graph.finalize
-        result = finalize(*args, **kwargs)
-        call()
-        return result
-
-    graph.finalize = ended
 
 
 def changed_templates(table: InductorTable) -> list[str]:

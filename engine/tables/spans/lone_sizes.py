@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from gemmtune.engine.tables.segments import LEAST_DYNAMIC_M, Segment, Size, Span, fast_enough, merged, spans
+from gemmtune.engine.tables.spans.segments import LEAST_DYNAMIC_M, Segment, Size, Span, fast_enough, merged, spans
 
 __all__ = ["without_lone_sizes"]
 
