@@ -197,7 +197,7 @@ def stock_keys(case):
     return list(dict.fromkeys(asked))
 
 
-def dynamic(case, hint, low=2, high=None, aot_mode=False, ended=False):
+def dynamic(case, hint, low=2, high=None, aot_mode=False, **settings):
     """Return the choice for a dynamic m with a first value of `hint`, and the least and greatest m of its graph.
 
     `high` is an end that the user marked; without one there is none.
@@ -206,7 +206,7 @@ def dynamic(case, hint, low=2, high=None, aot_mode=False, ended=False):
     m = env.create_symbol(hint, ConstantSource("m"), DimDynamic.DYNAMIC)
     if high is not None:
         env.constrain_symbol_range(m, compiler_min=low, compiler_max=high)
-    found = choose(case, m=m, shape_env=env, aot_mode=aot_mode, ended=ended)
+    found = choose(case, m=m, shape_env=env, aot_mode=aot_mode, **settings)
     bounds = env.bound_sympy(m)
     last = int(bounds.upper) if bounds.upper < 2**62 else None
     return {**found, "serves": [int(bounds.lower), last], "guards": len(env.guards)}
@@ -317,11 +317,14 @@ def main(export, other, cases):
     report["no_triton"] = [choose(c, backends="ATEN") for c in static]
     report["no_aten"] = [choose(c, backends="TRITON") for c in static]
     asked = [case for case in cases if case["dynamic"]][:1]
-    report["dynamic"] = {
-        f"{hint}{':' + str(high) if high else ''}{':aot' if aot else ''}": dynamic(case, hint, low, high, aot)
-        for case in asked
-        for hint, low, high, aot in DYNAMIC
-    }
+    for name, settings in {"dynamic": None, "options_dynamic": options}.items():
+        report[name] = {
+            f"{hint}{':' + str(high) if high else ''}{':aot' if aot else ''}": dynamic(
+                case, hint, low, high, aot, options=settings
+            )
+            for case in asked
+            for hint, low, high, aot in DYNAMIC
+        }
     report["use"] = table_use(gemmtune_inductor, static, asked[0])
     gemmtune_inductor.install(policy="ignore")
     report["ignored_gpu"], report["ignored_gpu_warnings"] = with_warnings(lambda: choose(first, name="NVIDIA L4"))

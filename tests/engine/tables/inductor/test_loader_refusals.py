@@ -250,9 +250,10 @@ def test_a_warning_that_is_an_error_leaves_the_first_table_in_place(loader, file
     loader.install(file)
     before = V.choices
     monkeypatch.setitem(templates(), "triton::mm", SimpleNamespace(src_hash="0" * 64))
-    with warnings.catch_warnings(), pytest.raises(UserWarning, match="another source"):
+    with warnings.catch_warnings():
         warnings.simplefilter("error")  # whatever the import of torch has set
-        loader.install(file)
+        with pytest.raises(UserWarning, match="another source"):
+            loader.install(file)
     assert V.choices is before
 
 
@@ -556,6 +557,21 @@ def test_the_cache_key_is_the_same_whatever_was_installed_before(loader, file):
     assert [part for part in first if "gemmtune-table:" in str(part)]
     loader.uninstall()
     assert key() == before
+
+
+def test_the_cache_key_tells_a_table_that_links_nothing_or_tunes(loader, file):
+    from torch._inductor.codecache import FxGraphHashDetails
+
+    def key():
+        details = FxGraphHashDetails(None, [], {}, [])
+        return *map(str, details.custom_backend_passes), str(details.inductor_config.get("inductor_choices_class"))
+
+    file.write_text(with_kernel())
+    keys = [key()]
+    for asked in ({}, {"binaries": False}, {"miss": "autotune"}, {"policy": "ignore"}):
+        loader.install(file, **asked)
+        keys.append(key())
+    assert len(set(keys)) == 5
 
 
 def test_the_sizes_to_warm_up_are_those_of_the_rows_and_one_beyond(loader, file):
