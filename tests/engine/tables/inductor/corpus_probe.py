@@ -9,6 +9,7 @@ what, how many kernels would have been timed, the layouts of the outputs, and wh
 | table | the table | the table's |
 | bare | the table | none |
 | autotune | the table, with `miss="autotune"` | the table's |
+| max | the table | max_autotune, which the program sets |
 | old | nothing | max_autotune_gemm, which the tables of older loaders asked for |
 
 Torch traces a case once, and each arm lowers its graphs; with open sizes, which lowering may guard, each arm traces.
@@ -40,7 +41,8 @@ from gemmtune.engine.capture.fake_gpu import GPU, fake_gpu
 from gemmtune.engine.records import catalogue
 
 CACHES = {"fx_graph_cache": False, "compile_threads": 1}
-INSTALLED = ("table", "bare", "autotune")
+INSTALLED = ("table", "bare", "autotune", "max")
+OPTIONS = {"bare": {}, "max": {"max_autotune": True}, "old": {"max_autotune_gemm": True}}
 
 
 class Seen:
@@ -129,10 +131,10 @@ class Arm:
     def lower(self, module, inputs, settings) -> None:
         """Lower a graph; a failure is noted, and ends nothing."""
         with self.watched():
-            options = {"max_autotune_gemm": True} if self.kind == "old" else {}
+            options = OPTIONS.get(self.kind, {})
             if self.kind in INSTALLED:
                 self.loader.install(policy="ignore", miss="autotune" if self.kind == "autotune" else "aten")
-                options = {} if self.kind == "bare" else self.loader.options()
+                options = OPTIONS.get(self.kind, self.loader.options())
             with config.patch({**CACHES, **options}):
                 compile_fx.compile_fx_inner(module, inputs, **settings)
 

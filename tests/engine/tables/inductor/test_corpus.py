@@ -47,12 +47,18 @@ REFUSED = {"addmm to fp32", "sparse rows", "GRU"}
 """Cases that the pinned torch itself does not lower for a GPU that is not here."""
 UNTAKEN = ("mm nt", "addmm nt", "bmm", "conv 1x1 with a row", "open rows")
 AUTOTUNED = ("mm nt", "primes", "addmm")
+OWN = ("mm nt", "primes", "addmm", "addmm nt", "addmm matrix", "bmm", "open rows", "bias row")
 OLD = ("grouped 2 3", "bias number", "sum of two")
 
 
 @pytest.fixture(scope="module")
 def report(probed, exported):
-    some = (f"bare={','.join(UNTAKEN)}", f"autotune={','.join(AUTOTUNED)}", f"old={','.join(OLD)}")
+    some = (
+        f"bare={','.join(UNTAKEN)}",
+        f"max={','.join(OWN)}",
+        f"autotune={','.join(AUTOTUNED)}",
+        f"old={','.join(OLD)}",
+    )
     return probed("corpus_probe.py", exported(ROWS, RANGES), "stock", "table", *some)
 
 
@@ -149,6 +155,14 @@ def test_rows_are_alone_and_the_rest_is_tuned_with_autotune(report):
     (kinds,) = [kinds for _, kinds in found["addmm"]["selections"]]  # a row of ATen
     assert kinds == ["bias_addmm" if installed_torch().startswith("2.11.") else "addmm"]
     assert found["primes"]["benchmarks"] > 5
+
+
+def test_rows_are_alone_and_the_rest_is_atens_where_the_program_itself_sets_max_autotune(report):
+    for name in OWN:
+        found = report["max"][name]
+        assert (found["failure"], found["benchmarks"]) == ("", 0), name
+        assert served(found, "row") == served(report["table"][name], "row"), name
+        assert [len(kinds) for _, kinds in found["selections"]] == [1], name
 
 
 def test_the_corpus_sees_what_max_autotune_gemm_does(report):
