@@ -20,6 +20,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
@@ -48,6 +49,16 @@ def modules_of() -> Iterator[Callable[..., SimpleNamespace]]:
             return SimpleNamespace(**{name: importlib.import_module(name) for name in names})
 
         yield imported
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _commands_built_once() -> Iterator[None]:
+    """Keep the parser of the command line, which typer would build again for each command that a test runs."""
+    import typer.main  # by then whoever runs commands has imported it
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(typer.main, "get_command", cache(typer.main.get_command))
+        yield
 
 
 @pytest.fixture(autouse=True, scope="module")

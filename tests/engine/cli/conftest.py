@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import re
@@ -118,11 +119,12 @@ def _stored(path: Path) -> list[tuple]:
 @pytest.fixture(scope="session")
 def small(tmp_path_factory) -> Path:
     """The decode problem's landscape of triton_mm in a file of its own: every twelfth config, the best among them."""
-    landscapes = read_landscapes(embedded("triton_mm")[0])
-    whole = next(x for x in landscapes if x.problem and x.problem.name == DECODE)
+    header, *lines = gzip.decompress(embedded("triton_mm")[0].read_bytes()).decode().splitlines(keepends=True)
+    path = tmp_path_factory.mktemp("small") / "small.csv"
+    path.write_text(header + "".join(line for line in lines if line.startswith("16,4096,4096,mm,")))
+    (whole,) = read_landscapes(path)
     points = list(whole.points.items())[::12]
     points.append(min(whole.points.items(), key=lambda item: item[1].time_ns or 1e9))
-    path = tmp_path_factory.mktemp("small") / "small.csv"
     write_landscapes(path, [replace(whole, points=dict(points))])
     return path
 

@@ -7,11 +7,12 @@ import shutil
 
 import pytest
 
+import gemmtune as gt
 from gemmtune.engine.api import reporting
 from gemmtune.engine.api.replaying import Study
 from gemmtune.engine.cli import tables
 
-pytestmark = pytest.mark.slow(12)
+pytestmark = pytest.mark.slow(9)
 
 DECODE = "16x4096x4096:bf16:nt"
 SERVER = "postgresql://me:secret@127.0.0.1:1/none"
@@ -49,7 +50,7 @@ COMMANDS = {
     "report": (["report", "X", "--out", "made.html"], TABLE | DATABASE),
     "diff": (["diff", "X", "out"], TABLE),
     "diff to": (["diff", "out/table.json", "X"], TABLE),
-    "verify": (["verify", "X", "--replay", "h200", "--out", "verified"], TABLE),
+    "verify": (["verify", "X", "--replay", "small.csv", "--out", "verified"], TABLE),
     "export": (["export", "X", "--out", "exported"], TABLE),
     "explain": (["explain", "X"], TABLE),
     "audit": (["audit", "empty", "--table", "X"], TABLE),
@@ -67,9 +68,16 @@ COMMANDS = {
 }  # fmt: skip
 
 
+@pytest.fixture(scope="module")
+def campaign(small, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("campaign") / "out"
+    gt.tune([DECODE], backend=gt.landscapes(small), budget=2, sampler="random", out=folder)
+    return folder
+
+
 @pytest.fixture
-def folder(tmp_path, tuned, small, monkeypatch):
-    shutil.copytree(tuned / "out", tmp_path / "out")
+def folder(tmp_path, campaign, small, monkeypatch):
+    shutil.copytree(campaign, tmp_path / "out")
     (tmp_path / "copy.txt").write_bytes((tmp_path / "out/table.json").read_bytes())
     (tmp_path / "renamed").write_bytes((tmp_path / "out/measurements.db").read_bytes())
     for name in ("recorded", "empty"):
