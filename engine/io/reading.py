@@ -3,6 +3,7 @@
 import codecs
 import io
 import json
+import os
 import re
 import tomllib
 import zlib
@@ -40,7 +41,7 @@ def read_text(path: Path, what: str, error: type[UsageError] = UsageError) -> st
         UsageError: the file cannot be read, is too large, is not UTF-8 or not whole gzip.
     """
     data = bytearray()
-    with _naming(path, what, error), path.open("rb") as raw:
+    with _naming(path, what, error), open(path, "rb", opener=_open) as raw:
         for chunk in _chunks(raw, _whole(raw, path), path, what, error):
             data += chunk
         return data.decode("utf-8-sig")
@@ -48,7 +49,7 @@ def read_text(path: Path, what: str, error: type[UsageError] = UsageError) -> st
 
 def read_bytes(path: Path, what: str, error: type[UsageError] = UsageError) -> bytes:
     """Return the content of a file, compressed or not; arguments and errors as of `read_text`."""
-    with _naming(path, what, error), path.open("rb") as raw:
+    with _naming(path, what, error), open(path, "rb", opener=_open) as raw:
         return b"".join(_chunks(raw, raw, path, what, error))
 
 
@@ -59,6 +60,13 @@ def text_pieces(data: bytes, path: Path, what: str, error: type[UsageError] = Us
         for chunk in _chunks(raw, _whole(raw, path), path, what, error):
             yield decoder.decode(chunk)
         yield decoder.decode(b"", final=True)
+
+
+def _open(path: str, flags: int) -> int:
+    """Open a file; a named pipe that nobody writes to is empty, and does not wait for a writer."""
+    found = os.open(path, flags | os.O_NONBLOCK)
+    os.set_blocking(found, True)
+    return found
 
 
 def _whole(raw: BinaryIO, path: Path) -> BinaryIO | GzipFile:
