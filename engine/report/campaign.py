@@ -8,6 +8,7 @@ from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.campaign.result import Finding, Result
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.measurement import Evidence, Status
+from gemmtune.engine.records.table import Row
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.workload import Workload, baseline_name, baseline_words
 from gemmtune.engine.report.layout import (
@@ -29,7 +30,7 @@ from gemmtune.engine.report.pareto import Scored, front_json, front_sections
 from gemmtune.engine.report.tables import earlier_json, earlier_notes
 from gemmtune.engine.report.why import Why, legend, why
 from gemmtune.engine.seams.objective import Objective
-from gemmtune.engine.tables.earlier import EarlierRow
+from gemmtune.engine.tables.earlier import EarlierRow, Fate
 from gemmtune.engine.tables.rows import unserved
 
 __all__ = ["campaign_report"]
@@ -86,9 +87,9 @@ def campaign_report(
     title = f"{device.name}, {source}: {count(len(problems), 'problem')} in {', '.join(plan.spaces)}"
     sections: list[str | Grid] = [f"{title}\nsampler {result.sampler}, budget {plan.budget}, seed {plan.seed}"]
     if findings:
-        columns = _columns(plan, device, result, objective, evidence)
+        reasons = _reasons(plan, result, earlier)
+        columns = _columns(plan, device, result, objective, reasons)
         sections.append(Grid(columns, ("problem", "space", "ships", "why", "found by", "best config")))
-        reasons = _reasons(plan, result)
         shown = {f.problem: reasons[f.problem] for f in findings if f.problem in reasons}
         sections += [legend(shown.values(), baseline_words(shown))] if shown else []
     for finding, of in zip(findings, scored, strict=True):
@@ -119,12 +120,13 @@ def campaign_report(
 
 
 def _columns(
-    plan: Plan, device: Device, result: Result, objective: Objective, evidence: set[Evidence]
+    plan: Plan, device: Device, result: Result, objective: Objective, reasons: dict[Workload, Why]
 ) -> dict[str, list[str]]:
     """Return the columns of the findings; an estimated campaign has build resources in place of a baseline."""
     findings, rows, unit = result.findings, result.table.rows, readable_unit(objective.unit)
     ships = {row.problem: row.choices[0].space for row in rows}
     regret = {row.problem: row.regret_bound for row in rows}
+    evidence = {measurement.evidence for measurement in result.measurements}
     estimated = Evidence.ESTIMATED in evidence
     columns = {"problem": [f.problem.name for f in findings]}
     if len(plan.spaces) > 1:
@@ -148,7 +150,7 @@ def _columns(
         if any(numbers):
             columns[name] = list(map(str, numbers))
     columns["ships"] = [ships.get(f.problem, "-") for f in findings]
-    if reasons := _reasons(plan, result):
+    if reasons:
         columns["why"] = [str(reasons.get(f.problem, "-")) for f in findings]
     if not all(f.found_here for f in findings):
         columns["found by"] = ["this search" if f.found_here else "another" for f in findings]
@@ -156,11 +158,12 @@ def _columns(
     return columns
 
 
-def _reasons(plan: Plan, result: Result) -> dict[Workload, Why]:
+def _reasons(plan: Plan, result: Result, earlier: Sequence[EarlierRow]) -> dict[Workload, Why]:
     """Return why each row ships what it ships; nothing for estimates, which no baseline was timed for."""
     if any(m.evidence is Evidence.ESTIMATED for m in result.measurements):
         return {}
-    return {row.problem: why(row, plan.margin) for row in result.table.rows}
+    kept = {e.before.problem for e in earlier if isinstance(e.before, Row) and e.fate is Fate.KEPT and e.now}
+    return {row.problem: Why.KEPT if row.problem in kept else why(row, plan.margin) for row in result.table.rows}
 
 
 def _build_columns(result: Result) -> dict[str, list[str]]:

@@ -23,11 +23,15 @@ class Why(StrEnum):
     """The baseline was not measured, or failed."""
     FAILED = "nothing else works"
     """No searched kernel works."""
+    KEPT = "earlier row"
+    """The row of an earlier table leads what this campaign found, and stays."""
 
     @property
     def kind(self) -> str:
         """Class of the reason for a page and the terminal: win, tie or loss."""
-        return {Why.WINS: "win", Why.ALONE: "win", Why.MARGIN: "tie", Why.NOISE: "tie"}.get(self, "loss")
+        return (
+            "win" if self in (Why.WINS, Why.ALONE) else "tie" if self in (Why.MARGIN, Why.NOISE, Why.KEPT) else "loss"
+        )
 
     def meaning(self, baseline: str) -> str:
         """Return the sentence that explains the reason; `baseline` are the words for the kernel that runs untuned."""
@@ -38,6 +42,7 @@ class Why(StrEnum):
             Why.SLOWER: f"no kernel found is faster than {baseline}, which ships",
             Why.ALONE: f"{baseline} was not measured, or failed; the fastest kernel ships",
             Why.FAILED: f"no kernel found works; {baseline} ships",
+            Why.KEPT: "the row of an earlier table leads what this campaign found, and stays",
         }[self]
 
 

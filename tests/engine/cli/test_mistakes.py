@@ -150,6 +150,17 @@ def test_a_second_campaign_keeps_the_rows_of_the_first_ones_problems(run, refusa
     refusal(run("tune", "--problem", DECODE, *arguments), "sha256 does not match", "--replace")
 
 
+def test_a_problem_whose_earlier_row_stays_says_so_and_not_that_its_kernel_wins(run, tuned, tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/table.json").write_bytes((tuned / "out/table.json").read_bytes())
+    ran = run("tune", "--problem", DECODE, "--sampler", "random", "--budget", "1", "--out", "out")
+    assert "stays, not" in ran.out
+    (line,) = [line for line in ran.out.splitlines() if line.startswith(DECODE)]
+    assert "earlier row" in line
+    assert "wins" not in line
+    assert "earlier row: the row of an earlier table leads" in ran.out
+
+
 def test_a_small_campaign_keeps_the_better_row_of_a_committed_table(run):
     arguments = ("--problem", DECODE, "--no-report", "--budget")
     run("tune", *arguments, "16")
