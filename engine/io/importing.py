@@ -39,6 +39,7 @@ def imported(path: str, as_written: str = "") -> Callable[..., object]:
     """
     module, name = parse_callable(path)
     written = as_written or path
+    importlib.invalidate_caches()  # the file may be younger than the last look into its folder
     try:
         held = importlib.import_module(module)
         found = getattr(held, name)
