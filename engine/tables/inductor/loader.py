@@ -104,7 +104,7 @@ def install(
 
     Raises:
         OSError: the file cannot be read.
-        TypeError: a part of the file has the wrong type.
+        TypeError: a part of the file has the wrong type, or `binaries` is no bool.
         ValueError: the file has another digest, is not JSON, of another schema, edited after it was written, or has an
             invalid row; or `policy` or `miss` is unknown.
         RuntimeError: another choices handler is in place; or the policy is `raise`, and the others would warn now.
@@ -113,6 +113,8 @@ def install(
         raise ValueError(f"policy={policy!r} is not one of {', '.join(_POLICIES)}")
     if miss not in _MISSES:
         raise ValueError(f"miss={miss!r} is not one of {', '.join(_MISSES)}")
+    if not isinstance(binaries, bool):  # the text "False" of a setting is true
+        raise TypeError(f"binaries={binaries!r} is neither True nor False")
     table = _read(path, sha256)
     with _lock:
         if missing := lacking():

@@ -489,6 +489,13 @@ def test_the_report_says_that_products_were_compiled_for_the_cpu(loader, file):
     assert loader.report().to_dict()["other_device"] == 2
 
 
+@pytest.mark.parametrize("binaries", ["False", "no", 0, None])
+def test_a_value_of_binaries_that_is_no_bool_is_refused(loader, file, binaries):
+    file.write_text(exported())
+    with pytest.raises(TypeError, match="is neither True nor False"):
+        loader.install(file, binaries=binaries)
+
+
 def test_the_policy_raise_raises_what_install_would_warn_of(loader, file, monkeypatch):
     file.write_text(exported())
     loader.install(file, policy="raise")
