@@ -58,8 +58,8 @@ def test_a_mistake_names_what_was_meant(refused, arguments, said):
 def test_a_callable_that_is_not_there_names_the_nearest(run, refusal):
     pytest.importorskip("torch")
     warnings.simplefilter("ignore")  # torch's own
-    Path("mine.py").write_text("def build():\n    pass\n")
-    refusal(run("capture", "mine:biuld", "--device", "H200"), "cannot import mine:biuld", "did you mean build?")
+    Path("built_here.py").write_text("def build():\n    pass\n")
+    refusal(run("capture", "built_here:biuld", "--device", "H200"), "cannot import built_here:biuld", "did you mean build?")
 
 
 def test_a_list_says_what_each_is(run):
