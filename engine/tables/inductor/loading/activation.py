@@ -116,9 +116,9 @@ def _name_in_torch(memory_format: torch.memory_format) -> str:
 def restore() -> None:
     """Put back what `activate` replaced; do nothing if there is nothing. Callers hold a lock."""
     if _replaced:
-        if _register and _unregister:
-            _unregister(_NAME)
         _replaced.pop().undo()
+        if _register and _unregister:
+            _unregister(_NAME)  # behind the name's return: threads forget what they resolved under it
 
 
 def lacking() -> str:

@@ -170,5 +170,5 @@ def test_the_corpus_sees_what_max_autotune_gemm_does(report):
     old = report["old"]
     assert old["grouped 2 3"]["benchmarks"] > 5
     assert [name for name, _ in old["sum of two"]["selections"]] == ["mm_plus_mm"]
-    if not installed_torch().startswith("2.11."):
+    if installed_torch().startswith(("2.12.", "2.13.")):  # others compile it
         assert "IndexError" in old["bias number"]["failure"]
