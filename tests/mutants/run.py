@@ -9,8 +9,9 @@ every child process too; the script checks that first. The Python that starts th
 import, and no gemmtune. GPUs are hidden.
 
 Tests run in stages, and the first failure ends them: the file's own tests, tests that name its module, its folder's
-tests, and all tests. A test that fails on unchanged code is left out from the start and printed; one that fails and
-then passes alone, on the same mutant, does not count. A mutant whose tests run past the limit is killed.
+tests, all tests that are not marked `slow`, and, where `--stages` names it, those that are. A test that fails on
+unchanged code is left out from the start and printed; one that fails and then passes alone, on the same mutant, does
+not count. A mutant whose tests run past the limit is killed.
 
 The result is a JSON file that a later call goes on from, also after Ctrl-C; remove it after the source changed. Files
 that only a GPU or an engine's wheels run are counted apart. Survivors need a judge: a mutant that changes nothing
@@ -77,6 +78,8 @@ SELDOM = {"swap args": 0.3, "return empty": 0.3}
 """Share of mutations kept of kinds that mostly crash at once."""
 STAGES = {"own": 120, "naming": 180, "folder": 300}
 """Seconds after which a stage gives way to the next."""
+MARKS = {"all": "not gpu and not slow", "slow": "not gpu and slow"}
+"""Stages of the whole suite, with the marks of their tests."""
 PROOF = """
 import gemmtune.engine as e, gemmtune.spaces as s, sys
 from importlib.metadata import entry_points
@@ -134,7 +137,7 @@ class Copy:
         self.written += 2
         os.utime(self.tree / path, (self.written, self.written))
 
-    def tests(self, arguments: list[str], seconds: float) -> tuple[int | None, list[str], str]:
+    def tests(self, arguments: list[str], seconds: float, marks: str = "not gpu") -> tuple[int | None, list[str], str]:
         """Run pytest; return its status, the tests that failed, and its output. No status: it ran past the limit."""
         if STOPPED.is_set():
             return None, [], ""
@@ -145,7 +148,7 @@ class Copy:
         environment |= {"TMPDIR": str(temporary), "HOME": str(temporary / "home"), "CUDA_VISIBLE_DEVICES": ""}
         environment |= {"OMP_NUM_THREADS": "1", "PATH": f"{self.python.parent}:{os.environ['PATH']}"}
         cache = ["-o", f"cache_dir={temporary}/cache", "--basetemp", f"{temporary}/b"]
-        command = [self.python, "-m", "pytest", "-q", "--tb=short", "-m", "not gpu", *cache, *arguments]
+        command = [self.python, "-m", "pytest", "-q", "--tb=short", "-m", marks, *cache, *arguments]
         with (self.folder / "log").open("w+") as log:
             process = subprocess.Popen(
                 command,
@@ -243,7 +246,8 @@ def stages(path: str) -> dict[str, list[str]]:
     found = {"own": own, "naming": {test for test, text in texts.items() if named.search(text)} - own}
     if (ROOT / folder).is_dir() and folder != Path("tests/engine"):
         found["folder"] = {folder}
-    return {name: sorted(map(str, tests)) for name, tests in found.items() if tests} | {"all": ["tests"]}
+    suite = {name: ["tests"] for name in MARKS}
+    return {name: sorted(map(str, tests)) for name, tests in found.items() if tests} | suite
 
 
 class Run:
@@ -269,12 +273,12 @@ class Run:
         return style + [f"--deselect={t}" if "::" in t else f"--ignore={t}" for t in self.kept.get("failed", [])]
 
     def unchanged(self, copy: Copy, workers: int) -> None:
-        """Run all tests on unchanged source, and note those that fail."""
+        """Run all tests that will be used on unchanged source, and note those that fail."""
         if "all" in self.stages and "seconds" not in self.kept:
             started = time.monotonic()
-            status, failed, output = copy.tests(
-                [*self.left_out(), *spread(workers), "--continue-on-collection-errors", "tests"], self.limit
-            )
+            arguments = [*self.left_out(), *spread(workers), "--continue-on-collection-errors", "tests"]
+            marks = MARKS["all"] if "slow" not in self.stages else "not gpu"
+            status, failed, output = copy.tests(arguments, self.limit, marks)
             if status not in (0, 1):
                 sys.exit(f"tests of the unchanged source ended with {status}:\n{output[-3000:]}")
             self.kept["seconds"] = round(time.monotonic() - started)
@@ -315,9 +319,10 @@ class Run:
 
     def failing(self, copy: Copy, stage: str, tests: list[str], path: str) -> str:
         """Return a test of the stage that fails, alone too, and not on unchanged source; empty if there is none."""
-        arguments = ["-x", *(spread(self.split) if stage == "all" else [])]
+        arguments, marks = ["-x", *(spread(self.split) if stage in MARKS else [])], MARKS.get(stage, "not gpu")
+        limit = STAGES.get(stage, self.limit)
         for _ in range(5):
-            status, failed, output = copy.tests([*self.left_out(), *arguments, *tests], STAGES.get(stage, self.limit))
+            status, failed, output = copy.tests([*self.left_out(), *arguments, *tests], limit, marks)
             if status in (0, 5) or (status is None and stage in STAGES):
                 return ""
             if status is None or not failed:
@@ -376,7 +381,7 @@ def main() -> int:
     arguments.add_argument("--count", type=int, default=120, help="mutants in all, shared by the seeds")
     arguments.add_argument("--rooms", nargs="+", help="folders of engine, or spaces, objectives, gemmtune")
     arguments.add_argument("--only", nargs="+", metavar="PATH:LINE", help="all mutants of these lines")
-    arguments.add_argument("--stages", nargs="+", default=[*STAGES, "all"], help="of own, naming, folder and all")
+    arguments.add_argument("--stages", nargs="+", default=[*STAGES, "all"], help="of own, naming, folder, all and slow")
     arguments.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="mutants at a time")
     arguments.add_argument("--split", type=int, default=1, help="processes per mutant that run all tests")
     arguments.add_argument("--limit", type=float, default=1800, help="seconds for all tests of a mutant")
