@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
+import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
@@ -12,7 +14,6 @@ from types import SimpleNamespace
 import pytest
 
 SCRIPT = Path(__file__).with_name("mutants") / "run.py"
-GIVEN = {"limit": 1, "split": 1, "stages": ["own"]}
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +24,7 @@ def script():
     spec.loader.exec_module(module)
     yield module
     sys.path[:] = before
-    for name in ("mutants_run", "mutations"):
+    for name in ("mutants_run", "mutations", "copies", "reach"):
         sys.modules.pop(name, None)
 
 
@@ -86,21 +87,73 @@ def test_a_seed_draws_lines_of_the_source_at_most_two_per_file(script):
     assert drawn != script.drawn(candidates, 2, 40, Counter())
 
 
-def test_stages_go_from_the_files_own_tests_to_all(script):
-    stages = script.stages("engine/statistics.py")
-    assert stages["own"] == ["tests/engine/test_statistics.py"]
-    assert stages["naming"]
-    several = script.stages("engine/testing/workload_conformance.py")["naming"]  # an import of several lines
-    assert "tests/engine/testing/test_broken_plugins.py" in several
-    assert stages["all"] == ["tests"]
-    assert script.stages("engine/report/status.py")["folder"] == ["tests/engine/report"]
+def test_the_files_own_tests_come_first_and_then_those_that_name_it(script):
+    found = script.near("engine/statistics.py")
+    assert found[0] == "tests/engine/test_statistics.py"
+    assert len(found) > 1
+    assert "tests/engine/testing/test_broken_plugins.py" in script.near("engine/testing/workload_conformance.py")
+
+
+SOURCE = b"""
+A = 1
+class C:
+    b: int = 2
+    @property
+    def c(self):
+        def inner():
+            return 3
+        return inner()
+def d(x=4):
+    return x
+"""
+LINES = """tests/slow.py\ts.py\tC.c
+tests/slow.py\ts.py\tC.c.<locals>.inner
+tests/quick.py\ts.py\tC.c
+tests/other.py\ts.py\td
+tests/slow.py\t\t2.5
+tests/slow.py\t\t0.5
+tests/quick.py\t\t0.1
+tests/other.py\t\t0.2
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "files"),
+    [
+        (2, ["quick", "other", "slow"]),
+        (4, ["quick", "other", "slow"]),
+        (6, ["quick", "slow"]),
+        (8, ["slow"]),
+        (9, ["quick", "slow"]),
+        (10, ["other"]),
+    ],
+)
+def test_a_line_is_judged_by_the_tests_that_reach_its_function_the_quickest_first(script, line, files):
+    reach = script.Reach.of_json(json.loads(json.dumps(script.Reach.read(LINES).to_json())))
+    assert reach.of("s.py", SOURCE, line) == [f"tests/{name}.py" for name in files]
+    assert reach.seconds["tests/slow.py"] == 3.0
+
+
+def test_a_child_process_writes_down_what_it_reaches(tmp_path):
+    environment = os.environ | {
+        "MUTANTS_REACH": str(tmp_path / "reach"),
+        "PYTEST_CURRENT_TEST": "tests/t.py::test (call)",
+    }
+    environment["PYTHONPATH"] = str(SCRIPT.parent / "recording")
+    code = (
+        "import mutants_recorder; from gemmtune.engine.records.problem import Problem; Problem.parse('1x2x3:bf16:nt')"
+    )
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True)
+    lines = (tmp_path / "reach").read_text().splitlines()
+    assert "tests/t.py\tengine/records/problem.py\tProblem.parse" in lines
+    assert len(lines) == len({*lines})
 
 
 def judged(script, monkeypatch, tmp_path, runs):
     """Judge one mutant with a copy whose pytest answers `runs`: status, failing tests and output of each."""
     answers = iter(runs)
     copy = SimpleNamespace(tree=script.ROOT, write=lambda *_: None, tests=lambda *_: next(answers))
-    run = script.Run(SimpleNamespace(out=tmp_path / "out.json", **GIVEN))
+    run = script.Run(SimpleNamespace(out=tmp_path / "out.json", unchanged=tmp_path / "none", limit=1, patience=1))
     copies = script.queue.Queue()
     copies.put(copy)
     mutant = script.mutants("engine/statistics.py")[0]
@@ -119,7 +172,7 @@ FAILS, PASSES = (1, ["tests/t.py::test"], ""), (0, [], "")
         ([FAILS, FAILS, PASSES], "killed", "tests/t.py::test"),
         ([FAILS, PASSES, PASSES], "survived", None),  # by chance
         ([FAILS, FAILS, FAILS, PASSES], "survived", None),  # on unchanged source too
-        ([(None, [], "")], "survived", None),  # an early stage gives way
+        ([(None, [], "")], "killed", "the time limit"),
         ([(4, [], "a conftest does not import")], "killed", "a conftest does not import"),
     ],
 )

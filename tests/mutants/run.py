@@ -8,20 +8,21 @@ worker has a copy of the tree, and an environment whose Python, `bin/gemmtune` a
 every child process too; the script checks that first. The Python that starts the script needs the packages that tests
 import, and no gemmtune. GPUs are hidden.
 
-Tests run in stages, and the first failure ends them: the file's own tests, tests that name its module, its folder's
-tests, all tests that are not marked `slow`, and, where `--stages` names it, those that are. A test that fails on
-unchanged code is left out from the start and printed; one that fails and then passes alone, on the same mutant, does
-not count. A mutant whose tests run past the limit is killed.
+First all tests run once on unchanged source, which takes a while: that tells which fail there, and are left out, and
+which functions each test file reaches, in child processes too (see recording/). Then two runs judge a mutant, and the
+first failure ends them: the quick ones of the file's own tests and of those that name its module, and all that reach
+the line, quickest first, up to `--patience` seconds of tests. A test that fails and then passes alone, on the same
+mutant, does not count. A mutant whose tests take several times as long as on unchanged source is killed.
 
-The result is a JSON file that a later call goes on from, also after Ctrl-C; remove it after the source changed. Files
-that only a GPU or an engine's wheels run are counted apart. Survivors need a judge: a mutant that changes nothing
-anybody could see goes to judged.json with the reason, and is not drawn again.
+The results are two JSON files that a later call goes on from, also after Ctrl-C. Remove that of the verdicts after the
+source changed; that of the unchanged source may stay while tests keep their names. Files that only a GPU or an
+engine's wheels run are counted apart. Survivors need a judge: a mutant that changes nothing anybody could see goes to
+judged.json with the reason, and is not drawn again.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import hashlib
 import json
 import os
@@ -30,14 +31,9 @@ import random
 import re
 import shutil
 import signal
-import subprocess
 import sys
-import sysconfig
 import tempfile
 import threading
-import time
-import tomllib
-import venv
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -46,9 +42,10 @@ from importlib.util import find_spec
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
+from copies import ROOT, RUNNING, STOPPED, Copy, end
 from mutations import Mutation, mutations
+from reach import Reach
 
-ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ("engine", "spaces", "objectives", "gemmtune")
 JUDGED = Path(__file__).with_name("judged.json")
 APART = (
@@ -73,116 +70,10 @@ STYLE = (
     "test_packaging.py",
 )
 """Tests that see no behaviour of the source, or need programs outside Python."""
-LEFT = shutil.ignore_patterns(".git", ".venv*", ".releases", ".*_cache", "__pycache__", "out", "build", "*.egg-info")
 SELDOM = {"swap args": 0.3, "return empty": 0.3}
 """Share of mutations kept of kinds that mostly crash at once."""
-STAGES = {"own": 120, "naming": 180, "folder": 300}
-"""Seconds after which a stage gives way to the next."""
-MARKS = {"all": "not gpu and not slow", "slow": "not gpu and slow"}
-"""Stages of the whole suite, with the marks of their tests."""
-PROOF = """
-import gemmtune.engine as e, gemmtune.spaces as s, sys
-from importlib.metadata import entry_points
-kinds = [each.load() for each in entry_points(group="gemmtune.samplers")]
-assert len(kinds) > 5
-files = [e.__file__, s.__file__, *(sys.modules[kind.__module__].__file__ for kind in kinds)]
-assert all(file.startswith(sys.argv[1]) for file in files), files
-"""
-
-
-class Copy:
-    """A copy of the tree, with a Python whose gemmtune is that copy."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.tree, self.written = folder, folder / "t", int(time.time())
-        shutil.copytree(ROOT, self.tree, symlinks=True, ignore=LEFT)
-        venv.create(folder / "v", symlinks=True)
-        self.python = folder / "v" / "bin" / "python"
-        own = {str(ROOT), str(Path(__file__).parent), sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")}
-        packages = [each for each in sys.path if each not in own and not each.endswith((".zip", "lib-dynload"))]
-        [site] = (folder / "v").glob("lib/*/site-packages")
-        (site / "copy.pth").write_text("\n".join([str(self.tree), *filter(None, packages)]) + "\n")
-        self.install()
-        bare = {"PATH": os.environ["PATH"]}
-        subprocess.run([self.python, "-c", PROOF, f"{self.tree}/"], env=bare, cwd="/", check=True)
-        command = [self.python.with_name("gemmtune"), "--help"]
-        subprocess.run(command, env=bare, cwd="/", check=True, stdout=subprocess.DEVNULL)
-
-    def install(self) -> None:
-        """Write what an installation would: metadata with the entry points of pyproject.toml, and the command."""
-        project = tomllib.loads((self.tree / "pyproject.toml").read_text())["project"]
-        metadata = self.tree / f"gemmtune-{project['version']}.dist-info"
-        metadata.mkdir()
-        lines = ["Metadata-Version: 2.1", "Name: gemmtune", f"Version: {project['version']}"]
-        lines += [f"Requires-Dist: {each}" for each in project["dependencies"]]
-        for extra, needed in project["optional-dependencies"].items():
-            parts = [(each.partition(";")[0].strip(), each.partition(";")[2].strip()) for each in needed]
-            lines.append(f"Provides-Extra: {extra}")
-            lines += [
-                f"Requires-Dist: {n}; {f'{marker} and ' if marker else ''}extra == '{extra}'" for n, marker in parts
-            ]
-        (metadata / "METADATA").write_text("\n".join(lines) + "\n")
-        groups = {"console_scripts": project["scripts"], **project["entry-points"]}
-        text = "\n".join(f"[{g}]\n" + "\n".join(f"{n} = {v}" for n, v in each.items()) for g, each in groups.items())
-        (metadata / "entry_points.txt").write_text(text + "\n")
-        command = self.python.with_name("gemmtune")
-        command.write_text(f"#!{self.python}\nimport sys\nfrom gemmtune.__main__ import main\nsys.exit(main())\n")
-        command.chmod(0o755)
-        for tool in Path(sys.executable).parent.glob("lint-imports"):
-            shutil.copy(tool, command.with_name(tool.name))
-
-    def write(self, path: str, source: bytes) -> None:
-        """Write a file, with a time of its own: bytecode of equal size and second would be used again."""
-        (self.tree / path).write_bytes(source)
-        self.written += 2
-        os.utime(self.tree / path, (self.written, self.written))
-
-    def tests(self, arguments: list[str], seconds: float, marks: str = "not gpu") -> tuple[int | None, list[str], str]:
-        """Run pytest; return its status, the tests that failed, and its output. No status: it ran past the limit."""
-        if STOPPED.is_set():
-            return None, [], ""
-        temporary = self.folder / "x"
-        shutil.rmtree(temporary, ignore_errors=True)
-        (temporary / "home").mkdir(parents=True)
-        environment = {n: v for n, v in os.environ.items() if n not in ("PYTHONPATH", "PYTHONHOME", "PYTEST_ADDOPTS")}
-        environment |= {"TMPDIR": str(temporary), "HOME": str(temporary / "home"), "CUDA_VISIBLE_DEVICES": ""}
-        environment |= {"OMP_NUM_THREADS": "1", "PATH": f"{self.python.parent}:{os.environ['PATH']}"}
-        cache = ["-o", f"cache_dir={temporary}/cache", "--basetemp", f"{temporary}/b"]
-        command = [self.python, "-m", "pytest", "-q", "--tb=short", "-m", marks, *cache, *arguments]
-        with (self.folder / "log").open("w+") as log:
-            process = subprocess.Popen(
-                command,
-                cwd=self.tree,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
-            RUNNING.add(process.pid)
-            try:
-                status = process.wait(seconds)
-            except subprocess.TimeoutExpired:
-                status = None
-            finally:
-                RUNNING.discard(process.pid)
-                end(process.pid)
-                process.wait()
-            log.seek(0)
-            output = log.read()
-        failed = temporary / "cache" / "v" / "cache" / "lastfailed"
-        names = json.loads(failed.read_text()) if failed.exists() else {}
-        return status, [re.sub(r"@[^\]]*$", "", name) for name in names], output
-
-
-RUNNING: set[int] = set()
-STOPPED = threading.Event()
-
-
-def end(group: int) -> None:
-    """Kill the processes of a run of pytest that are left."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(group, signal.SIGKILL)
+NEAR_SECONDS = 20
+"""Seconds of a file's own tests, and of those that name its module, before all that reach the line."""
 
 
 def room(path: str) -> str:
@@ -234,8 +125,8 @@ def drawn(candidates: dict[str, list[Mutant]], seed: int, count: int, taken: Cou
     return found
 
 
-def stages(path: str) -> dict[str, list[str]]:
-    """Files and folders of tests for a source file, those that notice soonest first."""
+def near(path: str) -> list[str]:
+    """Files of tests that are the source file's own, and then those that name its module."""
     file, texts = Path(path), {p.relative_to(ROOT): p.read_text() for p in (ROOT / "tests").rglob("test_*.py")}
     folder = Path("tests") / (file.parent if file.parts[0] != "gemmtune" else "engine/cli")
     dotted = ".".join(("gemmtune", *file.with_suffix("").parts)).replace("gemmtune.gemmtune", "gemmtune")
@@ -243,19 +134,16 @@ def stages(path: str) -> dict[str, list[str]]:
     imported = rf"from {re.escape(parent)} import (?:\([^)]*|[^\n(]*)\b{stem}\b"
     named = re.compile(rf"{re.escape(parent)}\.{stem}\b|{imported}")
     own = {test for test in texts if test.parent == folder and test.name.startswith(f"test_{stem}")}
-    found = {"own": own, "naming": {test for test, text in texts.items() if named.search(text)} - own}
-    if (ROOT / folder).is_dir() and folder != Path("tests/engine"):
-        found["folder"] = {folder}
-    suite = {name: ["tests"] for name in MARKS}
-    return {name: sorted(map(str, tests)) for name, tests in found.items() if tests} | suite
+    naming = {test for test, text in texts.items() if named.search(text)} - own
+    return [*sorted(map(str, own)), *sorted(map(str, naming))]
 
 
 class Run:
     """Verdicts of mutants, kept in a file as they come."""
 
     def __init__(self, given: argparse.Namespace) -> None:
-        self.out, self.limit, self.split, self.stages = given.out, given.limit, given.split, given.stages
-        self.lock = threading.Lock()
+        self.out, self.unchanged, self.limit, self.patience = given.out, given.unchanged, given.limit, given.patience
+        self.lock, self.reach = threading.Lock(), Reach()
         paths = [path for folder in SOURCES for path in sorted((ROOT / folder).rglob("*.py"))]
         digest = hashlib.sha256(b"".join(path.read_bytes() for path in paths)).hexdigest()
         self.kept = json.loads(self.out.read_text()) if self.out.exists() else {"source": digest, "mutants": {}}
@@ -263,26 +151,25 @@ class Run:
             sys.exit(f"{self.out} is of other source; remove it, or name another file with --out")
 
     def keep(self) -> None:
-        partial = self.out.with_suffix(".partial")
-        partial.write_text(json.dumps(self.kept, indent=1) + "\n")
-        partial.replace(self.out)
+        written(self.out, self.kept)
 
     def left_out(self) -> list[str]:
         """Arguments that leave tests out: a file that does not import is ignored."""
-        style = [f"--ignore=tests/{name}" for name in STYLE]
-        return style + [f"--deselect={t}" if "::" in t else f"--ignore={t}" for t in self.kept.get("failed", [])]
+        return [f"--deselect={t}" if "::" in t else f"--ignore={t}" for t in self.kept.get("failed", [])]
 
-    def unchanged(self, copy: Copy, workers: int) -> None:
-        """Run all tests that will be used on unchanged source, and note those that fail."""
-        if "all" in self.stages and "seconds" not in self.kept:
-            started = time.monotonic()
-            arguments = [*self.left_out(), *spread(workers), "--continue-on-collection-errors", "tests"]
-            marks = MARKS["all"] if "slow" not in self.stages else "not gpu"
-            status, failed, output = copy.tests(arguments, self.limit, marks)
+    def look_at(self, copy: Copy, workers: int) -> None:
+        """Run all tests on unchanged source, and note those that fail, and what each file reaches."""
+        if not self.unchanged.exists():
+            lines = copy.folder / "reach"
+            style = [f"--ignore=tests/{name}" for name in STYLE]
+            arguments = [*style, *spread(workers), "--continue-on-collection-errors", "tests"]
+            status, failed, output = copy.tests(arguments, self.limit, lines)
             if status not in (0, 1):
                 sys.exit(f"tests of the unchanged source ended with {status}:\n{output[-3000:]}")
-            self.kept["seconds"] = round(time.monotonic() - started)
-            self.leave_out(failed)
+            written(self.unchanged, {"failed": failed} | Reach.read(lines.read_text()).to_json())
+        found = json.loads(self.unchanged.read_text())
+        self.reach = Reach.of_json(found)
+        self.leave_out(found["failed"])
 
     def leave_out(self, tests: list[str]) -> None:
         with self.lock:
@@ -290,6 +177,18 @@ class Run:
             self.keep()
         for name in tests:
             print(f"left out, fails on unchanged source: {name}", flush=True)
+
+    def stages(self, mutant: Mutant) -> dict[str, list[str]]:
+        """Test files of both runs, the quickest of the second first."""
+        seconds, soon, reaching, spent = self.reach.seconds, [], [], 0.0
+        for test in near(mutant.path):
+            if seconds.get(test, 0) <= NEAR_SECONDS - sum(seconds.get(each, 0) for each in soon):
+                soon.append(test)
+        for test in self.reach.of(mutant.path, (ROOT / mutant.path).read_bytes(), mutant.mutation.line):
+            spent += seconds[test] if test not in soon else 0
+            if test not in soon and spent <= self.patience and not test.startswith(tuple(f"tests/{n}" for n in STYLE)):
+                reaching.append(test)
+        return {name: tests for name, tests in {"near": soon, "reaching": reaching}.items() if tests}
 
     def judge(self, mutant: Mutant, copies: queue.Queue[Copy]) -> None:
         """Run the stages for one mutant, unless its verdict is known."""
@@ -299,9 +198,9 @@ class Run:
         copy, source = copies.get(), (ROOT / mutant.path).read_bytes()
         try:
             copy.write(mutant.path, mutant.mutation.applied(source))
-            for stage, tests in stages(mutant.path).items():
-                if stage in self.stages and stage not in note["passed"]:
-                    by = self.failing(copy, stage, tests, mutant.path)
+            for stage, tests in self.stages(mutant).items():
+                if stage not in note["passed"]:
+                    by = self.failing(copy, tests, mutant.path)
                     if STOPPED.is_set():
                         return
                     note |= (
@@ -315,25 +214,23 @@ class Run:
             copies.put(copy)
             with self.lock:
                 self.keep()
-        print(f"{note['verdict']:8} {note.get('stage', ''):6} {mutant.key}", flush=True)
+        print(f"{note['verdict']:8} {note.get('stage', ''):8} {mutant.key}", flush=True)
 
-    def failing(self, copy: Copy, stage: str, tests: list[str], path: str) -> str:
-        """Return a test of the stage that fails, alone too, and not on unchanged source; empty if there is none."""
-        arguments, marks = ["-x", *(spread(self.split) if stage in MARKS else [])], MARKS.get(stage, "not gpu")
-        limit = STAGES.get(stage, self.limit)
+    def failing(self, copy: Copy, tests: list[str], path: str) -> str:
+        """Return one of the tests that fails, alone too, and not on unchanged source; empty if there is none."""
+        arguments, limit = ["-x"], 120 + 5 * sum(self.reach.seconds.get(test, 0) for test in tests)
         for _ in range(5):
-            status, failed, output = copy.tests([*self.left_out(), *arguments, *tests], limit, marks)
-            if status in (0, 5) or (status is None and stage in STAGES):
+            status, failed, output = copy.tests([*self.left_out(), *arguments, *tests], limit)
+            if status in (0, 5):
                 return ""
             if status is None or not failed:
                 return "the time limit" if status is None else (output.strip().splitlines() or ["?"])[-1]
-            alone = copy.tests(failed, self.limit)[0]
-            if alone == 0:  # it failed by chance
+            if copy.tests(failed, self.limit)[0] == 0:  # it failed by chance
                 arguments += [f"--deselect={name}" for name in failed]
                 continue
             mutated = (copy.tree / path).read_bytes()
             copy.write(path, (ROOT / path).read_bytes())
-            if "seconds" in self.kept or copy.tests(failed, self.limit)[0] == 0:
+            if copy.tests(failed, self.limit)[0] == 0:
                 return failed[0]
             copy.write(path, mutated)
             self.leave_out(failed)
@@ -352,6 +249,13 @@ class Run:
             lines.append(f"{name:16} {n:7} {killed:6} {n - killed:8} {killed / n:4.0%}")
         lines += ["", *(f"survived: {k}" for k in keys if self.kept["mutants"].get(k, {}).get("verdict") == "survived")]
         return "\n".join(lines)
+
+
+def written(path: Path, content: object) -> None:
+    """Write a JSON file, whole or not at all."""
+    partial = path.with_suffix(".partial")
+    partial.write_text(json.dumps(content, indent=1) + "\n")
+    partial.replace(path)
 
 
 def spread(processes: int) -> list[str]:
@@ -381,12 +285,13 @@ def main() -> int:
     arguments.add_argument("--count", type=int, default=120, help="mutants in all, shared by the seeds")
     arguments.add_argument("--rooms", nargs="+", help="folders of engine, or spaces, objectives, gemmtune")
     arguments.add_argument("--only", nargs="+", metavar="PATH:LINE", help="all mutants of these lines")
-    arguments.add_argument("--stages", nargs="+", default=[*STAGES, "all"], help="of own, naming, folder, all and slow")
     arguments.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="mutants at a time")
-    arguments.add_argument("--split", type=int, default=1, help="processes per mutant that run all tests")
-    arguments.add_argument("--limit", type=float, default=1800, help="seconds for all tests of a mutant")
+    arguments.add_argument("--patience", type=float, default=900, help="seconds of tests that reach a mutant's line")
+    arguments.add_argument("--limit", type=float, default=3600, help="seconds for all tests on unchanged source")
     arguments.add_argument("--folder", type=Path, help="folder for the workers' copies, which are removed at the end")
     arguments.add_argument("--out", type=Path, default=Path("mutants.json"), help="keeps the verdicts")
+    unchanged = Path("mutants-unchanged.json")
+    arguments.add_argument("--unchanged", type=Path, default=unchanged, help="keeps what tests do on unchanged source")
     given = arguments.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="mutants-", dir=given.folder))  # short: sockets of tests lie in it
     folder.chmod(0o755)  # a database server of another user works in it
@@ -397,7 +302,7 @@ def main() -> int:
     pool = ThreadPoolExecutor(given.workers)
     try:
         first = Copy(folder / "0")
-        run.unchanged(first, given.workers)
+        run.look_at(first, given.workers)
         for each in (first, *pool.map(Copy, (folder / str(n) for n in range(1, given.workers)))):
             copies.put(each)
         for _ in pool.map(lambda each: run.judge(each, copies), asked):
