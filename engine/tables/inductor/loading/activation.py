@@ -3,8 +3,8 @@
 import copyreg
 import inspect
 from collections.abc import Callable
-from itertools import count
 from typing import Any
+from uuid import uuid4
 
 import torch
 from torch._inductor import choices as inductor_choices
@@ -17,6 +17,7 @@ from torch._inductor.fx_passes import pad_mm
 from torch._inductor.graph import GraphLowering
 from torch._inductor.lowering import lowerings
 
+from gemmtune.engine.tables.inductor.boundary import nothing, or_else
 from gemmtune.engine.tables.inductor.loading.convolutions import CONVOLUTION, asking_for_products
 from gemmtune.engine.tables.inductor.loading.large_kernels import tuned_if_large
 from gemmtune.engine.tables.inductor.loading.padding import should_pad
@@ -44,7 +45,6 @@ class _CacheTag(CustomGraphModulePass):
 _NAME = "gemmtune"
 _register = getattr(inductor_choices, "register_inductor_choices", None)
 _unregister = getattr(inductor_choices, "unregister_inductor_choices", None)
-_installs = count(1)
 _replaced: list[Replaced] = []  # at most one: that of the handler in place
 
 
@@ -55,16 +55,17 @@ def activate(handler: TableChoices | RecordingChoices) -> None:
     the calling thread alone (`V.set_choices_handler`, since torch 2.12 also the configs). There the default handler is
     replaced, and a backend pass carries the uuid. torch hashes the process's passes in order into its cache keys
     (FxGraphHashDetails), so ours comes last. A thread keeps the handler it resolved under the name `_key`, in the
-    registry, too, so each install changes the name.
+    registry, too, so each install of each loader changes the name.
 
     These keys also hold memory formats, pickled as attributes of any imported module that has a `torch`. That module
     differs between processes, so a reducer names torch itself.
     """
     choices, replaced = virtualized._choices, Replaced()
     _replaced.append(replaced)
-    replaced.attribute(choices, "_key", lambda key: f"{key}_gemmtune_{next(_installs)}")
+    replaced.attribute(choices, "_key", lambda key: f"{key}_gemmtune_{uuid4().hex}")
     if _register and _unregister:
-        _register(_NAME, lambda: handler)
+        gone = type("NoChoices", (InductorChoices,), {"uuid": lambda _: _NAME})  # for a torch that forgets nothing
+        _register(_NAME, lambda: gone() if replaced.is_undone else handler)
     else:
         replaced.attribute(choices, "_default", lambda _: lambda: handler)
         init_backend_registration()
@@ -118,7 +119,7 @@ def restore() -> None:
     if _replaced:
         _replaced.pop().undo()
         if _register and _unregister:
-            _unregister(_NAME)  # behind the name's return: threads forget what they resolved under it
+            or_else(nothing)(_unregister)(_NAME)  # behind the name's return: threads forget what they resolved under it
 
 
 def lacking() -> str:

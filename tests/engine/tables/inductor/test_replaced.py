@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copyreg
+import sys
+import types
 
 import pytest
 
@@ -15,6 +17,7 @@ from torch._inductor.codegen.triton import TritonKernel  # noqa: E402
 from torch._inductor.fx_passes import pad_mm  # noqa: E402
 from torch._inductor.graph import GraphLowering  # noqa: E402
 from torch._inductor.lowering import lowerings  # noqa: E402
+from torch._inductor.virtualized import V  # noqa: E402
 
 from gemmtune.engine.tables.inductor import loader  # noqa: E402
 
@@ -96,3 +99,17 @@ def test_a_function_that_wraps_ours_runs_the_earlier_one_once_the_table_is_gone(
         loader.uninstall()
         assert pad_mm.should_pad(None, meta, meta, torch.ops.aten.mm)
     assert asked == ["later", "later", "earlier"]
+
+
+def test_a_thread_that_has_chosen_by_one_loader_chooses_by_the_next(exported, monkeypatch):
+    folder = exported()
+    code = compile((folder / "gemmtune_inductor.py").read_text(encoding="utf-8"), "a loader", "exec")
+    for name in ("first_loader", "second_loader"):
+        its = types.ModuleType(name)
+        monkeypatch.setitem(sys.modules, name, its)
+        exec(code, vars(its))
+        its.install(folder / "inductor_table.json")
+        with V.set_choices_handler(V.choices):
+            pass  # leaves the handler behind in this thread
+        assert type(V.choices) is its.TableChoices
+        its.uninstall()
