@@ -209,11 +209,9 @@ class TableChoices(AtenChoices):
     def _serving(self, product: LoweredProduct, rows: Sequence[ProductRow]) -> ProductRow | None:
         """Return which of a product's rows serves all m of the graph."""
         if product.is_dynamic:
-            row = dynamic_row(product, rows)
-        else:
-            serving = [row for row in rows if row.first <= product.hint <= row.last]
-            row = min(serving, key=lambda row: row.last - row.first, default=None)
-        return row
+            return dynamic_row(product, rows)
+        serving = [row for row in rows if row.first <= product.hint <= row.last]
+        return min(serving, key=lambda row: row.last - row.first, default=None)
 
     @or_else(lambda self, row, product, *asked: self.aten(*asked, None))  # as for `_render`
     def _binary(

@@ -26,7 +26,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 import torch
-from inductor_probe import TuningError, fake_h200, refuse_to_tune
+from inductor_probe import TuningError, fake_h200, in_thread, refuse_to_tune
 from torch._dynamo.source import ConstantSource
 from torch._inductor import config
 from torch._inductor.choices import InductorChoices
@@ -327,6 +327,10 @@ def tried(code, folder, *, generates=True):
     return {**found, "warnings": said(caught)}
 
 
+def is_gone():
+    return type(V.choices).get_template_configs is InductorChoices.get_template_configs
+
+
 def said(caught):
     return [str(each.message) for each in caught if "gemmtune" in str(each.message)]
 
@@ -346,7 +350,8 @@ def main(export):
         name = f"{getattr(each.owner, '__qualname__', each.owner.__name__)}.{each.name}"
         for mode in ("hidden", "refusing")[: 1 + (each.is_called and each.name not in PASSED_ON)]:
             with each.on(mode):
-                report["found"][f"{name} {mode}"] = tried(code, folder, generates="generate" in each.steps)
+                found = tried(code, folder, generates="generate" in each.steps)
+            report["found"][f"{name} {mode}"] = {**found, "is_gone": is_gone() and in_thread(is_gone)}
     json.dump(report, sys.stdout)
 
 

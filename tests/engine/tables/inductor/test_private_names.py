@@ -94,6 +94,10 @@ def test_without_any_name_the_loader_warns_at_most_once(report):
     assert {name: messages for name, messages in said.items() if len(messages) > 1} == {}
 
 
+def test_without_any_name_uninstall_leaves_the_choice_to_torch(report):
+    assert [name for name, each in report["found"].items() if not each["is_gone"]] == []
+
+
 def test_where_install_uses_no_table_it_warns_gives_no_options_and_the_report_says_so(report):
     unused = {name: each for name, each in report["found"].items() if each["is_stock"]}
     assert len(unused) > 30
