@@ -5,6 +5,7 @@ import re
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from importlib.resources import files
 from textwrap import indent
 from typing import NamedTuple, TypeGuard
@@ -17,21 +18,22 @@ _QUOTED_TYPE = re.compile(r"[\w.]+( \| [\w.]+)*")
 _WIDTH = 120  # of a line
 
 
-def standalone(module: str, shipped: Mapping[str, str] | None = None, *, resolver: str = "") -> str:
+@cache
+def standalone(module: str, *shipped: tuple[str, str], resolver: str = "") -> str:
     """Return a module's text in which all that it reaches of gemmtune stands in the place of imports from it.
 
     What nothing reaches is left out. Each import stands once, at the top.
 
     Args:
         module: full name of a module, whose imports from gemmtune stand at its top.
-        shipped: names of the modules that are exported beside it, by full name; their imports are renamed.
+        shipped: full name and exported name of each module beside it; their imports are renamed.
         resolver: full name of a function that takes the place of imports from torch's modules, whose names come and
             go: of a module's name and a name in it, it returns what stands for that name.
     """
     source, _, resolve = resolver.rpartition(".")
     seen: set[str] = set()
     first = list(_statements(source, {}, seen)) if source else []
-    every = [*first, *_statements(module, shipped or {}, seen)]
+    every = [*first, *_statements(module, dict(shipped), seen)]
     *_, public = (each for each in every if "__all__" in each.defines)
     kept = _reached([each for each in every if "__all__" not in each.defines], {resolve, *public.texts})
     used = set[str]().union(*(each.uses for each in kept))

@@ -41,7 +41,7 @@ _EXAMPLE = Config(
     }
 )
 _PACKAGE = "gemmtune.engine.tables.cute"
-_READER = {f"{_PACKAGE}.table_loader": "gemmtune_cute_table"}
+_READER = (f"{_PACKAGE}.table_loader", "gemmtune_cute_table")
 """Module that the loaders import: in this package, and beside an exported table."""
 
 
