@@ -5,10 +5,16 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from gemmtune.engine.records.problem import gemm
+from gemmtune.engine.seams import registry
+from gemmtune.engine.seams.kernel_call import RUNTIME_PACKAGES
+from gemmtune.engine.tables.inductor import exporter
 from gemmtune.engine.tables.inductor.exporter import InductorExporter
+from gemmtune.engine.tables.inductor.kernels.binary import kernel_name, packed
 from gemmtune.engine.testing.exporter_conformance import example_table
 
 
@@ -35,3 +41,25 @@ def probed(probe):
         return json.loads(done.stdout.splitlines()[-1])
 
     return run
+
+
+@pytest.fixture(scope="module")
+def unbuilt():
+    """Export CuTe kernels without compiling them: their calls are right, and their objects link nowhere."""
+
+    def entries(wanted):
+        return {(task, config): entry(task, config) for task, config in wanted}
+
+    def entry(task, config):
+        problem, params = gemm(task.problem), dict(config)
+        launch = {"swap_ab": False, "max_swizzle_size": 8}  # of QuACK's kernels
+        launch = {**launch, **params, "cluster_size": params.get("cluster_m", 1) * params.get("cluster_n", 1)}
+        call = registry.space(task.space).deployed_call(SimpleNamespace(launch=launch), task)
+        layouts, epilogue = f"{problem.a_layout}{problem.b_layout}", str(problem.epilogue)
+        fields = {"object": packed(b"none"), "call": call, "layouts": layouts, "epilogue": epilogue}
+        fields["packages"] = dict.fromkeys(RUNTIME_PACKAGES, "1.0")
+        return kernel_name(task.space, b"none", call, layouts, epilogue), fields
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(exporter, "built_kernels", entries)
+        yield

@@ -38,7 +38,7 @@ from torch.nn import functional as F  # noqa: E402, N812
 
 from gemmtune.spaces.inductor.target import environment, target  # noqa: E402
 
-pytestmark = pytest.mark.slow(25)
+pytestmark = pytest.mark.slow(12)
 
 H200 = catalogue.device("H200")
 ROOMY = {"BLOCK_M": 64, "BLOCK_N": 32, "BLOCK_K": 128, "GROUP_M": 4, "num_stages": 3, "num_warps": 8}
@@ -56,7 +56,7 @@ def row(problem, space, params):
 
 
 @pytest.fixture
-def kernels(tmp_path):
+def kernels(tmp_path, unbuilt):
     """Return a function that lowers another one with a table's rows.
 
     It returns the kinds of the generated kernels, the report, and the code that calls them.
@@ -250,7 +250,7 @@ class TestABinaryWithAnEpilogue:
         kinds, report, code = kernels(two_products, *rows)
         assert (kinds, calls(code)) == ([], [("mm", 2), ("gemmtune_quack_gemm", 3)]), report
 
-    def test_is_only_for_rows_of_its_epilogue(self, tmp_path):
+    def test_is_only_for_rows_of_its_epilogue(self, unbuilt):
         table = replace(example_table(), rows=(cute_row(f"{PRODUCT}:epilogue=relu"),), ranges=())
         text = InductorExporter().export(table)["inductor_table.json"]
         content = json.loads(text)

@@ -12,11 +12,8 @@ import pytest
 
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.measurement import Evidence
-from gemmtune.engine.records.problem import Problem, gemm
+from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.table import Choice, RangeRow, Row
-from gemmtune.engine.seams.kernel_call import RUNTIME_PACKAGES
-from gemmtune.engine.tables.inductor import exporter
-from gemmtune.engine.tables.inductor.kernels.binary import kernel_name, packed
 
 pytestmark = [
     pytest.mark.slow(20),
@@ -39,29 +36,15 @@ def row(problem, space="triton_mm", params=TILES, baseline=None):
     return Row(Problem.parse(problem), (choice(space, params),), baseline, 0.0, ())
 
 
-def built(wanted):
-    """Return a binary for each kernel that no linker would take, instead of building them."""
-    found = {}
-    for task, config in wanted:
-        problem = gemm(task.problem)
-        call, layouts, epilogue = ["a", "b", "out"], f"{problem.a_layout}{problem.b_layout}", str(problem.epilogue)
-        fields = {"object": packed(b"none"), "call": call, "layouts": layouts, "epilogue": epilogue}
-        fields["packages"] = dict.fromkeys(RUNTIME_PACKAGES, "1.0")
-        found[task, config] = kernel_name(task.space, b"none", call, layouts, epilogue), fields
-    return found
-
-
 @pytest.fixture(scope="module")
-def report(exported):
+def report(exported, unbuilt):
     rows = (
         row("64x96x256:bf16:nt:epilogue=relu.mul(matrix)"),
         row("64x96x256:bf16:nt:addmm"),
         row("64x128x256:bf16:nt:epilogue=relu", "cute_splitk", SPLIT_K, choice("aten", {})),
     )
     dynamic = Problem.parse("64x96x256:bf16:nt:dynamic_m=true")
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(exporter, "built_kernels", built)
-        folder = exported(rows, (RangeRow(dynamic, 2, 64, choice("triton_mm", TILES), ((64, 0.0),)),))
+    folder = exported(rows, (RangeRow(dynamic, 2, 64, choice("triton_mm", TILES), ((64, 0.0),)),))
     probe = Path(__file__).with_name("private_names_probe.py")
     command = [sys.executable, "-W", "ignore", str(probe), str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=folder, check=False)
