@@ -27,6 +27,7 @@ _MOST_LEVELS = 64
 """Deepest nesting of lists and objects."""
 _DOTTED = re.compile(rf"(?<![\w-])(?:(?:[\w-]+|\"[^\"\n]*\"|'[^'\n]*')[ \t]*\.[ \t]*){{{_MOST_LEVELS}}}")
 """Dotted key of too many parts, which tomllib would read in quadratic time."""
+_HALF_A_PAIR = re.compile("[\ud800-\udfff]")
 
 
 def read_text(path: Path, what: str, error: type[UsageError] = UsageError) -> str:
@@ -148,7 +149,7 @@ def parse_toml(text: str, where: str, error: type[UsageError] = UsageError) -> d
 
 def is_text(text: str) -> bool:
     """Return whether a text can be written; one with half a surrogate pair cannot."""
-    return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
+    return text.isascii() or not _HALF_A_PAIR.search(text)
 
 
 def _reason(refused: Exception) -> str:
