@@ -1,8 +1,7 @@
-"""The campaign of a hundred problems: what was drawn, and an account whose parts add up."""
+"""The campaign of a hundred problems: what was drawn, and how its table is judged."""
 
 from __future__ import annotations
 
-import json
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,13 +10,10 @@ import pytest
 
 from gemmtune.engine.campaign.plan_file import read_plan
 from gemmtune.engine.records import catalogue
-from gemmtune.engine.records.artifact import Toolchain
 from gemmtune.engine.records.config import Config
-from gemmtune.engine.records.final import Final, Finalist
-from gemmtune.engine.records.measurement import Estimate, Evidence, Measurement, ReferenceLevel, Status
+from gemmtune.engine.records.measurement import Estimate, Status
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
-from gemmtune.engine.store.database import Database
 
 HERE = Path(__file__).parents[1] / "experiments" / "campaign-100"
 START = datetime(2026, 11, 22, tzinfo=UTC).timestamp()
@@ -26,7 +22,7 @@ TASK = Task(Problem.parse("16x4096x4096:bf16:nt"), catalogue.device("H200"), "tr
 
 @pytest.fixture(scope="module")
 def experiment(modules_of):
-    return modules_of("campaign-100", "choose", "rehearsal", "watch", "account", "truth")
+    return modules_of("campaign-100", "choose", "rehearsal", "judge", "truth")
 
 
 def test_campaign_file_is_what_the_rule_draws(experiment):
@@ -56,99 +52,13 @@ def test_truths_are_twelve_of_the_hundred_from_every_range_and_layer(experiment)
     assert len({c.shape.model for c in drawn}) >= 6
 
 
-def event(kind, seconds, **facts):
-    return {"event": kind, "at": datetime.fromtimestamp(START + seconds, UTC).isoformat(), **facts}
-
-
-def load(seconds, queued, building, timing):
-    return event("load", seconds, queued=queued, building=building, timing=timing, workers={"gpu0": True})
-
-
-def measured(experiment, tmp_path, looks):
-    """The account of ten seconds on four cores with two builders."""
-    happened = [
-        event("began", 1.0, tasks={}),
-        event("measured", 2.0, known=False),
-        load(2.0, queued=5, building=4, timing=0),
-        load(6.0, queued=0, building=0, timing=3),
-        event("ended", 8.0),
-        event("final", 9.0),
-    ]
-    (tmp_path / "events").write_text("".join(json.dumps(e) + "\n" for e in happened))
-    with Database.open(tmp_path / "measurements.db") as store:
-        estimate = Estimate(2e8, 2e8, 2e8, ReferenceLevel("cublas", "GPU-0", 1e8))
-        facts = {"task": TASK, "evidence": Evidence.MEASURED, "protocol": "graph-cold-l2", "toolchain": Toolchain(())}
-        facts |= {"worker": "here", "created_at": "2026-11-22T00:00:00+00:00"}
-        store.add(
-            [
-                Measurement(Status.OK, "", (2e8,) * 4, estimate, config=Config({"a": 1}), **facts),
-                Measurement(Status.BUILD_FAILED, "300 B of 200", config=Config({"a": 2}), **facts),
-                Measurement(Status.BUILD_FAILED, "400 B of 200", config=Config({"a": 3}), **facts),
-            ]
-        )
-    watched = experiment.watch.Watched(0, START, START + 10, 2, looks)
-    have = experiment.account.Resources(cores=4, gpus=1, builders=2)
-    return experiment.account.account(watched, tmp_path, tmp_path / "events", have, {})
-
-
-def looks(experiment, activity):
-    """Ten looks, a second apart: one core of builders, half a core of something else."""
-    roles = dict.fromkeys(experiment.watch.ROLES, 0.0)
-    return [
-        experiment.watch.Look(START + t, roles | {"builders": float(t)}, t / 2, (activity(t),) if t > 1 else (), None)
-        for t in range(11)
-    ]
-
-
-def test_parts_of_cores_and_gpu_add_up_to_wall_times_resources(experiment, tmp_path):
-    found = measured(experiment, tmp_path, looks(experiment, lambda t: experiment.watch.AT_WORK))
-    for kind, total in (("cores", 40.0), ("gpus", 10.0)):
-        spent = found[f"{kind}_seconds"]
-        assert spent["total"] == total
-        assert sum(spent["parts"].values()) == pytest.approx(total)
-        assert spent["named"] == 1.0
-
-
-def test_idle_cores_have_the_reason_that_the_fleet_gave(experiment, tmp_path):
-    parts = measured(experiment, tmp_path, looks(experiment, lambda t: experiment.watch.AT_WORK))["cores_seconds"][
-        "parts"
-    ]
-    assert parts["builders"] == 10.0
-    assert parts["other programs"] == 5.0
-    assert parts["idle: every builder has a build"] == 2.5 * 3  # seconds 3, 4 and 5
-    assert parts["idle: the search waits for the timing"] == 2.5 * 3  # 6, 7 and 8
-
-
-def test_gpu_time_is_launches_work_rests_and_waiting(experiment, tmp_path):
-    watch = experiment.watch
-    doing = {3: watch.AT_WORK, 4: watch.AT_WORK, 5: watch.RESTS, 6: watch.WAITS}
-    found = measured(experiment, tmp_path, looks(experiment, lambda t: doing.get(t, watch.AT_WORK)))
-    parts = found["gpus_seconds"]["parts"]
-    assert parts["timed launches: race"] == 0.8
-    assert parts["the vendor's launches beside them"] == 0.4
-    assert parts["worker: rests, between blocks and before second looks"] == 1.0
-    assert parts["idle: waits for the driver"] == 1.0
-    assert parts["worker: loads, checks, operands, Python"] == pytest.approx(5.0 - 1.2)
-    assert found["outcomes"]["failures"] == {"build_failed: # B of #": 2}
-
-
-def test_a_final_in_runs_took_all_their_launches(experiment):
-    level = ReferenceLevel("cublas", "GPU-0", 1e8)
-    estimate = Estimate(2e8, 2e8, 2e8, level)
-    finalist = Finalist(TASK, Config({"a": 1}), Toolchain(()), estimate, (2e8,) * 4, (0.0, 0.0), run=8)
-    final = Final((finalist,), "graph-cold-l2", "here", "2026-11-22T00:00:00+00:00")
-    found = experiment.account.launch_seconds([], [final])
-    assert found["timed launches: finals"] == pytest.approx(4 * 8 * 0.2)
-    assert found["the vendor's launches beside them"] == pytest.approx(4 * 0.1)
-
-
 def test_of_the_optimum_is_what_the_sweep_says_of_the_first_choice_of_triton(experiment):
     def row(*choices):
         return SimpleNamespace(choices=[SimpleNamespace(space=space, config=Config(c)) for space, c in choices])
 
     points = {Config({"a": a}): SimpleNamespace(time_ns=time_ns) for a, time_ns in ((1, 80.0), (2, 100.0), (3, None))}
     truth = SimpleNamespace(points=points, optimum_ns=80.0)
-    of_optimum = experiment.account.of_optimum
+    of_optimum = experiment.judge.of_optimum
     assert of_optimum(row(("aten", {}), ("triton_mm", {"a": 2}), ("triton_mm", {"a": 1})), truth) == 0.8
     assert of_optimum(row(("triton_mm", {"a": 3})), truth) == 0.0
     assert of_optimum(row(("aten", {})), truth) == 0.0
@@ -157,17 +67,17 @@ def test_of_the_optimum_is_what_the_sweep_says_of_the_first_choice_of_triton(exp
 
 def test_another_space_is_told_by_its_best_beside_that_of_triton(experiment):
     row = {"range": "decode", "baseline_us": 10.0, "best_us": 8.0, "triton_us": 8.0, "of_optimum": None}
-    rows = [row | {"others_us": {"cute": 12.0}}, row | {"others_us": {"cute": 6.0}}, row | {"others_us": {}}, row]
-    assert experiment.account.result_lines(rows) == [
-        "decode: ATen over best 1.2500, over the best of triton_mm 1.2500 (geo. means)",
+    rows = [row | {"others_us": {"cute": 12.0}}, row | {"others_us": {"cute": 6.0}}, row | {"others_us": {}}]
+    assert experiment.judge.result_lines(rows) == [
+        "decode: ATen over best 1.2500 (geo. mean)",
         "  best of cute over the best of triton_mm: 1.0607 (0.7500 to 1.5000, 2 problems)",
     ]
 
 
 def test_a_campaign_that_was_cut_off_before_its_table_is_judged_without_one(modules_of, tmp_path):
-    run = modules_of("campaign-100", "choose", "rehearsal", "account", "watch", "run").run
-    found = {"problems": []}
-    run.judge(tmp_path / "random", found, {})
+    run = modules_of("campaign-100", "choose", "rehearsal", "judge", "run").run
+    found = {}
+    run.judge_table(tmp_path / "campaign", found, {})
     assert found == {"problems": []}
 
 

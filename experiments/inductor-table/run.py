@@ -1,6 +1,7 @@
 """Check that torch.compile takes every row of a table and benchmarks nothing. Usage: run.py EXPORT --json OUT.
 
-EXPORT is a folder that `gemmtune export --to inductor` wrote. Needs torch 2.11 to 2.13 and the table's GPU.
+EXPORT is a folder that `gemmtune export --to inductor` wrote. Needs torch 2.11 to 2.13 and the table's GPU. With
+`--default` the table's problems are autotuned by Inductor's DEFAULT list instead, without the table.
 """
 
 from __future__ import annotations
@@ -12,12 +13,18 @@ import re
 import sys
 import tempfile
 import time
+from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
 
 # Set before torch is loaded: what an earlier run left on disk must not answer for this one.
 CACHE = tempfile.TemporaryDirectory()
-os.environ["TORCHINDUCTOR_CACHE_DIR"] = CACHE.name
+os.environ["TORCHINDUCTOR_CACHE_DIR"] = f"{CACHE.name}/inductor"
+os.environ["TRITON_CACHE_DIR"] = f"{CACHE.name}/triton"
+# Inductor sets this too late, so that autotuning compiles nearly everything twice.
+PTXAS = Path(find_spec("torch").origin).with_name("bin") / "ptxas"
+if PTXAS.is_file():
+    os.environ.setdefault("TRITON_PTXAS_PATH", str(PTXAS))
 
 import torch  # noqa: E402
 import torch._inductor.config  # noqa: E402
@@ -34,6 +41,7 @@ def main() -> int:
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     arguments.add_argument("export", type=Path, help="folder with gemmtune_inductor.py and its table")
     arguments.add_argument("--json", type=Path, required=True, help="where the results go")
+    arguments.add_argument("--default", action="store_true", help="autotune the problems without the table")
     arguments.add_argument("--launches", type=int, default=60, help="timed launches of each of the two (default 60)")
     given = arguments.parse_args()
     if not torch.cuda.is_available():
@@ -48,12 +56,17 @@ def main() -> int:
     sys.path.insert(0, str(given.export))
     import gemmtune_inductor
 
-    gemmtune_inductor.install()
+    options: dict[str, object] = {"max_autotune_gemm": True}
+    if not given.default:
+        gemmtune_inductor.install()
+        options = gemmtune_inductor.options()
     rows = []
     products = {key: entries for key, entries in info["rows"].items() if key.startswith("mm:") and "static" in key}
     entries = [entry for of_product in products.values() for entry in of_product if entry["first"] == entry["last"]]
     for entry in sorted(entries, key=lambda entry: entry["facts"]["problem"]):
-        row = check(entry["facts"]["problem"], as_inductor_has_it(entry), gemmtune_inductor.options(), given.launches)
+        row = check(entry["facts"]["problem"], as_inductor_has_it(entry), options, given.launches)
+        if given.default:
+            row["failures"] = []  # another choice, and its benchmarks, are what is asked
         row["row_us"] = entry["facts"]["time_ns"] / 1e3
         print(line(row), flush=True)
         rows.append(row)
