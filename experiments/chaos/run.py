@@ -1,9 +1,7 @@
 """Kills the processes of a campaign at random, and compares the result with that of a campaign without kills.
 
 Usage: run.py --kills N [--seed S] [--problems N] [--budget N] [--seconds S] [--database postgresql+psycopg://...]
-              [--actors WORKERS BUILDERS] [--hostile N] [--json FILE]
-
-With --hostile, N cases of hostile_input.py follow, and count as wrong what they find.
+              [--actors WORKERS BUILDERS] [--json FILE]
 """
 
 from __future__ import annotations
@@ -49,9 +47,6 @@ def main() -> int:
             disturb(disturbed, chance, given.kills - sum(report["kills"].values()), report)
             report["rounds"] += 1
             report["wrong"] += compared(undisturbed, disturbed)
-        if given.hostile:
-            report["hostile"] = hostile(given.hostile, given.seed, Path(folder))
-            report["wrong"] += report["hostile"].pop("wrong")
     report["seconds"] = round(time.monotonic() - began, 1)
     text = json.dumps(report, indent=2)
     if given.json:
@@ -70,19 +65,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=0.02, help="of one build, and of one measurement")
     parser.add_argument("--pause", type=float, default=1.0, help="mean time between two kills, in seconds")
     parser.add_argument("--database", help="a PostgreSQL server whose connections are killed, too")
-    parser.add_argument("--hostile", type=int, default=0, metavar="N", help="cases of hostile_input.py to run as well")
     parser.add_argument("--json", type=Path)
     return parser.parse_args()
-
-
-def hostile(cases: int, seed: int, folder: Path) -> dict:
-    """Run commands on hostile input in a process of their own, and return its report."""
-    script, result = Path(__file__).with_name("hostile_input.py"), folder / "hostile.json"
-    command = [sys.executable, script, "--cases", str(cases), "--seed", str(seed), "--json", result]
-    ended = subprocess.run(command, stdout=subprocess.DEVNULL, check=False)
-    if not result.exists():
-        sys.exit(f"hostile_input.py ended with {ended.returncode} and no result")
-    return json.loads(result.read_text())
 
 
 def start_ray() -> str:
