@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import cProfile
 import json
 import os
 import pickle
-import pstats
 import random
 import signal
 import sys
@@ -15,7 +13,6 @@ from collections import defaultdict
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from statistics import median
 
 import torch
 from run import RATED, REPEATED, SELECTED
@@ -26,7 +23,6 @@ from gemmtune.engine.measure.deciding.screening import LaunchLimits
 from gemmtune.engine.measure.jobs import FinalJob, MeasureJob
 from gemmtune.engine.measure.operands.operand_sets import BLOCK_SAMPLES
 from gemmtune.engine.measure.operands.operands import make_operands
-from gemmtune.engine.measure.operands.reference import ReferenceResult
 from gemmtune.engine.measure.protocols import protocol
 from gemmtune.engine.measure.worker import worker_pool
 from gemmtune.engine.processes.process_pool import wait_for_any
@@ -77,7 +73,6 @@ def raced(items) -> dict:
             "screen_seconds": screened - began,
             "final_seconds": time.perf_counter() - screened,
             "samples": sum(len(r.samples_ns) for r in readings) + final["samples"],
-            "again": held(bench, finalists),
         }
     return found
 
@@ -205,35 +200,6 @@ def truth(folder: Path, items, number: str) -> dict:
     return found
 
 
-def naive(items) -> dict:
-    """Time by the plain loop: load, check, then 9 launches between events, with 256 MB written before each."""
-    found, flush = {}, torch.empty(256 << 20, dtype=torch.int8, device="cuda")
-    for name, group in by_problem(items, RATED).items():
-        problem = group[0][0].problem
-        operands = make_operands(problem, torch.device("cuda", 0))
-        reference, space = ReferenceResult(problem, operands), registry.space("triton_mm")
-        times = {}
-        for lap in range(2):  # the first lap warms
-            began = time.perf_counter()
-            for task, config, artifact in group[: None if lap else 10]:
-                kernel = space.load(artifact, task)
-                operands.out.fill_(float("nan"))
-                kernel(operands.a, operands.b, operands.out)
-                assert not reference.check(operands.out).reason
-                pairs = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(9)]
-                for start, end in pairs:
-                    flush.zero_()
-                    start.record()
-                    kernel(operands.a, operands.b, operands.out)
-                    end.record()
-                torch.cuda.synchronize()
-                times[config.json] = median(start.elapsed_time(end) for start, end in pairs)
-                kernel.close()
-        seconds = time.perf_counter() - began
-        found[name] = {"configs": len(group), "seconds": seconds, "pick": min(times, key=times.__getitem__)}
-    return found
-
-
 def rate(items) -> dict:
     """Measure configs per second through the worker process, and compare with the full protocol's winner."""
     found = {}
@@ -285,59 +251,6 @@ def through(pool, jobs):
     return time.perf_counter() - began, [results[id(job)] for job in jobs]
 
 
-STAGES = {  # file, functions
-    "load": ("space", "load"),
-    "check": ("problem_setup", "start_check"),
-    "judge": ("reference", "evaluate"),
-    "single launches": ("kernel_timer", "start_singles", "single"),
-    "capture": ("cuda_graphs", "__init__"),
-    "blocks": ("kernel_timer", "_replay"),
-    "rest": ("duty_cycle", "add_busy"),
-    "unload": ("kernel", "close"),
-    "telemetry": ("telemetry", "read"),
-    "statistics": ("statistics", "location_interval", "outliers"),
-}
-
-
-def profile(items) -> dict:
-    """Return the worker's milliseconds per config by stage, each stage without its calls of another."""
-    bench, found = Bench(PROTOCOL), {}
-    for name, group in by_problem(items, RATED).items():
-        random.Random(0).shuffle(group)
-        warm(bench, group[0])
-        profiler = cProfile.Profile()
-        began = time.perf_counter()
-        profiler.enable()
-        for item in group:
-            bench(MeasureJob(*item, early_stopping=True))
-        profiler.disable()
-        seconds = time.perf_counter() - began
-        entries = pstats.Stats(profiler).stats
-        spent = dict.fromkeys(STAGES, 0.0)
-        for (file, _, function), (_, _, _, cumulative, _) in entries.items():
-            for stage, (module, *functions) in STAGES.items():
-                if function in functions and "gemmtune" in file and Path(file).stem == module:
-                    spent[stage] += cumulative
-        if unseen := [stage for stage, s in spent.items() if not s]:
-            print(f"{name}: no time spent in {', '.join(unseen)}; has a function of STAGES moved?")
-        spent["single launches"] -= sum_of(entries, "single", "start_singles")
-        spent["blocks"] -= sum_of(entries, "<lambda>", "_captured")  # the next block's capture, while this one runs
-        spent["all"] = seconds
-        found[name] = {stage: round(1e3 * s / len(group), 3) for stage, s in spent.items()}
-    return found
-
-
-def sum_of(entries, caller: str, callee: str) -> float:
-    """Return the seconds that one function spends in another."""
-    return sum(
-        cumulative
-        for (file, _, function), (_, _, _, _, callers) in entries.items()
-        if function == callee and "gemmtune" in file
-        for (_, _, by), (_, _, _, cumulative) in callers.items()
-        if by == caller
-    )
-
-
 def crash(items) -> dict:
     """Return the seconds from a worker's death to the next result, with a spare process ready."""
     pool = worker_pool(PROTOCOL, ("triton_mm",))
@@ -362,9 +275,7 @@ def main() -> None:
         "do_bench": lambda: timed_by(folder, items, with_do_bench),
         "inductor": lambda: timed_by(folder, items, with_inductor),
         "truth": lambda: truth(folder, items, sys.argv[3]),
-        "naive": lambda: naive(items),
         "rate": lambda: rate(items),
-        "profile": lambda: profile(items),
         "crash": lambda: crash(items),
     }[arm]()
     (folder / f"{'-'.join(sys.argv[2:])}.json").write_text(json.dumps(found))

@@ -17,14 +17,8 @@ def print_report(results: dict) -> None:
         repeatability(results["pass-1"], results["pass-2"])
     if {"race", "do_bench", "inductor", "truth-1", "truth-2"} <= set(results):
         selection(results)
-        finals_held_twice(results)
-    if {"rate", "naive"} <= set(results):
-        throughput(results["rate"], results["naive"])
-    if "profile" in results:
-        stages = list(next(iter(results["profile"].values())))
-        print(f"\n{'ms a config':<24}" + "".join(f"{stage:>17}" for stage in stages))
-        for problem, spent in results["profile"].items():
-            print(f"{problem:<24}" + "".join(f"{spent[stage]:>17.3f}" for stage in stages))
+    if "rate" in results:
+        throughput(results["rate"])
     if "crash" in results:
         print("crash to next result:", ", ".join(f"{s:.2f} s" for s in results["crash"]["seconds"]))
 
@@ -72,55 +66,16 @@ def selection(results: dict) -> None:
     print(f"{'seconds':<24}" + "".join(f"{s:>12.2f}" for s in spent))
 
 
-def finals_held_twice(results: dict) -> None:
-    """Compare, per problem, a final with its repetition after loading the kernels again: the picks, and the gap.
-
-    The gap is that of the rival behind the first final's pick, in both finals and both truth processes. The rival is
-    the truth's best, or the final's second if the pick itself is the truth's best.
-    """
-    if not all("again" in found for found in results["race"].values()):
-        return  # an older result has one final of each
-    print(
-        f"\n{'rival behind the pick':<24}{'final':>9}{'again':>9}{'truth 1':>9}{'truth 2':>9}  picks of the two finals"
-    )
-    for problem, race in results["race"].items():
-        finals = [{config: f["ns"] for config, f in held["finalists"].items()} for held in (race, race["again"])]
-        truths = [results["truth-1"][problem], results["truth-2"][problem]]
-        pick = race["pick"]
-        best = min(truths[0], key=lambda config: truths[0][config] * truths[1][config])
-        rival = best if best != pick else next(config for config in finals[0] if config != pick)
-        behind = [f"{t[rival] / t[pick] - 1:>+9.2%}" if rival in t else f"{'absent':>9}" for t in (*finals, *truths)]
-        print(f"{problem:<24}" + "".join(behind) + f"  {short(pick)} then {other(race)}")
-
-
-def other(race: dict) -> str:
-    """Render the pick of the repeated final, relative to the first one's."""
-    again = race["again"]["pick"]
-    if again == race["pick"]:
-        return "the same"
-    return short(again) + (", in its tie band" if again in race["tie_band"] else ", outside its tie band")
-
-
-def short(config: str) -> str:
-    """Render a triton_mm config in few letters."""
-    values = json.loads(config)
-    tile = "x".join(str(values[f"BLOCK_{side}"]) for side in "MNK")
-    return f"{tile} g{values['GROUP_M']} s{values['num_stages']} w{values['num_warps']}"
-
-
-def throughput(rate: dict, naive: dict) -> None:
-    print(
-        "\nrate                    race   with final   full   naive  (configs/s)  launches a config   the full protocol"
-    )
+def throughput(rate: dict) -> None:
+    print("\nrate                    race   with final   full  (configs/s)  launches a config   the full protocol")
     for problem, r in rate.items():
         n = r["configs"]
         with_final = n / (r["seconds"] + r["final_seconds"])
-        plain = naive[problem]["configs"] / naive[problem]["seconds"]
         where = (
             "the same within the tie band" if r["same_within_the_tie_band"] else f"behind by {r['full_pick_behind']}"
         )
         print(
-            f"{problem:<22}{n / r['seconds']:>6.0f} {with_final:>12.0f} {n / r['full_seconds']:>6.0f} {plain:>7.0f}"
+            f"{problem:<22}{n / r['seconds']:>6.0f} {with_final:>12.0f} {n / r['full_seconds']:>6.0f}"
             f"{np.mean(r['launches']):>26.1f}   {where}"
         )
 

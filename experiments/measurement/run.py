@@ -46,9 +46,7 @@ ARMS = (
     ("inductor",),
     ("truth", "1"),
     ("truth", "2"),
-    ("naive",),
     ("rate",),
-    ("profile",),
     ("crash",),
 )
 
