@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
-from landscapes import foreign_files, h200
+from landscapes import h200
 
 from gemmtune.engine.records.config import Config, Param
 from gemmtune.engine.records.landscape import Landscape, Point
@@ -42,7 +42,6 @@ def main() -> None:
     arguments.add_argument("--seeds", type=int, default=10)
     arguments.add_argument("--first-seed", type=int, default=0)
     arguments.add_argument("--batch", type=int, default=1)
-    arguments.add_argument("--foreign", type=Path, help="folder of landscapes of other kernels, for the scene foreign")
     arguments.add_argument("--json", type=Path, help="file to append results to, one per line")
     given = arguments.parse_args()
     for scene in given.scenes:
@@ -204,50 +203,30 @@ def disguised(draw: random.Random, given: argparse.Namespace) -> Scene:
     return tasks
 
 
-def ours(draw: random.Random, given: argparse.Namespace) -> Scene:
-    """Return the ten problems that ship, with features, without seeds and history."""
-    return [(described(number, True), ()) for number in range(10)]
-
-
-def seeded(draw: random.Random, given: argparse.Namespace) -> Scene:
-    """Return the ten problems that ship, with features and seeds, without history."""
-    return [(described(number, False), ()) for number in range(10)]
-
-
 def others(draw: random.Random, given: argparse.Namespace) -> Scene:
     """Return the ten problems that ship, with features and seeds, and the records of the nine others."""
-    return [(described(n, False), [s for i, s in enumerate(records()) if i != n]) for n in range(10)]
+    return [(described(n), [s for i, s in enumerate(records()) if i != n]) for n in range(10)]
 
 
 def truths(draw: random.Random, given: argparse.Namespace) -> Scene:
     """Return the twelve swept problems, with features and seeds, and the ten that ship as history."""
-    return [(described(number, False), records()) for number in range(10, len(recorded()))]
-
-
-def foreign(draw: random.Random, given: argparse.Namespace) -> Scene:
-    """Return landscapes of other kernels, each by itself, with three quarters of the configs."""
-    tasks = []
-    for path in foreign_files(given.foreign).values():
-        [x] = read_landscapes(path)
-        points = {c: p for c, p in x.points.items() if draw.random() < 0.75}
-        tasks.append((LandscapeSearch(replace(x, points=points)), ()))
-    return tasks
+    return [(described(number), records()) for number in range(10, len(recorded()))]
 
 
 @cache
-def described(number: int, cold: bool) -> LandscapeSearch:
-    """Return a search of a recorded problem with features, and with the space's seeds unless `cold`."""
-    return LandscapeSearch(recorded()[number], cold=cold)
+def described(number: int) -> LandscapeSearch:
+    """Return a search of a recorded problem with features and the space's seeds."""
+    return LandscapeSearch(recorded()[number])
 
 
 @cache
 def records() -> tuple[SourceTask, ...]:
     """Return all that is recorded of the ten problems that ship."""
-    tasks = [described(number, False) for number in range(10)]
+    tasks = [described(number) for number in range(10)]
     return tuple(task.as_source() for task in tasks)
 
 
-SCENES = {f.__name__: f for f in (shared, padded, mixed, disguised, ours, seeded, others, truths, foreign)}
+SCENES = {f.__name__: f for f in (shared, padded, mixed, disguised, others, truths)}
 
 
 if __name__ == "__main__":
