@@ -14,8 +14,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from by_launches import BY_LAUNCHES
-
 from gemmtune.engine.execution.pruning import UNBUILT, prune_recorded
 from gemmtune.engine.execution.replay import ReplayExecutor
 from gemmtune.engine.records import catalogue
@@ -27,7 +25,7 @@ from gemmtune.engine.scheduling.landscape_search import LandscapeSearch
 from gemmtune.engine.seams import registry
 from gemmtune.engine.store.landscapes.landscape_file import embedded, read_landscapes
 
-ARMS = ("static", "prior", *BY_LAUNCHES)
+ARMS = ("static", "prior")
 COUNT = 64
 """Number of configs per order, and of evaluations per search."""
 NEAR = 1.005
@@ -41,7 +39,6 @@ class Tally:
     candidates: int = 0
     unbuilt: int = 0
     untimed: int = 0
-    stopped: int = 0
     launches: int = 0
     launches_recorded: int = 0
     searches: int = 0
@@ -68,13 +65,12 @@ class Tally:
             dropped = m.reason.startswith("pruned by")
             self.candidates += 1
             self.unbuilt += m.protocol == UNBUILT
-            self.stopped += dropped and bool(m.samples_ns)
-            self.untimed += dropped and not m.samples_ns and m.protocol != UNBUILT
+            self.untimed += dropped and m.protocol != UNBUILT
             self.launches += len(m.samples_ns)
             self.launches_recorded += len(recorded[m.config].samples_ns)
 
     def record(self) -> dict[str, object]:
-        dropped = {"unbuilt": self.unbuilt, "built": self.untimed, "in its launches": self.stopped}
+        dropped = {"unbuilt": self.unbuilt, "built": self.untimed}
         return {
             "dropped": {when: round(count / self.candidates, 4) for when, count in dropped.items()},
             "launches avoided": round(1 - self.launches / self.launches_recorded, 4),
@@ -118,8 +114,6 @@ Pruned = Callable[[Measurement, Sequence[Measurement]], Measurement]
 
 def pruner_of(arm: str) -> Pruned:
     """Return a function that says what an arm's pruner leaves of a measurement, given those before it."""
-    if arm in BY_LAUNCHES:
-        return BY_LAUNCHES[arm]().pruned
     pruners = {} if arm == "none" else {arm: registry.pruner(arm)}
     return lambda found, history: prune_recorded(found, pruners, history)
 
