@@ -23,7 +23,6 @@ from itertools import pairwise, product
 from pathlib import Path
 
 from run import PROBLEMS
-from waiting import MADE_UP, STATE
 
 from gemmtune.engine.campaign.execute import execute
 from gemmtune.engine.campaign.measured_backend import measured_backend
@@ -35,14 +34,16 @@ from gemmtune.engine.execution.workers import measured_provenance, problem_of
 from gemmtune.engine.measure.jobs import FinalistReading, FinalJob, FinalReading, Reading
 from gemmtune.engine.processes.process_pool import Outcome
 from gemmtune.engine.records import catalogue
-from gemmtune.engine.records.artifact import Artifact, Resources
-from gemmtune.engine.records.measurement import Estimate, Status
+from gemmtune.engine.records.artifact import Artifact, Resources, Toolchain
+from gemmtune.engine.records.measurement import DeviceState, Estimate, Status
 from gemmtune.engine.scheduling import scheduler
 from gemmtune.engine.scheduling.callbacks import Callback
 from gemmtune.engine.seams import registry
 from gemmtune.engine.store.database import Database
 
 BUILDERS_A_GPU = 15
+STATE = DeviceState(sm_clock_mhz=1980, memory_clock_mhz=3201, temperature_c=40, power_mw=100_000)
+MADE_UP = Toolchain((("made up", "1"),))
 
 
 class Clock:
