@@ -40,9 +40,9 @@ def candidates(device: Device, names: tuple[str, ...], limit: int | None) -> dic
 
 
 def findings(device: Device, names: tuple[str, ...], database: Path, limit: int | None) -> dict:
-    """Return all results per task, the quality of its prior, and the ranks of the configs that QuACK tunes among."""
+    """Return all results per task, and the quality of its prior."""
     objective = registry.objective("latency")
-    found = {"tasks": defaultdict(dict), "prior": defaultdict(dict), "listed": {}}
+    found = {"tasks": defaultdict(dict), "prior": defaultdict(dict)}
     with Database.open(database, read_only=True) as store:
         for task, configs in tasks(device, names).items():
             name, toolchain = task.problem.name, registry.space(task.space).toolchain()
@@ -51,8 +51,6 @@ def findings(device: Device, names: tuple[str, ...], database: Path, limit: int 
             times = {c: m.estimate.time_ns for c, m in known.items() if m.status is Status.OK}
             if times and task.space in CUTE_SPACES:
                 found["prior"][name][task.space] = prior_shares(task, times)
-            if times and task.space == "quack_gemm":
-                found["listed"][name] = listed(task, times)
     return found
 
 
@@ -112,14 +110,3 @@ def drawn_share(times: list[float], k: int) -> float:
         reached += chance * times[0] / time
         left -= chance
     return reached
-
-
-def listed(task: Task, times: dict[Config, float]) -> dict:
-    """Return the configs that QuACK's autotuner lists, with their times, and the share of the optimum of the best."""
-    of_list = {
-        config.json: round(times[config] / 1e3, 3)
-        for config in registry.space(task.space).seeds(task)
-        if config in times
-    }
-    best = min(of_list.values(), default=None)
-    return {"us": of_list, "best_of_optimum": best and round(min(times.values()) / 1e3 / best, 4)}

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from functools import cache
-from pathlib import Path
 
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.device import Device
@@ -60,17 +58,6 @@ def triton_candidates(task: Task) -> tuple[tuple[Config, ...], str]:
             best = [p.config for p in points if space.check(task, p.config)][:BEST_RECORDED]
             return tuple(best), f"the {len(best)} best recorded"
     return space.seeds(task), "Inductor's DEFAULT list"
-
-
-def inductor_pick(task: Task, out: Path) -> Config | None:
-    """Return the choice of Inductor's DEFAULT autotuning as a triton_mm config; None for ATen or without a run."""
-    path = out / "inductor.json"
-    picks = json.loads(path.read_text()) if path.exists() else {}
-    found = picks.get(task.problem.name, {}).get("config")
-    config = None if found is None else Config(found)
-    values = {param.name: param.values for param in registry.space(task.space).params(task)}
-    known = config is not None and all(config[name] in known for name, known in values.items())
-    return config if known and registry.space(task.space).check(task, config) else None
 
 
 def thinned(configs: tuple[Config, ...], limit: int | None) -> tuple[Config, ...]:

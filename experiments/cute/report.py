@@ -27,9 +27,9 @@ def print_report(results: dict) -> None:
         measured(results["known"]["tasks"])
         prior(results["known"]["prior"])
     if "finals" in results.get("sweep", {}):
-        finals(results["sweep"]["finals"], results.get("inductor", {}))
+        finals(results["sweep"]["finals"])
     if "load" in results:
-        load(results["load"], results.get("known", {}).get("listed", {}))
+        load(results["load"])
 
 
 def first(reasons: dict) -> str:
@@ -55,8 +55,8 @@ def statuses(found: dict | None) -> str:
     return ", ".join(parts + [f"{found['not_measured']} not measured"] * bool(found["not_measured"])) or "nothing"
 
 
-def finals(of_problem: dict, picks: dict) -> None:
-    print(f"\n{'mixed final, µs':<26}{'aten':>10}" + "".join(f"{s:>12}" for s in SPACES) + f"{'Inductor':>12}  leader")
+def finals(of_problem: dict) -> None:
+    print(f"\n{'mixed final, µs':<26}{'aten':>10}" + "".join(f"{s:>12}" for s in SPACES) + "  leader")
     for name, places in of_problem.items():
         for place in places:
             if "us" not in place:
@@ -66,16 +66,8 @@ def finals(of_problem: dict, picks: dict) -> None:
         print(
             f"{name:<26}{number(best['aten']):>10}"
             + "".join(f"{number(best[s]):>12}" for s in SPACES)
-            + f"{inductor(picks.get(name, {}), stood):>12}  {stood[0]['space'] if stood else '-'}"
+            + f"  {stood[0]['space'] if stood else '-'}"
         )
-
-
-def inductor(pick: dict, stood: list[dict]) -> str:
-    """Return the time of Inductor's DEFAULT choice in the final."""
-    if pick.get("chosen") == "aten":
-        return "aten"
-    found = next((p["us"] for p in stood if p["space"] == "triton_mm" and p["config"] == pick.get("config")), None)
-    return number(found)
 
 
 def number(value: float | None) -> str:
@@ -99,20 +91,16 @@ def share(value: float | None) -> str:
     return "-" if value is None else f"{value:.3f}"
 
 
-def load(rows: dict, listed: dict) -> None:
+def load(rows: dict) -> None:
     arms = ("cutlass", "quack", "quack_tuned", "quack_default", "eager")
     print(f"\n{'loaded, µs':<26}" + "".join(f"{arm:>14}" for arm in arms))
     for name, found in rows.items():
         print(f"{name:<26}" + "".join(f"{number(found.get(arm, {}).get('us')):>14}" for arm in arms))
-    print(f"\n{'first call, s':<26}{'cutlass':>14}{'quack':>14}{'QuACK tunes':>14}{'µs: its pick, best it lists':>30}")
+    print(f"\n{'first call, s':<26}{'cutlass':>14}{'quack':>14}{'QuACK tunes':>14}")
     for name, found in rows.items():
         seconds = [number(found.get(arm, {}).get("first_call_seconds")) for arm in arms[:2]]
         seconds.append(number(found.get("quack_tuned", {}).get("seconds")))
-        of_list = listed.get(name, {}).get("us", {})
-        chosen = found.get("quack_tuned", {}).get("config", {})
-        pick = next((us for text, us in of_list.items() if json.loads(text).items() <= chosen.items()), None)
-        best = min(of_list.values(), default=None)
-        print(f"{name:<26}" + "".join(f"{x:>14}" for x in seconds) + f"{number(pick):>18}{number(best):>12}")
+        print(f"{name:<26}" + "".join(f"{x:>14}" for x in seconds))
     for name, found in rows.items():
         for arm, facts in found.items():
             wrong = facts.get("failure") or (not facts.get("is_the_row", True) and f"ran {facts['ran']}, not the row")

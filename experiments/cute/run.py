@@ -23,7 +23,7 @@ from gemmtune.engine.platform.gpu_info import present_device
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.seams import registry
 
-ARMS = ("build", "inductor", "sweep", "tune", "load", "campaign")
+ARMS = ("build", "sweep", "tune", "load")
 HERE = Path(__file__).parent
 GEMMTUNE = (sys.executable, "-m", "gemmtune")
 
@@ -72,8 +72,6 @@ def commands(arm: str, out: Path, device, terms: dict):
         places = ("--database", str(out / "measurements.db"), "--out", str(out / "tuned"))
         yield (*GEMMTUNE, "tune", *problems(served), *spaces, *all_of_it, *places)
         yield (*GEMMTUNE, "export", str(out / "tuned/table.json"), "--to", "cute")
-    elif arm == "campaign":  # the real command from nothing
-        yield (*GEMMTUNE, "tune", *problems(served[:1]), *spaces, "--budget", "24", "--out", str(out / "campaign"))
     else:
         yield (sys.executable, str(HERE / f"{arm}.py"), str(out), json.dumps(terms))
 
@@ -106,7 +104,7 @@ def within(seconds: float, command) -> int | str:
 
 def gather(results: dict, out: Path, device, *, known: bool) -> None:
     """Write the arms' results, and the findings of the database if it may have changed."""
-    for name in ("build", "inductor", "sweep", "load"):
+    for name in ("build", "sweep", "load"):
         if (out / f"{name}.json").exists():
             results[name] = json.loads((out / f"{name}.json").read_text())
     database, terms = out / "measurements.db", results["facts"]

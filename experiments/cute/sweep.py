@@ -12,7 +12,7 @@ import time
 from contextlib import closing
 from pathlib import Path
 
-from problems import SPACES, inductor_pick, tasks, thinned
+from problems import SPACES, tasks, thinned
 
 from gemmtune.engine.execution.local import LocalExecutor
 from gemmtune.engine.platform.gpu_info import present_device
@@ -30,13 +30,10 @@ FROM_EACH = {"aten": 1, "cute_gemm": 3, "quack_gemm": 3, "triton_mm": 2}
 def main() -> None:
     out, given = Path(sys.argv[1]), json.loads(sys.argv[2])
     device, objective = present_device(), registry.objective("latency")
-    searches, picks = [], {}
-    for task, configs in tasks(device, tuple(given["problems"])).items():
-        pick = inductor_pick(task, out) if task.space == "triton_mm" else None
-        if pick is not None:
-            picks[task] = pick
-        chosen = tuple(dict.fromkeys((*thinned(configs, given["limit"]), *([pick] if pick else ()))))
-        searches.append(exhaustive_search(task, registry.space(task.space), chosen))
+    searches = [
+        exhaustive_search(task, registry.space(task.space), thinned(configs, given["limit"]))
+        for task, configs in tasks(device, tuple(given["problems"])).items()
+    ]
     executor = LocalExecutor(SPACES, objective.protocol)
     with closing(executor), Database.open(out / "measurements.db") as store, show_progress(quiet=False) as callbacks:
         began = time.perf_counter()
@@ -44,22 +41,21 @@ def main() -> None:
         facts = {"configs": sum(s.budget for s in searches), "seconds": round(time.perf_counter() - began, 1)}
         (out / "sweep.json").write_text(json.dumps(facts))
         began = time.perf_counter()
-        facts["finals"] = hold_finals(searches, executor, store, objective, callbacks, picks)
+        facts["finals"] = hold_finals(searches, executor, store, objective, callbacks)
         facts["final_seconds"] = round(time.perf_counter() - began, 1)
         (out / "sweep.json").write_text(json.dumps(facts))
 
 
-def hold_finals(searches, executor, store, objective, callbacks, picks) -> dict[str, list[dict]]:
-    """Hold a final per problem between the best of every space and Inductor's pick; return each final as JSON."""
+def hold_finals(searches, executor, store, objective, callbacks) -> dict[str, list[dict]]:
+    """Hold a final per problem between the best of every space; return each final as JSON."""
     of_problem, held = {}, {}
     for search in searches:
         task = search.task
         known = store.known(task, executor.protocol(task), executor.evidence, executor.toolchain(task))
         ok = sorted((m for m in known.values() if m.status is Status.OK), key=objective.score)
         best = [(task, m.config) for m in ok[: FROM_EACH[task.space]]]
-        picked = [(task, m.config) for m in ok if m.config == picks.get(task)]
-        of_problem.setdefault(task.problem, []).extend((*best, *picked))
-    waiting = {problem: list(dict.fromkeys(candidates)) for problem, candidates in of_problem.items() if candidates}
+        of_problem.setdefault(task.problem, []).extend(best)
+    waiting = {problem: candidates for problem, candidates in of_problem.items() if candidates}
     for candidates in waiting.values():
         executor.hold_final(candidates)
     while waiting:
