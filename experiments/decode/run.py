@@ -16,17 +16,11 @@ from collections import defaultdict
 from pathlib import Path
 
 from check import check
-from engines import FILES, build_engines
+from engines import FILES
 from products import ROWS, decode_products
 
 import gemmtune as gt
 from gemmtune.engine.platform.gpu_info import present_device
-from gemmtune.engine.records import catalogue
-from gemmtune.engine.records.measurement import Evidence
-from gemmtune.engine.records.problem import Problem
-from gemmtune.engine.records.table import Choice, Row, Table
-from gemmtune.engine.records.task import Task
-from gemmtune.engine.seams import registry
 
 CHECK_SHARE, SEARCH_SHARE = 0.2, 0.55  # of the time, and of what is left of it; finals and export come after
 SEARCHED = {
@@ -45,16 +39,12 @@ def main() -> None:
     arguments.add_argument("--engines", help=f"folder with vLLM's {', '.join(FILES)}")
     arguments.add_argument("--budget", type=int, default=20, help="evaluations per problem and space")
     arguments.add_argument("--rows", type=int, nargs="*", default=ROWS, choices=ROWS, help="time these m alone")
-    arguments.add_argument("--rehearse", action="store_true", help="build some kernels without a GPU, time nothing")
     given = arguments.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
     ends = time.monotonic() + 60 * given.minutes
-    if given.rehearse:
-        rehearse(given)
-        return
     device = present_device()
     if device is None:
-        raise SystemExit("no GPU found: this experiment times on one; --rehearse builds without")
+        raise SystemExit("no GPU found: this experiment times on one")
     if "check" in given.phases:
         whole = "time" not in given.phases
         check(device, given.out, (ends - time.monotonic()) * (1 if whole else CHECK_SHARE))
@@ -142,26 +132,6 @@ def print_report(rows) -> None:
             )
     benchmarks = sum(row["benchmarks"] for row in rows)
     print(f"{len(rows)} products deployed, {benchmarks} benchmarks while compiling")
-
-
-def rehearse(given) -> None:
-    """Export a table of seeds and build vLLM's kernels, without a GPU."""
-    device = catalogue.device("H200")
-    choices = []
-    for name in decode_products()[::6]:
-        problem = Problem.parse(name)
-        space = "cute_gemv" if problem.m <= 2 else "cute_splitk"
-        config = registry.space(space).seeds(Task(problem, device, space))[0]
-        choice = Choice(space, config, 1e4, 1e4, 1e4, 32, Evidence.ESTIMATED, "", "none")
-        choices.append(Row(problem, (choice,), None, 0.0, ()))
-    table = Table(device, tuple(choices), "latency")
-    for name, text in registry.exporter("inductor").export(table).items():
-        print(name, len(text))
-    if given.engines:
-        folder = given.out / "kernels"
-        folder.mkdir(exist_ok=True)
-        build_engines(given.engines, device.arch, folder)
-        print((folder / "engines.json").read_text()[:300])
 
 
 if __name__ == "__main__":
