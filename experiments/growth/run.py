@@ -1,6 +1,6 @@
 """Measure how the cost of commands grows with the problems of a campaign and with the rows of a database.
 
-    python experiments/growth/run.py --to FOLDER --label before --gemmtune OTHER/bin/gemmtune --json result.json
+    python experiments/growth/run.py --to FOLDER --label before --gemmtune OTHER/bin/gemmtune --large --json result.json
 
 README.md beside this file says what is measured.
 """
@@ -22,7 +22,6 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from itertools import islice, product
 from pathlib import Path
-from statistics import median
 
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.config import Config
@@ -37,7 +36,6 @@ CONFIGS = 60  # recorded per problem
 BUDGET = 8
 ROWS_PER_PROBLEM = 1000  # of the large database
 LARGE_PROBLEMS = 1000
-FINALS = 3000
 
 
 def problems(number: int) -> list[Problem]:
@@ -94,7 +92,7 @@ def write_landscape(path: Path, number: int) -> None:
 
 
 def fill(database: Path) -> int:
-    """Add rows of other configs to each task of `triton_mm` by SQL, and finals; return the number of measurements."""
+    """Add rows of other configs to each task of `triton_mm` by SQL; return the number of measurements."""
     space, task = registry.space("triton_mm"), Task(problems(1)[0], catalogue.device(DEVICE), "triton_mm")
     recorded = set(configs()[: CONFIGS * 4])
     more = list(islice((config for config in space.points(task) if config not in recorded), ROWS_PER_PROBLEM))
@@ -118,30 +116,9 @@ def fill(database: Path) -> int:
         return int(connection.execute("SELECT count(*) FROM measurements").fetchone()[0])
 
 
-def finals_database(path: Path, like: Path) -> None:
-    """Write a database of finals alone, three per problem."""
-    content = {
-        "space": "triton_mm",
-        "toolchain": [["torch", "2.11.0"], ["triton", "3.6.0"]],
-        "estimate": {"time_ns": 1000.0, "low_ns": 990.0, "high_ns": 1010.0},
-        "samples_ns": [1000.0] * 60,
-        "behind": [0.0, 0.0],
-    }
-    finalists = [content | {"config": dict(config)} for config in configs()[:9]]
-    text = json.dumps({"finalists": finalists, "failed": []}, separators=(",", ":"))
-    shutil.copy(like, path)
-    with sqlite3.connect(path) as connection:
-        tasks = connection.execute("SELECT problem, device FROM tasks WHERE space = 'triton_mm'").fetchall()
-        rows = [(*task, "graph-cold-l2", "w", f"2026-11-21T00:00:0{i}+00:00", text) for task in tasks for i in range(3)]
-        columns = "problem, device, protocol, worker, created_at, content"
-        connection.executemany(f"INSERT INTO finals ({columns}) VALUES (?, ?, ?, ?, ?, ?)", rows[:FINALS])
-        connection.execute("DELETE FROM measurements")
-
-
-def run(command: list[str | Path], repeats: int = 1) -> dict[str, float]:
-    """Run a command; return the median of its seconds, user seconds, peak memory and seconds to the first output."""
-    found = [_run(list(map(str, command))) for _ in range(repeats)]
-    result = {name: round(median(each[name] for each in found), 2) for name in found[0]}
+def run(command: list[str | Path]) -> dict[str, float]:
+    """Run a command; return its seconds, user seconds, peak memory and seconds to the first output."""
+    result = {name: round(value, 2) for name, value in _run(list(map(str, command))).items()}
     print(" ".join(map(str, command))[-110:], result, flush=True)
     return result
 
@@ -171,10 +148,9 @@ def _run(command: list[str]) -> dict[str, float]:
 
 
 def tune(gemmtune: Path, landscape: Path, sampler: str, out: Path) -> list[str | Path]:
-    """Return the command, without a page for the browser where the version makes one: it shows 200 problems at most."""
+    """Return the command, without a page for the browser, which shows 200 problems at most."""
     options = ["--replay", landscape, "--budget", str(BUDGET), "--sampler", sampler, "--out", out]
-    helped = subprocess.run([gemmtune, "tune", "--help"], capture_output=True, text=True, check=True).stdout
-    return [gemmtune, "tune", *options, *(["--no-report"] if "--no-report" in helped else [])]
+    return [gemmtune, "tune", *options, "--no-report"]
 
 
 def tuning(gemmtune: Path, folder: Path, number: int, sampler: str) -> Iterator[tuple[str, object]]:
@@ -197,25 +173,19 @@ def large(gemmtune: Path, folder: Path) -> Iterator[tuple[str, object]]:
     write_landscape(landscape, LARGE_PROBLEMS)
     again = tune(gemmtune, landscape, "random", made)
     database, copy, empty = made / "measurements.db", folder / "copy.db", folder / "empty.db"
-    finals, into = folder / "finals.db", folder / "finals-merged.db"
     if not made.exists():
         run(again)
-        finals_database(finals, database)
         fill(database)
     nothing = folder / "nothing.db"
     Database.open(nothing).close()
     run([gemmtune, "merge", database, nothing])  # a first writer may add indexes
-    for path in (copy, empty, into):
+    for path in (copy, empty):
         for each in folder.glob(f"{path.name}*"):
             each.unlink()
     shutil.copy(database, copy)
     yield "megabytes", round(database.stat().st_size / 1e6)
-    yield "verify --help", run([gemmtune, "verify", "--help"], repeats=3)
     yield "status", run([gemmtune, "status", database])
-    yield "status --json", run([gemmtune, "status", database, "--json"])
     yield "show", run([gemmtune, "show", database])
-    yield "merge of finals", run([gemmtune, "merge", into, finals])
-    yield "merge of no new finals", run([gemmtune, "merge", into, finals])
     yield "merge of nothing new", run([gemmtune, "merge", copy, database])
     yield "tune again", run(again)
     yield "merge into an empty one", run([gemmtune, "merge", empty, database])
