@@ -17,12 +17,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gemmtune.engine.records import catalogue
-from gemmtune.engine.records.problem import Problem
-from gemmtune.engine.records.task import Task
-from gemmtune.engine.seams import registry
-from gemmtune.engine.search.enumeration import enumerate_space
-
 HERE = Path(__file__).parent
 SEED = 100
 RANGES = {"decode": (1, 2, 4, 8, 16, 32, 64), "medium": (128, 256, 512), "prefill": (1024, 2048, 4096, 8192)}
@@ -37,12 +31,6 @@ time; see experiments/measurement.
 """
 FLOPS_A_SECOND, BYTES_A_SECOND = 600e12, 4e12
 BUDGET, BATCH = 24, 8
-
-TIMES_A_LAUNCH = 10_000
-"""Seconds of screening and finals over the seconds of one launch; 7,000 to 11,000 for launches of 30 µs or more."""
-EVALUATION_SECONDS = 2e-3  # the least: 370 to 700 configs a second
-BUILDS_A_SECOND = {15: 25.0, 31: 50.0}
-START_SECONDS = 8.0  # of a command, until its first build: assumed
 
 
 @dataclass(frozen=True)
@@ -171,32 +159,6 @@ def main() -> None:
         counts, truth_counts = Counter(map(of, chosen)), Counter(map(of, swept))
         print(f"{name}: " + ", ".join(f"{value} {counts[value]} ({truth_counts[value]})" for value in sorted(counts)))
     print("(in parentheses: of the 12)")
-    estimates(chosen, swept)
-
-
-def estimates(chosen: Sequence[Chosen], swept: Sequence[Chosen]) -> None:
-    """Estimate the cost of campaign and sweeps from the assumed rates."""
-    launches = sum(c.launch_seconds for c in chosen)
-    timing = TIMES_A_LAUNCH * launches + EVALUATION_SECONDS * BUDGET * len(chosen)
-    print(
-        f"one launch of each: {launches * 1e3:.2f} ms, the longest {max(c.launch_seconds for c in chosen) * 1e6:.0f} µs"
-    )
-    for name in RANGES:
-        share = sum(c.launch_seconds for c in chosen if c.range == name) / launches
-        print(f"  {name}: {share:.0%} of it")
-    print(f"timing, rests included: about {timing:.0f} s of the GPU's worker")
-    for builders, rate in BUILDS_A_SECOND.items():
-        print(f"builds: {BUDGET * len(chosen) / rate:.0f} s on {builders} builders")
-    space, device, total = registry.space("triton_mm"), catalogue.device("H200"), 0
-    for c in swept:
-        configs = len(enumerate_space(space, Task(Problem.parse(c.name), device, "triton_mm")).feasible)
-        total += configs
-        print(f"truth {c.name:<26} {configs:>5} configs  {c.shape.model} {c.shape.layer}, {c.shape.degree}")
-    for builders, rate in BUILDS_A_SECOND.items():
-        print(
-            f"truths: {total} configs, {total / rate:.0f} s on {builders} builders, "
-            f"and {START_SECONDS * len(swept):.0f} s of starting"
-        )
 
 
 if __name__ == "__main__":

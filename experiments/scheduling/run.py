@@ -1,4 +1,4 @@
-"""Check the bound on a task's regret, the expected gain, and what the order of tasks gains. It needs no GPU.
+"""Check the bound on a task's regret, and what the order of tasks gains. It needs no GPU.
 
 python experiments/scheduling/run.py
 """
@@ -74,18 +74,6 @@ def bounds(found):
         )
 
 
-def gains(found):
-    for n in (8, 16, 32, 64, 128):
-        looks = []
-        for scores, _, _ in found:
-            times = ok(scores[:n])
-            expected = expected_gain(times, n, BATCH) / min(times)
-            if expected < math.inf:
-                looks.append((expected, 1 - min(ok(scores[: n + BATCH])) / min(times)))
-        expected, real = (mean(column) for column in zip(*looks, strict=True))
-        print(f"after {n} evaluations a batch should gain {expected:.2%} and gains {real:.2%}")
-
-
 def order(campaign, weights, total, pick):
     """Return the evaluations per task when `total` are spent; `pick` chooses the next task among the open ones."""
     spent = [BATCH] * len(campaign)
@@ -123,13 +111,6 @@ def by_root_of_weight(campaign, weights, spent, open_):
     return min(open_, key=lambda i: spent[i] / math.sqrt(weights[i]))
 
 
-def by_root_of_time(campaign, weights, spent, open_):
-    def time(i):
-        return weights[i] * min(ok(campaign[i][0][: spent[i]]), default=math.inf)
-
-    return min(open_, key=lambda i: spent[i] / math.sqrt(time(i)))
-
-
 def total_of(weights, times):
     return sum(weight * time for weight, time in zip(weights, times, strict=True))
 
@@ -140,7 +121,6 @@ ORDERS = {
     "gain": by_gain,
     "weight": by_weight,
     "root of weight": by_root_of_weight,
-    "root of weight and time": by_root_of_time,
 }
 
 
@@ -163,7 +143,6 @@ if __name__ == "__main__":
     searched = list(campaigns())
     tasks = [task for campaign in searched for task in campaign]
     bounds(tasks)
-    gains(tasks)
     chance = random.Random(1)
     orders(searched, "equal weights", lambda: [1.0] * 10)
     orders(searched, "weights far apart", lambda: [math.exp(chance.gauss(0, 1.5)) for _ in range(10)])
