@@ -19,8 +19,12 @@ pytestmark = pytest.mark.slow(12)
 
 ROOT = Path(__file__).parents[2]
 GUIDE = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-DOCUMENTS = [*GUIDE, ROOT / "CHANGELOG.md", *sorted((ROOT / "experiments").glob("*/README.md"))]
+EXPERIMENTS = sorted((ROOT / "experiments").glob("*/README.md"))
+DOCUMENTS = [*GUIDE, ROOT / "CHANGELOG.md", *EXPERIMENTS]
 MOST_LINES = {"README.md": 150, "docs/architecture.md": 120}
+MOST_WORDS = 400
+"""Words of an experiment's README: question, method, result, limits and command. The way there is in the history."""
+MOST_EXPERIMENTS = {"lines of Python": 8_500, "bytes": 1_500_000}
 
 
 def name(document: Path) -> str:
@@ -113,6 +117,18 @@ def test_the_page_of_the_python_api_is_what_the_docstrings_say():
 @pytest.mark.parametrize(("document", "most"), MOST_LINES.items())
 def test_the_first_pages_stay_short(document: str, most: int):
     assert len((ROOT / document).read_text(encoding="utf-8").splitlines()) <= most
+
+
+@pytest.mark.parametrize("document", EXPERIMENTS, ids=name)
+def test_an_experiment_says_its_finding_in_few_words(document: Path):
+    assert len(document.read_text(encoding="utf-8").split()) <= MOST_WORDS
+
+
+def test_the_experiments_stay_small():
+    files = [file for file in (ROOT / "experiments").rglob("*") if file.is_file() and "__pycache__" not in file.parts]
+    lines = sum(len(file.read_text(encoding="utf-8").splitlines()) for file in files if file.suffix == ".py")
+    found = {"lines of Python": lines, "bytes": sum(file.stat().st_size for file in files)}
+    assert {what: number for what, number in found.items() if number > MOST_EXPERIMENTS[what]} == {}
 
 
 def test_the_glossary_is_sorted_and_each_word_stands_once():

@@ -20,7 +20,7 @@ from gemmtune.engine.search.task_features import SIZE_PREFIX, SM_COUNT
 
 __all__ = ["JointProcess"]
 
-# experiments/search/README.md, "A space without features" and "Waves of tiles", says what these gain.
+# experiments/search/unseen.py judges these on imitations of unknown kernels.
 _MAX_TRIALS = 96
 """Largest number of trials of other tasks."""
 _MAX_TASKS = 12
