@@ -5,10 +5,6 @@ from __future__ import annotations
 from block import LLAMA
 
 TUNED = (2, 16, 64, 256, 1024, 4096)
-PROBED = sorted({m for e in range(1, 12) for m in (1 << e, 3 << e) if m < TUNED[-1]} - set(TUNED))
-"""Probed m: 2^e and 3·2^e between the tuned ones, without 3; the campaign adds them by itself."""
-SPOTS = [m for m in range(4, TUNED[-1]) if m % max(2, (1 << m.bit_length()) // 16) == 0]
-"""Further m that the campaign measures, inside ranges that run a kernel."""
 HELD_OUT = {"nt": (28, 80, 448), "nn": (10, 2560)}
 """Held-out m by layout: 5·2^e and 7·2^e, one between any two tuned m, and never probed. Each costs a search."""
 FORUM = (3420, 1280)
@@ -19,12 +15,6 @@ LAYER_SIZES = (1, 2, 3, 10, 16, 24, 28, 32, 64, 80, 96, 128, 256, 384, 448, 1024
 """Sizes m that are tuned, probed, held out, and none of these."""
 REHEARSED = (1, 2, 16, 48)
 """Sizes m of a rehearsal without a GPU."""
-
-
-def measured_as(m: int) -> str:
-    """Return how the campaign measured a layer's product at this m."""
-    known = {"tuned": (1, *TUNED), "held out": HELD_OUT["nt"], "probed": PROBED, "spot": SPOTS}
-    return next((name for name, sizes in known.items() if m in sizes), "not measured")
 
 
 def campaign(budget: int, seconds: float) -> str:

@@ -1,12 +1,10 @@
-"""Print the arms' results and the rows of README.md's tables. Usage: report.py FOLDER."""
+"""Print the arms' results. Usage: report.py FOLDER."""
 
 from __future__ import annotations
 
 import json
 import sys
 from pathlib import Path
-
-from problems import measured_as
 
 SLOWER = 1.02
 """Time over eager's that no m may exceed.
@@ -17,18 +15,16 @@ OF_SUMMARY = ("rows of the table", "portfolio", "to compile", "ranges of m", "  
 
 
 def report(folder: Path) -> list[str]:
-    """Return a short text, then the tables in Markdown; arms without a result are left out."""
+    """Return a line per arm, and the layers that differ from eager; arms without a result are left out."""
     found = {path.stem: json.loads(path.read_text())["rows"] for path in sorted(folder.glob("*-*.json"))}
     tuned = folder / "tuned" / "summary.txt"
     lines = [line for line in tuned.read_text().splitlines() if line.startswith(OF_SUMMARY)] if tuned.exists() else []
     lines += [arm_line(name, rows) for name, rows in found.items()]
-    layers = found.pop("layers-table", [])
+    layers = found.get("layers-table", [])
     if layers:
         for said, which in (("slower", slower), ("faster", faster), ("within 2 % or slower, undecided", undecided)):
             named = ", ".join(f"{row['layer']} m={row['m']} {interval(row)}" for row in layers if which(row))
             lines.append(f"layers {said}: {named or 'none'}")
-        lines += ["", *layers_table(layers)]
-    lines += ["", *first_calls_table(found)] if found else []
     return lines
 
 
@@ -59,38 +55,9 @@ def undecided(row: dict) -> bool:
     return row["forward_over_eager"][1] <= SLOWER < row["forward_over_eager"][2]
 
 
-def interval(row: dict, name: str = "forward") -> str:
-    ratio, low, high = row[f"{name}_over_eager"]
+def interval(row: dict) -> str:
+    ratio, low, high = row["forward_over_eager"]
     return f"{ratio:.3f} ({low:.3f}–{high:.3f})"
-
-
-def layers_table(rows: list[dict]) -> list[str]:
-    """Render the time over eager's of each layer: a line per m."""
-    names = list(dict.fromkeys(row["layer"] for row in rows))
-    at = {(row["m"], row["layer"]): interval(row) for row in rows}
-    lines = [f"| m | known as | {' | '.join(names)} |", "|---" * (2 + len(names)) + "|"]
-    for m in sorted({row["m"] for row in rows}):
-        cells = [at.get((m, name), "") for name in names]
-        lines.append(f"| {m} | {measured_as(m)} | {' | '.join(cells)} |")
-    return lines
-
-
-def first_calls_table(arms: dict[str, list[dict]]) -> list[str]:
-    """Render first calls, and times over eager's: a line per arm and m."""
-    lines = ["| arm | m | first call | graphs | benchmarks | forward | of eager's | step | of eager's |"]
-    lines.append("|---" * 9 + "|")
-    for name, rows in arms.items():
-        for row in rows:
-            benchmarks = sum(row["benchmarks"].values())
-            times = (
-                f"{row[f'{way}_ms']:.3f} ms | {interval(row, way)}" if f"{way}_ms" in row else " | "
-                for way in ("forward", "step")
-            )
-            lines.append(
-                f"| {name} | {row['m']} | {row['first_seconds']:.1f} s | {row['graphs']} | {benchmarks} | "
-                f"{' | '.join(times)} |"
-            )
-    return lines
 
 
 if __name__ == "__main__":
