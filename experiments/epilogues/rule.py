@@ -1,7 +1,8 @@
 """Check which epilogues a plain row's kernel may compute, against measured times. Usage: rule.py [TABLE.db SWEEP.db].
 
-With databases of run.py their times are written to times.csv.gz first. Plain times are those of campaign-100: the
-vendor library's of each product, and every config's of one product. Elsewhere `mul(0.5).to(fp32)` stands for plain.
+With databases of run.py their times are written to times.csv.gz first, where the vendor library's times of plain
+products stay: rows without an epilogue, of campaign-100 on 2026-11-23. Plain times of configs are those of a sweep of
+campaign-100 for one product. Elsewhere `mul(0.5).to(fp32)` stands for plain.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from gemmtune.engine.records.table import Choice
 from gemmtune.engine.tables.inductor.exporter import _fuses_cheap  # the rule itself, not a copy of it
 
 HERE = Path(__file__).parent
-CAMPAIGN = HERE.parent / "campaign-100"
+SWEEPS = HERE.parent / "campaign-100" / "truth"
+PLAIN = ""
 SWEPT = "4096x1280x2048"
 PARAMS = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "GROUP_M", "num_stages", "num_warps")
 NEAR = 1.15  # of the best plain time: configs that a plain row might ship
@@ -37,17 +39,15 @@ def main() -> None:
     if sys.argv[1:]:
         collect(map(Path, sys.argv[1:]))
     times, library = read()
-    campaign = json.loads((CAMPAIGN / "result.json").read_text())["campaign"]["problems"]
-    vendor = {each["problem"].split(":")[0]: each["baseline_us"] for each in campaign}
     groups: dict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
     for (product, epilogue), found in times.items():
-        if product not in vendor or (product, epilogue) not in library or epilogue == "gelu":
+        if (product, PLAIN) not in library or (product, epilogue) not in library or epilogue == "gelu":
             continue
         m, n, _ = map(int, product.split("x"))
         plain = swept() if product == SWEPT else times[product, CONVERSION] if m * n <= FEW else {}
         if not plain or (product != SWEPT and epilogue == CONVERSION):
             continue
-        apart = library[product, epilogue] - vendor[product]
+        apart = library[product, epilogue] - library[product, PLAIN]
         problem = Problem.parse(f"{product}:bf16:nt")
         for config, us in found.items():
             if config in plain and plain[config] <= NEAR * min(plain.values()):
@@ -65,7 +65,9 @@ def main() -> None:
 
 def collect(databases) -> None:
     """Write the times of run.py's databases: those of the library's sequence without a config."""
-    lines = {}
+    _, library = read()
+    plain = {key: us for key, us in library.items() if key[1] == PLAIN}
+    lines = {(*key, *[""] * len(PARAMS)): us for key, us in plain.items()}
     for database in databases:
         rows = sqlite3.connect(f"file:{database}?mode=ro", uri=True).execute(
             "SELECT t.key, m.config, m.estimate FROM measurements m JOIN tasks t ON t.id = m.task_id"
@@ -98,7 +100,7 @@ def read():
 
 def swept():
     """Return the plain time of every config of the one product that was swept."""
-    rows = rows_of(CAMPAIGN / "truth" / f"{SWEPT}.csv.gz")
+    rows = rows_of(SWEEPS / f"{SWEPT}.csv.gz")
     return {tuple(int(row[each]) for each in PARAMS): float(row["time_us"]) for row in rows if row["status"] == "ok"}
 
 

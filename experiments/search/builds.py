@@ -31,7 +31,7 @@ def main() -> None:
     arguments.add_argument("--scenes", nargs="+", default=["others", "truths"], choices=SCENES)
     arguments.add_argument("--seeds", type=int, default=6)
     arguments.add_argument("--batch", type=int, default=8)
-    arguments.add_argument("--thin", action="store_true", help="leave out 15 % of the configs")
+    arguments.add_argument("--thin", action="store_true", help="leave out 15 %% of the configs")
     arguments.add_argument("--shipped", action="store_true", help="add the shipped searches to each history")
     given = arguments.parse_args()
     for scene in given.scenes:
