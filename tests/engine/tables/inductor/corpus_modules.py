@@ -74,90 +74,95 @@ X, Y = t(4, 16, 64), t(4, 64, 32)
 # Products by their names, and in other words
 add("mm", torch.mm, A, B)
 add("mm nt", torch.mm, A, BT)
-add("mm tt", torch.mm, column(64, 256), BT)
 add("addmm", torch.addmm, t(96), A, B)
 add("addmm nt", torch.addmm, t(96), A, BT)
 add("addmm matrix", torch.addmm, C, A, BT)
 add("bmm", torch.bmm, X, Y)
 add("baddbmm", torch.baddbmm, t(4, 16, 32), X, Y)
-add("addbmm", torch.addbmm, t(16, 32), X, Y)
-add("mv", torch.mv, A, t(256))
-add("addmv", torch.addmv, t(64), A, t(256))
-add("dot", torch.dot, t(256), t(256))
-add("inner", torch.inner, A, t(96, 256))
-add("outer", torch.outer, t(64), t(96))
-add("matmul 1 1", torch.matmul, t(256), t(256))
-add("matmul 1 2", torch.matmul, t(256), B)
-add("matmul 3 1", torch.matmul, X, t(64))
-add("matmul 3 2", torch.matmul, t(4, 16, 256), B)
-add("matmul 2 3", torch.matmul, t(16, 64), Y)
-add("matmul 3 3 broadcast", torch.matmul, t(1, 16, 64), Y)
-add("matmul 4 4", torch.matmul, t(2, 2, 16, 64), t(2, 2, 64, 32))
 add("linear", F.linear, A, t(96, 256), t(96))
-add("linear without bias", F.linear, A, t(96, 256))
 add("bilinear", F.bilinear, t(8, 16), t(8, 24), t(12, 16, 24), t(12))
-add("einsum", lambda a, b: torch.einsum("bij,bjk->bik", a, b), X, Y)
-add("einsum of four", lambda a, b: torch.einsum("bhid,bhjd->bhij", a, b), t(2, 2, 16, 64), t(2, 2, 16, 64))
-add("tensordot", lambda a, b: torch.tensordot(a, b, dims=2), t(8, 16, 24), t(16, 24, 40))
-add("chain_matmul", torch.chain_matmul, A, B, t(96, 8))
-add("multi_dot", lambda *m: torch.linalg.multi_dot(m), A, B, t(96, 8), t(8, 40))
-add("kron", torch.kron, t(4, 8), t(8, 4))
 add("cdist", torch.cdist, t(40, 8, dtype=torch.float32), t(48, 8, dtype=torch.float32))
 add("several", lambda a, b, c: (torch.relu(a @ b), F.gelu(a @ b + c), (a @ b).float()), A, B, C)
 add("sum of two", lambda a, b, c, d: a @ b + c @ d, A, B, A, B)
 
+
+def vectors(a: Any, b: Any, x: Any, v: Any, u: Any) -> Any:
+    products = torch.mv(a, v), torch.addmv(u, a, v), torch.dot(v, v), torch.inner(a, b.t()), torch.outer(u, v)
+    return *products, torch.matmul(v + 1, v), torch.matmul(v, b), torch.matmul(x, u)
+
+
+def batches(x: Any, y: Any, c: Any, heads: Any) -> Any:
+    products = torch.addbmm(c, x, y), torch.matmul(x[0], y), torch.matmul(x[:1], y), torch.matmul(heads, heads.mT)
+    more = torch.einsum("bij,bjk->bik", x + 1, y), torch.einsum("bhid,bhjd->bhij", heads + 1, heads)
+    return *products, *more
+
+
+def words(a: Any, b: Any, w: Any, v: Any, x: Any, y: Any) -> Any:
+    products = torch.mm(a, w.t()), F.linear(a + 1, w), torch.matmul(a.view(4, 16, 256), b)
+    chains = torch.chain_matmul(a, b, v), torch.linalg.multi_dot((a, b + 1, v)), torch.kron(v[:4], v[:8])
+    return *products, *chains, torch.tensordot(x, y, dims=2)
+
+
+add("vectors", vectors, A, B, X, t(256), t(64))
+add("batches", batches, X, Y, t(16, 32), t(2, 2, 16, 64))
+add("other words", words, column(64, 256), B, t(96, 256), t(96, 8), t(8, 16, 24), t(16, 24, 40))
+
 # Sizes and strides
-add("no rows", torch.mm, t(0, 256), B)
-add("no k", torch.mm, t(64, 0), t(0, 96))
-add("no batch", torch.bmm, t(0, 16, 64), t(0, 64, 32))
+add("empty", lambda a, b, c, d, x, y: (a @ b, c @ d, torch.bmm(x, y)),
+    t(0, 256), B, t(64, 0), t(0, 96), t(0, 16, 64), t(0, 64, 32))  # fmt: skip
 add("one row", torch.mm, t(1, 256), BT)
-add("one column", torch.addmm, t(1), A, t(256, 1))
-add("k of 1", torch.mm, t(64, 1), t(1, 96))
+add("thin", lambda c, a, b, d, e, f, g: (torch.addmm(c, a, b), d @ e, f @ g),
+    t(1), A, t(256, 1), t(64, 1), t(1, 96), t(128, 3), t(3, 4))  # fmt: skip
 add("primes", torch.addmm, t(97), t(61, 251), t(251, 97))
-add("tiny inner sizes", torch.mm, t(128, 3), t(3, 4))
 add("deep k", torch.mm, t(16, 8192), t(8192, 16))
-add("expanded", torch.mm, T((64, 256), strides=(0, 1)), B)
+add("strides", lambda w, *operands: [each @ w for each in operands], BT,
+    *(T((64, 256), strides=each) for each in ((0, 1), (512, 1), (512, 2), (3, 1))))  # fmt: skip
 add("expanded batch", torch.bmm, T((4, 16, 64), strides=(0, 64, 1)), Y)
-add("strided rows", torch.mm, T((64, 256), strides=(512, 1)), BT)
-add("strided columns", torch.mm, T((64, 256), strides=(512, 2)), BT)
-add("overlapping", torch.mm, T((64, 256), strides=(3, 1)), BT)
 add("slices", lambda x, w: (x[:, :256] @ w, x[:, -1:] @ w[:1]), t(64, 300), B)
-add("transposed result", lambda a, b: (a @ b).t().contiguous(), A, B)
-add("channels of an image", lambda x, w: (x.permute(0, 2, 3, 1) @ w).permute(0, 3, 1, 2), t(2, 16, 8, 8), t(16, 32))
+
+
+def views(a: Any, b: Any, image: Any, w: Any) -> Any:
+    return (a @ b).t().contiguous(), (image.permute(0, 2, 3, 1) @ w).permute(0, 3, 1, 2)
+
+
+add("views", views, A, B, t(2, 16, 8, 8), t(16, 32))
 
 # alpha, beta, output types, biases
-add("alpha", lambda c, a, b: torch.addmm(c, a, b, alpha=2), t(96), A, BT)
-add("beta", lambda c, a, b: torch.addmm(c, a, b, beta=0.5), C, A, BT)
-add("beta of 0", lambda c, a, b: torch.addmm(c, a, b, beta=0), t(96), A, BT)
-add("alpha and beta of 0", lambda c, a, b: torch.addmm(c, a, b, beta=0, alpha=0), t(96), A, BT)
-add("baddbmm beta of 0", lambda c, a, b: torch.baddbmm(c, a, b, beta=0), t(4, 16, 32), X, Y)
-add("baddbmm alpha", lambda c, a, b: torch.baddbmm(c, a, b, alpha=0.125), t(4, 1, 32), X, Y)
-add("baddbmm number", torch.baddbmm, t(), X, Y)
+SCALES = {"alpha": 2}, {"beta": 0.5}, {"beta": 0}, {"alpha": 0, "beta": 0}
+add("alpha and beta", lambda c, d, a, b: [torch.addmm(*each, a, b, **s) for each in ([c], [d]) for s in SCALES],
+    t(96), C, A, BT)  # fmt: skip
+
+
+def batch_scales(c: Any, d: Any, number: Any, x: Any, y: Any) -> Any:
+    of_numbers = torch.baddbmm(number, x, y)
+    return torch.baddbmm(c, x, y, beta=0), torch.baddbmm(d, x, y, alpha=0.125), of_numbers
+
+
+add("baddbmm alpha and beta", batch_scales, t(4, 16, 32), t(4, 1, 32), t(), X, Y)
 add("mm to fp32", lambda a, b: torch.mm(a, b, out_dtype=torch.float32), A, B)
 add("bmm to fp32", lambda a, b: torch.bmm(a, b, out_dtype=torch.float32), X, Y)
 add("addmm to fp32", lambda c, a, b: torch.addmm(c, a, b, out_dtype=torch.float32), t(96, dtype=torch.float32), A, B)
-for words, given in {
-    "number": t(),
-    "number nt": t(),
-    "one": t(1),
-    "column": t(64, 1),
-    "row": t(1, 96),
-    "expanded row": T((64, 96), strides=(0, 1)),
-    "expanded column": T((64, 96), strides=(1, 0)),
-    "transposed": column(64, 96),
-    "strided": T((96,), strides=(2,)),
-}.items():
-    add(f"bias {words}", torch.addmm, given, A, BT if "nt" in words else B)
+add("bias number", torch.addmm, t(), A, B)
+add("bias row", torch.addmm, t(1, 96), A, B)
+_BIASES = (
+    t(1),
+    t(64, 1),
+    T((64, 96), strides=(0, 1)),
+    T((64, 96), strides=(1, 0)),
+    column(64, 96),
+    T((96,), strides=(2,)),
+)
+add("biases", lambda a, b, *biases: [torch.addmm(each, a, b) for each in biases], A, B, *_BIASES)
+add("biases nt", lambda a, b, *biases: [torch.addmm(each, a, b) for each in biases], A, BT, t(), *_BIASES[2:4])
 add("bias computed", lambda c, a, b: torch.addmm(c.float().exp().bfloat16(), a, b), t(96), A, BT)
 add("bias of a constant", lambda a, b: torch.addmm(torch.full((), 2.0, dtype=BF16, device=a.device), a, b), A, BT)
 add("bias of fp32", torch.addmm, t(96, dtype=torch.float32), A, B)
 
 # Types
 add("fp32", torch.mm, t(64, 256, dtype=torch.float32), t(256, 96, dtype=torch.float32))
-add("fp64", torch.addmm, *(t(*s, dtype=torch.double) for s in ((96,), (64, 256), (256, 96))))
-add("complex", torch.mm, t(64, 256, dtype=torch.complex64), t(256, 96, dtype=torch.complex64))
-add("integers", torch.mm, t(64, 256, dtype=INT32), t(256, 96, dtype=INT32))
-add("booleans", lambda a, b: (a.float() @ b.float()) > 0, t(64, 256, dtype=torch.bool), t(256, 96, dtype=torch.bool))
+_OTHERS = torch.double, torch.complex64, INT32
+add("other types", lambda *m: [torch.addmm(c, a, b) for c, a, b in zip(m[::3], m[1::3], m[2::3], strict=True)],
+    *(t(*s, dtype=each) for each in _OTHERS for s in ((96,), (64, 256), (256, 96))))  # fmt: skip
 add("mixed", torch.mm, A, t(256, 96, dtype=torch.float32))
 add("weight of int8", lambda x, w, s: (x @ w.to(BF16)) * s, A, t(256, 96, dtype=INT8), t(96))
 _INT8 = (t(64, 256, dtype=INT8), column(256, 96, dtype=INT8))
@@ -170,8 +175,7 @@ def scaled(a: Any, b: Any, x: Any, y: Any, bias: Any = None) -> Any:
     return torch._scaled_mm(a, b, x, y, bias, out_dtype=BF16)
 
 
-add("scaled_mm", scaled, *_FP8, _ONE, _ONE)
-add("scaled_mm with a bias", scaled, *_FP8, _ONE, _ONE, t(96))
+add("scaled_mm", lambda *its: (scaled(*its[:4]), scaled(*its)), *_FP8, _ONE, _ONE, t(96))
 add("scaled_mm by rows", scaled, *_FP8, t(64, 1, dtype=torch.float32), t(1, 96, dtype=torch.float32))
 
 # Grouped products; offsets are of int32
@@ -189,19 +193,18 @@ def scaled_grouped(a: Any, b: Any, x: Any, y: Any, offsets: Any = None) -> Any:
 _EXPERTS = T((4, 256, 96), strides=(256 * 96, 1, 256))
 _FP8_EXPERTS = T((4, 256, 96), FP8, (256 * 96, 1, 256))
 add("grouped 2 3", grouped, A, t(4, 256, 96), _OFFSETS)
-add("grouped 2 3 nt", grouped, A, _EXPERTS, _OFFSETS)
-add("grouped 3 2", grouped, t(4, 64, 256), B, _OFFSETS)
-add("grouped 3 3", grouped, t(4, 64, 256), _EXPERTS)
-add("grouped 2 2", grouped, A, B, _OFFSETS)
+add("grouped others", lambda a, b, x, w, o: (grouped(a, w, o), grouped(x, b, o), grouped(x, w), grouped(a, b, o)),
+    A, B, t(4, 64, 256), _EXPERTS, _OFFSETS)  # fmt: skip
 add("grouped open", grouped, t(64, 256, dynamic=(0,)), _EXPERTS, _OFFSETS)
 add("grouped with gradients", grouped, t(64, 256, grad=True), T((4, 256, 96), BF16, (256 * 96, 1, 256), True), _OFFSETS)
 _LAYER = (A, t(256, 256), _EXPERTS, _OFFSETS)
 add("grouped in a layer", lambda x, v, w, o: grouped(F.silu(x @ v), w, o) @ w[0].t(), *_LAYER)
 _FUNCTION = "nn.functional.grouped_mm"
 add("grouped function", lambda a, b, o: F.grouped_mm(a, b, offs=o), A, _EXPERTS, _OFFSETS, needs=_FUNCTION)
-_SCALES = {2: t(64, dtype=torch.float32), 3: t(4, 64, dtype=torch.float32), 4: t(4, 96, dtype=torch.float32)}
-add("scaled grouped 2 3", scaled_grouped, t(64, 256, dtype=FP8), _FP8_EXPERTS, _SCALES[2], _SCALES[4], _OFFSETS)
-add("scaled grouped 3 3", scaled_grouped, t(4, 64, 256, dtype=FP8), _FP8_EXPERTS, _SCALES[3], _SCALES[4])
+_SCALES = t(64, dtype=torch.float32), t(4, 64, dtype=torch.float32), t(4, 96, dtype=torch.float32)
+_FP8_ROWS = t(64, 256, dtype=FP8), t(4, 64, 256, dtype=FP8)
+add("scaled grouped", lambda a, x, w, r, s, q, o: (scaled_grouped(a, w, r, q, o), scaled_grouped(x, w, s, q)),
+    *_FP8_ROWS, _FP8_EXPERTS, *_SCALES, _OFFSETS)  # fmt: skip
 
 # Sparse, packed and ragged
 add("semi-structured", torch._sparse_semi_structured_mm, t(64, 128), t(64, 16, dtype=torch.int16), B)
@@ -220,17 +223,24 @@ add("sparse rows", lambda r, c, v, b: torch.sparse_csr_tensor(r, c, v, (64, 256)
 # Convolutions
 IMAGE = t(4, 16, 8, 8)
 LAST = T((4, 16, 8, 8), strides=(1024, 1, 128, 16))
-add("conv1d", F.conv1d, t(2, 16, 40), t(24, 16, 3), t(24))
-add("conv2d", F.conv2d, IMAGE, t(24, 16, 3, 3), t(24))
-add("conv3d", F.conv3d, t(2, 8, 6, 6, 6), t(12, 8, 3, 3, 3), t(12))
-add("conv 1x1", F.conv2d, IMAGE, t(24, 16, 1, 1), t(24))
-add("conv 1x1 last", F.conv2d, LAST, t(24, 16, 1, 1), t(24))
+
+
+def convolutions(line: Any, image: Any, box: Any, *taps: Any) -> Any:
+    of_line, by_channel, of_image, transposed, in_groups, of_box = taps
+    found = F.conv1d(line, of_line), F.conv1d(line, by_channel, groups=16), F.conv2d(image, of_image)
+    return *found, F.conv_transpose2d(image, transposed), F.conv2d(image, in_groups, groups=4), F.conv3d(box, of_box)
+
+
+def pointwise(line: Any, image: Any, last: Any, w: Any, b: Any) -> Any:
+    same = F.conv2d(image, w, b), F.conv2d(last, w, b)
+    return *same, F.conv2d(last, w, stride=2), F.conv1d(line, w.view(24, 16, 1), b)
+
+
+_LINE = t(2, 16, 40)
+_TAPS = t(24, 16, 3), t(16, 1, 3), t(24, 16, 3, 3), t(16, 24, 3, 3), t(24, 4, 3, 3), t(12, 8, 3, 3, 3)
+add("convolutions", convolutions, _LINE, IMAGE, t(2, 8, 6, 6, 6), *_TAPS)
+add("conv 1x1", pointwise, _LINE, IMAGE, LAST, t(24, 16, 1, 1), t(24))
 add("conv 1x1 with a row", F.conv2d, LAST, t(32, 16, 1, 1))
-add("conv 1x1 strided", lambda x, w: F.conv2d(x, w, stride=2), LAST, t(32, 16, 1, 1))
-add("conv 1d of 1", F.conv1d, t(2, 16, 40), t(24, 16, 1))
-add("conv transposed", F.conv_transpose2d, IMAGE, t(16, 24, 3, 3), t(24))
-add("conv grouped", lambda x, w: F.conv2d(x, w, groups=4), IMAGE, t(24, 4, 3, 3))
-add("conv by channel", lambda x, w: F.conv1d(x, w, groups=16), t(2, 16, 40), t(16, 1, 3))
 _LAYERS = (lambda: nn.Conv2d(16, 24, 3)), nn.ReLU, (lambda: nn.Conv2d(24, 8, 1))
 build("conv with gradients", lambda: nn.Sequential(*(each() for each in _LAYERS)), t(4, 16, 8, 8, grad=True))
 
@@ -261,8 +271,18 @@ class SelfAttention(nn.Module):
 build("MultiheadAttention", SelfAttention, t(2, 32, 64, grad=True))
 build("LSTM", lambda: nn.LSTM(16, 24), t(4, 2, 16))
 build("GRU", lambda: nn.GRU(16, 24), t(4, 2, 16))
-build("embedding", lambda: nn.Sequential(nn.Embedding(40, 16), nn.Linear(16, 40)), t(2, 8, dtype=torch.int64))
-build("embedding bag", lambda: nn.Sequential(nn.EmbeddingBag(40, 16), nn.Linear(16, 40)), t(2, 8, dtype=torch.int64))
+
+
+class Embeddings(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.each, self.bag, self.out = nn.Embedding(40, 16), nn.EmbeddingBag(40, 16), nn.Linear(16, 40)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.out(self.each(x)), self.out(self.bag(x))
+
+
+build("embeddings", Embeddings, t(2, 8, dtype=torch.int64))
 
 
 # Training
@@ -291,14 +311,12 @@ class Gated(Mlp):
         return self.down(F.silu(self.up(x)) * F.linear(x, self.up.weight))
 
 
-build("mlp", Mlp, t(64, 256, grad=True))
 build("checkpoint", Checkpointed, t(64, 256, grad=True))
 build("dropout", lambda: Mlp(lambda x: F.dropout(x, 0.5)), t(64, 256, grad=True))
 build("autocast", lambda: Autocast().float(), t(64, 256, dtype=torch.float32, grad=True))
 build("gated", Gated, t(64, 256, grad=True))
 add("bias number with gradients", torch.addmm, t(grad=True), t(64, 256, grad=True), t(256, 96, grad=True))
-add("addmm_", lambda c, a, b: c.clone().addmm_(a, b), C, A, B)
-add("mm into", lambda c, a, b: torch.mm(a, b, out=c.clone()), C, A, B)
+add("in place", lambda c, a, b: (c.clone().addmm_(a, b), torch.mm(a, b, out=c.clone())), C, A, B)
 
 
 def step(weight: torch.Tensor, x: torch.Tensor) -> Any:
@@ -317,5 +335,5 @@ add("open k", torch.mm, t(64, 256, dynamic=(1,)), t(256, 96, dynamic=(0,)))
 add("open batch", torch.bmm, t(4, 16, 64, dynamic=(0,)), t(4, 64, 32, dynamic=(0,)))
 _BRANCHES = (lambda x, y: x @ y), (lambda x, y: (x + 1) @ y)
 add("condition", lambda p, a, b: torch.cond(p, *_BRANCHES, (a, b)), t(dtype=torch.bool), A, B)
-add("cpu", torch.mm, *(t(*s, dtype=torch.float32, device="cpu") for s in ((64, 256), (256, 96))))
-add("cpu linear", F.linear, *(t(*s, dtype=torch.float32, device="cpu") for s in ((64, 256), (96, 256), (96,))))
+_ON_CPU = (t(*s, dtype=torch.float32, device="cpu") for s in ((96,), (64, 256), (256, 96)))
+add("cpu", lambda c, a, b: (a @ b, F.linear(a, b.t(), c)), *_ON_CPU)

@@ -13,7 +13,7 @@ from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.table import Choice, RangeRow, Row
 
-pytestmark = [pytest.mark.slow(25), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow(20), pytest.mark.timeout(900)]
 
 PINNED = release_of("2.13.0")
 TILES = {"BLOCK_M": 64, "BLOCK_N": 32, "BLOCK_K": 64, "GROUP_M": 8, "num_stages": 3, "num_warps": 4}
@@ -48,6 +48,7 @@ REFUSED = {"addmm to fp32", "sparse rows", "GRU"}
 UNTAKEN = ("mm nt", "addmm nt", "bmm", "conv 1x1 with a row", "open rows")
 AUTOTUNED = ("mm nt", "primes", "addmm")
 OWN = ("mm nt", "primes", "addmm", "addmm nt", "addmm matrix", "bmm", "open rows", "bias row")
+GROUPED = {"grouped others": 4, "scaled grouped": 2, "grouped with gradients": 3}
 OLD = ("grouped 2 3", "bias number", "sum of two")
 
 
@@ -75,13 +76,14 @@ def served(found, outcome):
 
 def test_the_corpus_is_whole(report, lowered):
     refused = {name: found["failure"] for name, found in report["stock"].items() if found["failure"]}
-    assert len(lowered) >= 100
-    assert len(report["lacks"]) <= 5, report["lacks"]
-    assert len(refused) <= 8, refused
+    assert len(lowered) >= 70
+    assert len(report["lacks"]) <= 3, report["lacks"]
+    assert len(refused) <= 6, refused
     if release_of(installed_torch()) == PINNED:
         assert set(refused) == REFUSED
-    selecting = [name for name, (stock, _) in lowered.items() if stock["selections"]]
-    assert len(selecting) >= 80
+    products = [len(stock["selections"]) for stock, _ in lowered.values()]
+    assert sum(map(bool, products)) >= 60
+    assert sum(products) >= 150
 
 
 def test_whatever_compiles_without_a_table_compiles_with_it(lowered):
@@ -127,10 +129,10 @@ def test_rows_are_taken_and_nothing_is_said_of_them(report):
 
 def test_grouped_products_are_named(report):
     cases = {name: found for name, found in report["table"].items() if "grouped" in name and "conv" not in name}
-    assert len(cases) >= 10
+    assert len(cases) >= 6
     for name, found in cases.items():
         named = [use for use in found["uses"] if "grouped_mm" in use["problem"]]
-        assert named, name
+        assert sum(use["count"] for use in named) == GROUPED.get(name, 1), name
         assert {use["outcome"] for use in named} == {"no problem"}
         assert "grouped" not in "".join(found["said"])
     (use,) = report["table"]["grouped 2 3"]["uses"]
