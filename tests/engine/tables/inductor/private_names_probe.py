@@ -50,25 +50,40 @@ FURTHER = (GraphLowering, ShapeEnv, SizeVarAllocator)
 """Classes that the loader uses and does not name."""
 
 
-def model(x, w, r, s, u, y, experts, image, taps, ends):
+def products(x, w, r, s):
     fused = torch.relu(x @ w.t()) * r  # a row with this epilogue
     biased = torch.addmm(s, x, w.t())  # a row
     without = torch.relu(x.t() @ r)  # no row
-    ranged = torch.relu(y @ w.t())  # a range of a dynamic m
-    binary = torch.relu(x @ u.t())  # a row of a binary
-    grouped = torch._grouped_mm(x, experts, offs=ends)  # no product to Inductor
-    convolved = torch.conv2d(image, taps, s)  # the row of the addmm
-    return fused, biased, without, ranged, binary, grouped, convolved
+    return fused, biased, without
+
+
+def ranged(y, w):
+    return torch.relu(y @ w.t())  # a range of a dynamic m
+
+
+def binary(x, u):
+    return torch.relu(x @ u.t())  # a row of a binary
+
+
+def grouped(x, experts, ends):
+    return torch._grouped_mm(x, experts, offs=ends)  # no product to Inductor
+
+
+def convolved(image, taps, s):
+    return torch.conv2d(image, taps, s)  # the row of the addmm
+
+
+MODELS = (products, ranged, binary, grouped, convolved)
 
 
 class Watch:
     """Attribute of torch that the loader may use: noted, hidden from it, or refusing its arguments.
 
     Attributes:
-        steps: steps of `tried` that asked for it.
+        steps: steps of `tried` that asked for it: `install`, models that were lowered, and models that were generated.
     """
 
-    step = ""  # now
+    step = ()  # now
 
     def __init__(self, owner, name):
         self.owner, self.name, self.mode, self.steps = owner, name, "", set()
@@ -126,7 +141,7 @@ class OfModule(Watch):
 
     def __init__(self, owner, name):
         super().__init__(owner, name)
-        self.steps.add("install")
+        self.steps.add(("install",))
 
     def placed(self):
         class Module(types.ModuleType):
@@ -146,7 +161,7 @@ class Imported(Watch):
 
     def __init__(self, module, name):
         super().__init__(importlib.import_module(module), name)
-        self.steps.add("install")
+        self.steps.add(("install",))
 
     def refused(self, original):
         def refused(*args, **kwargs):
@@ -214,28 +229,32 @@ def watches(text):
             kind = next((each for each in owner.__mro__ if name in vars(each)), None)
             if kind is not None and kind.__module__.startswith("torch"):
                 found += [OfClass(kind, name)] if kind.__flags__ & WRITTEN_IN_PYTHON else []
-            elif kind is None and f"self.{name}" in source_of(owner):
+            elif kind is None and name in set_in(inspect.getfile(owner)):
                 found.append(OfInstance(owner, name))
     return list({(type(each), each.owner, each.name): each for each in found}.values())
 
 
 @functools.cache
-def source_of(owner):
-    return Path(inspect.getfile(owner)).read_text()
+def set_in(file):
+    """Return the attributes that a file's classes may set in their instances."""
+    return set(re.findall(r"\bself\.(\w+)", Path(file).read_text()))
 
 
 @functools.cache
-def traced():
-    """Return the model as a graph of ATen's operators, with its inputs and their mode."""
+def traced(model):
+    """Return a model as a graph of ATen's operators, with its inputs and their mode."""
     shapes = {"x": (64, 256), "w": (96, 256), "r": (64, 96), "s": (96,), "u": (128, 256)}
-    more = {"experts": (2, 256, 96), "image": (1, 256, 8, 8), "taps": (96, 256, 1, 1)}
+    shapes |= {"experts": (2, 256, 96), "ends": (2,), "image": (1, 256, 8, 8), "taps": (96, 256, 1, 1)}
     env = ShapeEnv()
-    m = env.create_symintnode(env.create_symbol(40, ConstantSource("m"), DimDynamic.DYNAMIC), hint=40)
     with FakeTensorMode(shape_env=env, allow_non_fake_inputs=True) as mode:
-        make = lambda shape: torch.empty(shape, dtype=torch.bfloat16, device="cuda:0")  # noqa: E731
-        inputs = [*map(make, shapes.values()), make((m, 256)), *map(make, more.values())]
-        inputs[-2:] = (each.to(memory_format=torch.channels_last) for each in inputs[-2:])
-        inputs.append(torch.empty(2, dtype=torch.int32, device="cuda:0"))
+        if model is ranged:
+            m = env.create_symintnode(env.create_symbol(40, ConstantSource("m"), DimDynamic.DYNAMIC), hint=40)
+            shapes["y"] = (m, 256)
+        inputs = []
+        for name in inspect.signature(model).parameters:
+            dtype = torch.int32 if name == "ends" else torch.bfloat16
+            made = torch.empty(shapes[name], dtype=dtype, device="cuda:0")
+            inputs.append(made.to(memory_format=torch.channels_last) if made.dim() == 4 else made)
         return make_fx(model, decomposition_table=select_decomp_table())(*inputs), inputs, mode
 
 
@@ -246,11 +265,11 @@ def as_traced(env):
     return own
 
 
-def lowered(options, *, generates=True):
-    """Lower the model; return how many choices each product had, and the kernels if code is generated."""
-    counts, kernels = [], []
+def lowered(options, models=MODELS, *, generates=MODELS):
+    """Lower models; return how many choices each product had, and the kernels of those whose code is generated."""
+    found = {"counts": {}, "kernels": [], "binaries": 0}
 
-    def listening(module):
+    def listening(module, counts):
         original = module.autotune_select_algorithm
 
         def select(name, choices, *args, **kwargs):
@@ -260,32 +279,30 @@ def lowered(options, *, generates=True):
         return patch.object(module, "autotune_select_algorithm", select)
 
     def define(_, source, *__, **___):
-        kernels.append("template" if "triton_heuristics.template" in source else "pointwise")
-        return f"kernel{len(kernels)}"
+        found["kernels"].append("template" if "triton_heuristics.template" in source else "pointwise")
+        return f"kernel{len(found['kernels'])}"
 
     with contextlib.ExitStack() as stack:
         stack.enter_context(fake_h200())
-        module, inputs, mode = traced()
         stack.enter_context(config.patch(options))
-        for each in (mm, bmm):
-            stack.enter_context(listening(each))
         tuning = "torch._inductor.select_algorithm.AlgorithmSelectorCache.do_autotuning"
         stack.enter_context(patch(tuning, refuse_to_tune))
         stack.enter_context(patch.object(TritonScheduling, "define_kernel", define))
         stack.enter_context(patch("torch._inductor.scheduler.has_triton", lambda: True))
         stack.enter_context(V.set_debug_handler(DebugContext()))
-        stack.enter_context(V.set_fake_mode(mode))
-        module = torch.fx.GraphModule(module, copy.deepcopy(module.graph))
-        graph = GraphLowering(module, example_inputs=inputs, shape_env=as_traced(mode.shape_env))
-        stack.enter_context(V.set_graph_handler(graph))
-        graph.run(*inputs)
-        if not generates:
-            return {"counts": counts}
-        Watch.step = "generate"
-        code, _ = graph.codegen()
-    code = getattr(code, "value", code)
-    binaries = len(re.findall(r"extern_kernels\.gemmtune_\w+\(", code))
-    return {"counts": counts, "kernels": sorted(kernels), "binaries": binaries}
+        for model in models:
+            module, inputs, mode = traced(model)
+            counts = found["counts"][model.__name__] = []
+            with V.set_fake_mode(mode), listening(mm, counts), listening(bmm, counts):
+                Watch.step = ("lower", model)
+                module = torch.fx.GraphModule(module, copy.deepcopy(module.graph))
+                graph = GraphLowering(module, example_inputs=inputs, shape_env=as_traced(mode.shape_env))
+                with V.set_graph_handler(graph):
+                    graph.run(*inputs)
+                    Watch.step = ("generate", model)
+                    code = graph.codegen()[0] if model in generates else ""
+            found["binaries"] += len(re.findall(r"extern_kernels\.gemmtune_\w+\(", getattr(code, "value", code)))
+    return {**found, "kernels": sorted(found["kernels"])}
 
 
 def loaded(code, folder):
@@ -297,9 +314,9 @@ def loaded(code, folder):
     return loader
 
 
-def tried(code, folder, *, generates=True):
+def tried(code, folder, models=MODELS, *, generates=MODELS):
     """Return what the loader did under a torch as it is made now."""
-    Watch.step = "install"
+    Watch.step = ("install",)
     own = InductorChoices.get_template_configs, TritonKernel.codegen_kernel, pad_mm.should_pad
     found = {"step": "import"}
     with warnings.catch_warnings(record=True) as caught:
@@ -316,8 +333,7 @@ def tried(code, folder, *, generates=True):
             if found["is_stock"]:
                 assert own == (InductorChoices.get_template_configs, TritonKernel.codegen_kernel, pad_mm.should_pad)
             else:
-                Watch.step = "lower"
-                found |= lowered(found["options"], generates=generates)
+                found |= lowered(found["options"], models, generates=generates)
             found["step"] = "end"
             found["report"] = str(loader.report())
         except (Exception, TuningError) as error:
@@ -348,9 +364,11 @@ def main(export):
         report["with_table"] = tried(code, folder)
     for each in (watch for watch in every if watch.steps):
         name = f"{getattr(each.owner, '__qualname__', each.owner.__name__)}.{each.name}"
+        generates = [model for model in MODELS if ("generate", model) in each.steps]
+        models = [model for model in MODELS if model in generates or ("lower", model) in each.steps] or MODELS[:1]
         for mode in ("hidden", "refusing")[: 1 + (each.is_called and each.name not in PASSED_ON)]:
             with each.on(mode):
-                found = tried(code, folder, generates="generate" in each.steps)
+                found = tried(code, folder, models, generates=generates)
             report["found"][f"{name} {mode}"] = {**found, "is_gone": is_gone() and in_thread(is_gone)}
     json.dump(report, sys.stdout)
 
