@@ -207,6 +207,13 @@ def test_a_model_may_read_values_of_small_tensors_on_the_cpu():
     assert names(found) == {"16x128x64:bf16:nt:addmm": 1, "16x64x128:bf16:nt:addmm": 1}
 
 
+@pytest.mark.parametrize("given", ["bf16[16,31]", "int64[16,33]"])
+def test_torch_logs_no_error_that_the_refusal_has(given, capfd):
+    with pytest.raises(UsageError, match="the callable fails: "):
+        captured(torch.nn.Linear(32, 32).bfloat16(), given)
+    assert capfd.readouterr().err == ""
+
+
 def test_inputs_that_do_not_fit_are_refused_in_the_models_own_words():
     with pytest.raises(UsageError, match=r"RuntimeError: Given normalized_shape=\[256\], expected input"):
         captured("models:mlp", "bf16[16,255]")
