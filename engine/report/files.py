@@ -157,15 +157,23 @@ def _lookup_report(record: Mapping[str, Any]) -> Report:
 
 def _comparison_report(record: Mapping[str, Any]) -> Report:
     curves = record["curves"]
+    scored = Counter(curve["arm"] for curve in curves if curve["landscape"] and curve["score"] is not None)
     columns = {
         "sampler": [curve["arm"] for curve in curves],
         "landscape": [curve["landscape"] or "all" for curve in curves],
         "of optimum": [f"{curve['fraction_of_optimum'][-1]:.4f}" for curve in curves],
-        "P": ["-" if curve["score"] is None else f"{curve['score']['value']:.2f}" for curve in curves],
+        "P": [_score(curve, scored[curve["arm"]], len(record["landscapes"])) for curve in curves],
     }
     terms = f"{count(len(record['landscapes']), 'landscape')}, budget {record['budget']}"
     head = f"{terms}, {count(record['seeds'], 'seed')}; report.html beside the file has the curves"
     return Report(record, [head, Grid(columns, ("sampler", "landscape"))])
+
+
+def _score(curve: Mapping[str, Any], known: int, landscapes: int) -> str:
+    from gemmtune.engine.report.studies import of_landscapes  # imports NumPy
+
+    of = "" if curve["landscape"] else of_landscapes(known, landscapes)
+    return "-" if curve["score"] is None else f"{curve['score']['value']:.2f}{of}"
 
 
 def _landscapes_report(found: tuple[Landscape, ...]) -> Report:

@@ -4,7 +4,7 @@ from gemmtune.engine.report.layout import Grid, Report, count, json_fields
 from gemmtune.engine.studies.comparison import BUDGETS, GOALS, Comparison, Curve
 from gemmtune.engine.studies.sampler_study import StudyResult
 
-__all__ = ["comparison_report", "mean_score_text", "score_text", "study_report"]
+__all__ = ["comparison_report", "mean_score_text", "of_landscapes", "score_text", "study_report"]
 
 
 def study_report(result: StudyResult) -> Report:
@@ -60,8 +60,12 @@ def _row(curve: Curve, budgets: list[int], seeds: int, most: int) -> list[str]:
 def mean_score_text(comparison: Comparison, arm: str) -> str:
     """Return the mean score of an arm, with the number of landscapes that have one where some have none."""
     known = sum(comparison.curve(arm, name).score is not None for name in comparison.landscapes)
-    of = f" of {known} of {len(comparison.landscapes)} landscapes" if 0 < known < len(comparison.landscapes) else ""
-    return score_text(comparison.curve(arm)) + of
+    return score_text(comparison.curve(arm)) + of_landscapes(known, len(comparison.landscapes))
+
+
+def of_landscapes(known: int, landscapes: int) -> str:
+    """Return the end of a mean score's text: how many landscapes have one, where some but not all do."""
+    return f" of {known} of {landscapes} landscapes" if 0 < known < landscapes else ""
 
 
 def score_text(curve: Curve) -> str:

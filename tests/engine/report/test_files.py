@@ -87,6 +87,7 @@ COMPARISON = {
     "seeds": 1,
     "curves": [
         {"arm": "random", "landscape": "", "fraction_of_optimum": [0.5, 0.91236], "score": {"value": 0.126}},
+        {"arm": "random", "landscape": "p", "fraction_of_optimum": [0.9], "score": {"value": 0.126}},
         {"arm": "auto", "landscape": "q", "fraction_of_optimum": [1.0], "score": None},
     ],
 }
@@ -96,7 +97,9 @@ def test_a_comparison_has_a_line_per_sampler_with_its_last_value_and_score(tmp_p
     (tmp_path / "comparison.json").write_text(json.dumps(COMPARISON), encoding="utf-8")
     report = file_report(str(tmp_path / "comparison.json"))
     assert report.to_text().startswith("2 landscapes, budget 40, 1 seed; report.html")
-    assert lines(report)[-2:] == [["random", "all", "0.9124", "0.13"], ["auto", "q", "1.0000", "-"]]
+    mean, *others = lines(report)[-3:]
+    assert mean == ["random", "all", "0.9124", *["0.13", "of", "1", "of", "2", "landscapes"]]
+    assert others == [["random", "p", "0.9000", "0.13"], ["auto", "q", "1.0000", "-"]]
 
 
 @pytest.mark.parametrize(
