@@ -24,6 +24,7 @@ def bench(
     *inputs: object,
     table: str | os.PathLike[str] | None = None,
     arms: Sequence[str] = ("eager", "compile", "table"),
+    binaries: bool = True,
     grad: bool = False,
     seconds: float = 10.0,
     notify: Callable[[str], None] = lambda _: None,
@@ -38,6 +39,7 @@ def bench(
         inputs: tensors, texts and other objects, as in `capture`; no size may be open.
         table: a campaign's folder or its table.json, with inductor/ beside; the arm `table` needs it.
         arms: arms to run: eager, compile, max-autotune and table.
+        binaries: whether the table's binaries, which are code, are linked; without them their rows' next choices run.
         grad: whether a call is a forward pass with its gradients.
         seconds: time for all rounds, s.
         notify: receiver of lines about the progress.
@@ -90,6 +92,7 @@ def bench(
         arms=arms,
         table=content,
         loader_file=loader_file,
+        binaries=binaries,
         grad=grad,
         seconds=seconds,
         device=device,

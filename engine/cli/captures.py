@@ -8,7 +8,7 @@ import typer
 
 from gemmtune.engine.cli import output
 from gemmtune.engine.cli.choices import Kind, one_of
-from gemmtune.engine.cli.options import AsJson, named, time_span
+from gemmtune.engine.cli.options import NO_BINARIES_HELP, AsJson, named, time_span
 from gemmtune.engine.io.printing import print_notice
 from gemmtune.engine.measure.models.arms import ARMS
 from gemmtune.engine.report.progress.work import show_work
@@ -61,6 +61,7 @@ def bench(
         Path | None, typer.Option(metavar="DIR", help="The campaign's folder: table.json and inductor/.")
     ] = None,
     arms: Annotated[str | None, typer.Option(metavar="NAMES", help=_ARMS_HELP)] = None,
+    no_binaries: Annotated[bool, typer.Option("--no-binaries", help=NO_BINARIES_HELP)] = False,
     grad: Annotated[bool, typer.Option("--grad", help="Time a forward pass with its gradients.")] = False,
     seconds: Annotated[float, typer.Option(metavar="N", help="Time for all rounds, s.", parser=time_span)] = 10.0,
     out: Annotated[Path | None, typer.Option(help="The file for the result as JSON. [default: DIR/bench.json]")] = None,
@@ -78,7 +79,16 @@ def bench(
         from gemmtune.engine.report.models.bench_file import BENCH_FILE, write_bench
         from gemmtune.engine.report.models.benches import bench_report
 
-        found = timed(call, *(input or ()), table=table, arms=wanted, grad=grad, seconds=seconds, notify=print_notice)
+        found = timed(
+            call,
+            *(input or ()),
+            table=table,
+            arms=wanted,
+            binaries=not no_binaries,
+            grad=grad,
+            seconds=seconds,
+            notify=print_notice,
+        )
     target = out or (table / BENCH_FILE if table else None)
     if target is not None:
         write_bench(found, target)

@@ -10,6 +10,7 @@ from gemmtune.engine.records.errors import UsageError
 
 __all__ = [
     "MARGIN_HELP",
+    "NO_BINARIES_HELP",
     "PROBLEM_HELP",
     "SAMPLER_HELP",
     "AsJson",
@@ -72,6 +73,7 @@ Problems = Annotated[
     ),
 ]
 MARGIN_HELP = "Lead over the vendor library, 0.02 or 2%, that a row needs to ship another kernel."
+NO_BINARIES_HELP = "Link no binary of the table, as for a process that calls install(binaries=False)."
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object for programs.", rich_help_panel="Output")]
 _DATABASE_HELP = "Measurements: a file, or the URL of a PostgreSQL server. [default: OUT/measurements.db]"
 DatabaseUrl = Annotated[

@@ -5,14 +5,14 @@ import time
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
-from traceback import extract_tb
 from typing import Annotated
 
 import typer
 
 from gemmtune.engine.cli import output
 from gemmtune.engine.cli.choices import Kind, completed, one_of
-from gemmtune.engine.cli.options import MARGIN_HELP, AsJson, Builders, DatabaseUrl, Replayed, fraction
+from gemmtune.engine.cli.options import MARGIN_HELP, NO_BINARIES_HELP, AsJson, Builders, DatabaseUrl, Replayed, fraction
+from gemmtune.engine.io.blame import account
 from gemmtune.engine.io.importing import imported, parse_callable
 from gemmtune.engine.io.paths import FileKind, find
 from gemmtune.engine.io.printing import print_notice, print_text
@@ -26,12 +26,10 @@ from gemmtune.engine.store.files import write_whole
 __all__ = ["diff", "export", "merge", "show", "status", "verify", "warmup"]
 
 _WATCH_SECONDS = 2.0
-_MOST_FRAMES = 6  # of a failing model's traceback
 _OPTUNA_HELP = "Write the database's tasks as Optuna studies to this storage, for example sqlite:///studies.db."
 _TO_HELP = f"The consumer to write for, {one_of(Kind.EXPORTERS)}."
 _SHOWN_HELP = "A table, an exported table, landscapes, a run, a campaign's folder, or a database: file or URL."
 _SHA256_HELP = "Refuse a table whose bytes have another digest than this one, which sha256sum prints."
-_NO_BINARIES_HELP = "Link no binary of the table, as for a process that calls install(binaries=False)."
 _WARM_HELP = "Function that takes m and calls the compiled model with an input of that m; imported from this folder."
 
 
@@ -154,7 +152,7 @@ def warmup(
     call: Annotated[str, typer.Option(metavar="MODULE:NAME", help=_WARM_HELP)],
     out: Annotated[Path, typer.Option(help="The file of compiled code.")] = Path("warm.bin"),
     sha256: Annotated[str | None, typer.Option("--sha256", metavar="DIGEST", help=_SHA256_HELP)] = None,
-    no_binaries: Annotated[bool, typer.Option("--no-binaries", help=_NO_BINARIES_HELP)] = False,
+    no_binaries: Annotated[bool, typer.Option("--no-binaries", help=NO_BINARIES_HELP)] = False,
 ) -> None:
     """Compile a model ahead of serving, at every m of a table.
 
@@ -194,9 +192,7 @@ def _compiled(table: Path, call: str, *, sha256: str | None, binaries: bool) -> 
     except GemmtuneError:
         raise
     except Exception as error:  # the model's own
-        frames = [f for f in extract_tb(error.__traceback__) if f.filename not in (__file__, inductor.__file__)]
-        where = " > ".join(f"{f.filename}, line {f.lineno}, in {f.name}" for f in frames[-_MOST_FRAMES:])
-        raise UsageError(f"{call} fails at m = {called}: {type(error).__name__}: {error} ({where})") from error
+        raise UsageError(f"{call} fails at m = {called}: {account(error)}") from error
     finally:
         inductor.uninstall()  # who called the command in a process of their own keeps Inductor as it was
 

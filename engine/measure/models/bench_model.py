@@ -42,6 +42,7 @@ def bench_model(
     arms: Sequence[str],
     table: Table | None,
     loader_file: Path | None,
+    binaries: bool,
     grad: bool,
     seconds: float,
     device: Device,
@@ -71,7 +72,7 @@ def bench_model(
         try:
             with cold(), choices.kept():
                 if name == TABLE:
-                    loader.install(loader_file)
+                    loader.install(loader_file, binaries=binaries)
                     if reason := loader.report().unused:
                         raise RuntimeError(reason)
                 try:

@@ -55,7 +55,7 @@ def test_a_bench_hands_on_the_model_its_inputs_and_the_table(monkeypatch, tmp_pa
     loader_file = tmp_path / "inductor/inductor_table.json"
     loader_file.parent.mkdir()
     loader_file.touch()
-    options = {"arms": ("table", "eager"), "grad": True, "seconds": 0.5, "notify": print}
+    options = {"arms": ("table", "eager"), "binaries": False, "grad": True, "seconds": 0.5, "notify": print}
     assert gt.bench("models:mlp", "bf16[2,2]", 7, "x=int64[3]", table=tmp_path, **options) == "found"
     [((call, given), named)] = asked
     assert (call, [*map(str, given)]) == ("models:mlp", ["bf16[2,2]", "7", "x=int64[3]"])

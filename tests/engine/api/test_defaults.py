@@ -25,7 +25,7 @@ TUNE = {"portfolio": False, "ranges": False, "backend": "auto", "fleet": "local"
 @pytest.mark.parametrize(
     ("function", "defaults"),
     [
-        (benching.bench, {"grad": False, "seconds": 10.0}),
+        (benching.bench, {"binaries": True, "grad": False, "seconds": 10.0}),
         (capturing.capture, {"grad": False}),
         (recording.record, {"objective": "latency", "out": "recorded"}),
         (replaying.replay, STUDY),

@@ -34,8 +34,8 @@ def asked(monkeypatch):
 @pytest.mark.parametrize(
     ("more", "arms", "table", "grad", "seconds"),
     [
-        ((), ("eager", "compile"), None, False, 10.0),
-        (("--table", "."), ("eager", "compile", "table"), ".", False, 10.0),
+        (("--quiet",), ("eager", "compile"), None, False, 10.0),
+        (("--table", ".", "--no-binaries"), ("eager", "compile", "table"), ".", False, 10.0),
         (("--arms", "compile,max-autotune", "--grad", "--seconds", "3"), ("compile", "max-autotune"), None, True, 3.0),
     ],
 )
@@ -44,6 +44,7 @@ def test_arms_and_options_reach_the_timing(run, asked, more, arms, table, grad, 
     assert found.status == 0, found.err
     [given] = asked
     assert (given["call"], given["inputs"]) == ("m:f", ("bf16[2,2]",))
+    assert given["binaries"] == ("--no-binaries" not in more)
     assert (given["arms"], given["grad"], given["seconds"]) == (arms, grad, seconds)
     assert (None if given["table"] is None else str(given["table"])) == table
 

@@ -58,7 +58,9 @@ def host(monkeypatch):
     monkeypatch.setattr(module, "cold", contextlib.nullcontext)
     monkeypatch.setattr(module, "timed_in_graphs", in_graphs)
     monkeypatch.setattr(module, "timed_rounds", rounds)
-    monkeypatch.setattr(module.loader, "install", lambda file: host.events.append(f"install {file}"))
+    monkeypatch.setattr(
+        module.loader, "install", lambda file, binaries: host.events.append(f"install {file} {binaries}")
+    )
     monkeypatch.setattr(module.loader, "uninstall", lambda: host.events.append("uninstall"))
     monkeypatch.setattr(module.loader, "report", report)
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
@@ -66,15 +68,16 @@ def host(monkeypatch):
 
 
 def run(host, arms=("table", "compile"), **given):
-    given = {"table": None, "loader_file": "t.json", "grad": False, "seconds": 2.0, "device": DEVICE} | given
+    default = {"table": None, "loader_file": "t.json", "binaries": True, "grad": False, "seconds": 2.0}
+    given = {**default, "device": DEVICE, **given}
     return module.bench_model("m:f", [torch.ones(2, 3)], arms=arms, notify=host.notes.append, **given)
 
 
 def test_arms_run_in_their_own_order_and_the_table_only_in_its_arm(host):
-    found = run(host)
+    found = run(host, binaries=False)
     assert host.events == [
         "compile compile",
-        "install t.json",
+        "install t.json False",
         "report",
         "compile table",
         "report",
