@@ -44,7 +44,7 @@ _Path: TypeAlias = str | os.PathLike[str]
 def tune(
     problems: ProblemLike | Iterable[ProblemLike] = (),
     *,
-    campaign: _Path | None = None,
+    campaign: _Path | Plan | None = None,
     space: str | Iterable[str] | None = None,
     sampler: str | type[Sampler] | None = None,
     pruners: Iterable[str] | None = None,
@@ -80,7 +80,7 @@ def tune(
     Args:
         problems: problems or their texts, [BATCHx]MxNxK[:DTYPE[:LAYOUT[:OP]]], beside those of the campaign file.
             Without any, every recorded one is tuned.
-        campaign: a campaign file (TOML).
+        campaign: a campaign file (TOML), or the plan that was read from one.
         space: spaces to search; by default triton_mm.
         sampler: a registered name, or a class derived from `Sampler`; by default transfer.
         pruners: registered pruners, asked before and after each build.
@@ -124,7 +124,9 @@ def tune(
     """
     if database is not None:
         find_database(database, made=True)  # before anything that takes a while
-    base = read_plan(Path(campaign)) if campaign is not None else Plan()
+    base = Plan() if campaign is None else campaign
+    if not isinstance(base, Plan):
+        base = read_plan(Path(base))
     given: dict[str, Any] = {
         # One that is in both keeps the weight of the campaign file.
         "problems": (*base.problems, *(each for each in parse_problems(problems) if each not in base.problems)),

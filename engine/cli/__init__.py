@@ -7,7 +7,7 @@ import signal
 import sys
 
 from gemmtune.engine.cli.stopping import SIGNALS, stoppable
-from gemmtune.engine.io.blame import STOPS, account, line_of
+from gemmtune.engine.io.blame import account, line_of
 from gemmtune.engine.io.printing import print_notice, silence
 from gemmtune.engine.records.errors import GemmtuneError, Stopped
 
@@ -32,19 +32,15 @@ def main() -> None:
 
         with stoppable():
             status = commands.run(sys.argv[1:])
-    except GemmtuneError as error:
-        status = _refused(str(error))
     except Stopped as stopped:
         command = shlex.join(["gemmtune", *sys.argv[1:]])
         kept = "nothing is kept; to start again"
-        if sys.argv[1:2] and sys.argv[1] in _RESUMED:
+        if next((each for each in sys.argv[1:] if each != "--quiet"), "") in _RESUMED:
             kept = "what was measured is kept; to go on where it was"
         print_notice(f"gemmtune: stopped; {kept}: {command}")
         status = 128 + stopped.signal
-    except STOPS:
-        raise
     except BaseException as error:
-        reason = _reason(error)
+        reason = _reason(error) or (error.__cause__ and _reason(error.__cause__))  # typer puts Abort before some
         if not reason:
             raise
         status = _refused(reason)
@@ -57,8 +53,11 @@ def _reason(error: BaseException) -> str:
     from gemmtune.engine.seams import registry
 
     packages = registry.packages()
+    place = line_of(error, packages)
+    if isinstance(error, GemmtuneError):
+        return f"{error} ({place})" if place else str(error)
     is_full = isinstance(error, OSError) and error.errno in _FULL
-    if line_of(error, packages) and not is_full:
+    if place and not is_full:
         return f"code that is not gemmtune's failed: {account(error, packages)}; correct it there"
     if isinstance(error, MemoryError) or any(part in str(error) for part in _NO_MEMORY):
         return f"memory ran out ({account(error)}): raise its limit (ulimit -v), or free some"

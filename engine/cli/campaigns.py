@@ -129,7 +129,7 @@ def tune(
         from gemmtune.engine.api.tuning import tune as tune_problems
         from gemmtune.engine.campaign.plan import Plan
         from gemmtune.engine.campaign.plan_file import read_plan
-        from gemmtune.engine.report.progress.display import NoticePrinter, show_progress
+        from gemmtune.engine.report.progress.display import show_progress
         from gemmtune.engine.report.progress.json_lines import EventFile
         from gemmtune.engine.report.progress.progress_file import keep_progress
         from gemmtune.engine.scheduling.callbacks import Callback
@@ -137,13 +137,12 @@ def tune(
         plan = read_plan(campaign) if campaign else Plan()
         unit = registry.objective(objective or plan.objective).unit
     with ExitStack() as opened:
-        callbacks: list[Callback] = [NoticePrinter()] if as_json else []
-        callbacks += opened.enter_context(show_progress(quiet=as_json, unit=unit))
+        callbacks: list[Callback] = [*opened.enter_context(show_progress(quiet=as_json, unit=unit))]
         callbacks += [opened.enter_context(EventFile(events))] if events else []
         callbacks.append(opened.enter_context(keep_progress(out)))
         result = tune_problems(
             [*(problem or ()), *(f"triton:{each}" for each in kernel or ())],
-            campaign=campaign,
+            campaign=plan,
             space=space,
             sampler=None if sampler is None else sampler_named(sampler, Path()),
             pruners=pruner,

@@ -18,6 +18,7 @@ from gemmtune.engine.cli.tables import diff, export, merge, show, status, verify
 from gemmtune.engine.io.printing import print_text
 from gemmtune.engine.io.reading import is_text
 from gemmtune.engine.records.errors import UsageError
+from gemmtune.engine.report.progress.work import without_progress
 
 __all__ = ["app", "run"]
 
@@ -62,11 +63,14 @@ app.command(cls=Command)(explain)
 
 @app.callback()
 def _gemmtune(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", "-V", is_eager=True, callback=_print_version, help="Print the version.")
     ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress; every command takes it, too.")] = False,
 ) -> None:
     """Find the fastest config of a GEMM kernel for every shape, and ship the answer as a table."""
+    context.with_resource(without_progress(quiet))
 
 
 # The base class of typer's errors about a command line, in click or in typer's own copy of click.
@@ -86,6 +90,8 @@ def run(arguments: Sequence[str]) -> int:
         if not argument.strip() or re.fullmatch(r"--[\w-]+=\s*", argument):
             name = argument.partition("=")[0] or (before if before.startswith("-") else f"after {before!r}")
             raise UsageError(f"the argument {name.strip()} is empty, as of a variable that is not set; leave it out")
+    if "--quiet" in arguments:
+        arguments = ["--quiet", *(each for each in arguments if each != "--quiet")]
     if arguments[:1] == ["help"]:
         arguments = [*arguments[1:], "--help"]
     try:

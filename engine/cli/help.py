@@ -1,7 +1,7 @@
-"""Help of a command: its options in groups, whole at 80 columns."""
+"""A command's help, with its options in groups, whole at 80 columns; and its end by an interrupt of its own code."""
 
 from contextlib import AbstractContextManager
-from typing import Protocol
+from typing import Any, Protocol
 
 import typer
 from typer.core import TyperCommand
@@ -19,6 +19,13 @@ class _Formatter(Protocol):
 
 class Command(TyperCommand):
     """Command whose help has a section per `rich_help_panel` of its options."""
+
+    def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 (typer's)
+        """Run the command; one whose code raises KeyboardInterrupt, as no signal does here, aborts."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as error:
+            raise typer.Abort from error
 
     def format_options(self, ctx: typer.Context, formatter: _Formatter) -> None:  # type: ignore[override]
         """Write the arguments and each group of options."""

@@ -34,6 +34,8 @@ SAMPLERS = [
     ({"tell": "open('nowhere')"}, "sampler Mine failed in tell: FileNotFoundError"),
     ({"init": "self.queue = self.initial_configs()"}, "sampler Mine failed in __init__: AttributeError: 'Mine' object"),
     ({"init": "self.queue = []"}, "Mine.__init__ does not call super().__init__(search)"),
+    ({"ask": "raise KeyboardInterrupt"}, "code that is not gemmtune's failed: KeyboardInterrupt ({}.py, line 9)"),
+    ({"ask": "raise gt.UsageError('another budget')"}, "another budget ({}.py, line 9)"),
     ({"ask": "pass"}, "sampler Mine returned None from ask, not a list of configs"),
     ({"ask": "return iter(self.search.feasible)"}, "from ask, not a list of configs"),
     ({"ask": "return [{'BLOCK_M': 64}]"}, "from ask, not a list of configs"),

@@ -121,4 +121,4 @@ def test_a_command_says_that_it_is_at_work_before_it_imports_and_reads(run, monk
         monkeypatch.setattr(module, "show_work", show_work)
     said = run(*arguments).err
     assert said.startswith("gemmtune: said: "), said
-    assert said.endswith(", False\n")
+    assert ", False (" in said

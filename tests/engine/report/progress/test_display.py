@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import re
+import sys
 import time
 
 import pytest
@@ -11,9 +13,9 @@ from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.final import Final, Finalist, FinalNotHeld
 from gemmtune.engine.records.measurement import Estimate
 from gemmtune.engine.report.progress import display, work
-from gemmtune.engine.report.progress.display import LineWriter, show_progress
+from gemmtune.engine.report.progress.display import LineWriter, progress_bar, show_progress
 from gemmtune.engine.report.progress.state import CampaignState
-from gemmtune.engine.report.progress.work import show_work
+from gemmtune.engine.report.progress.work import show_work, without_progress
 from gemmtune.engine.testing.objective_conformance import example_measurement
 
 MEASURED = example_measurement()
@@ -119,11 +121,36 @@ def test_short_campaign_that_completes_prints_no_summary(capsys):
     assert capsys.readouterr().err == ""
 
 
-def test_quiet_progress_follows_nothing(capsys):
-    with show_progress(quiet=True) as callbacks:
-        assert callbacks == ()
+@pytest.mark.parametrize("quiet", [True, False])
+def test_quiet_progress_tells_notices_alone(quiet, capsys, every_event):
+    with without_progress(not quiet), show_progress(quiet=quiet) as callbacks:
+        measure(callbacks)
+        for callback in callbacks:
+            callback.on_notice("the database is locked")
     captured = capsys.readouterr()
-    assert (captured.out, captured.err) == ("", "")
+    assert (captured.out, captured.err) == ("", "the database is locked\n")
+
+
+def test_without_progress_neither_work_nor_a_bar_is_shown(capsys, monkeypatch, every_event):
+    monkeypatch.setattr(work, "_SILENT_SECONDS", 0.0)
+    with without_progress(True), show_work("merging databases", quiet=False), progress_bar("x", quiet=False) as count:
+        count(1, 2)
+        time.sleep(0.02)
+    assert capsys.readouterr().err == ""
+
+
+def test_on_a_terminal_a_quick_command_says_nothing_and_a_long_one_shows_its_work(monkeypatch):
+    shown, err = [], io.StringIO()
+    err.isatty = lambda: True
+    monkeypatch.setattr(sys, "stderr", err)
+    monkeypatch.setattr(work, "_say", lambda doing, _: shown.append(doing))
+    with show_work("reading a", quiet=False):
+        pass
+    monkeypatch.setattr(work, "_SILENT_SECONDS", 0.0)
+    with show_work("reading b", quiet=False):
+        time.sleep(0.02)
+    assert shown == ["reading b"]
+    assert err.getvalue() == ""
 
 
 def test_off_a_terminal_a_line_tells_every_ten_seconds_how_much_is_done_and_left(capsys):
