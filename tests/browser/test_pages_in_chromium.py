@@ -33,6 +33,10 @@ OVERLAPS = """() => {
     const frame = svg.getBoundingClientRect();
     const texts = [...svg.querySelectorAll("text")].filter(t => t.textContent.trim());
     const boxes = texts.map(t => t.getBoundingClientRect());
+    const scale = frame.width / svg.viewBox.baseVal.width;
+    for (const t of texts)
+      if (parseFloat(getComputedStyle(t).fontSize) * scale < 9) found.push(`too small: ${t.textContent}`);
+    if (!svg.classList.contains("panels") && frame.right > innerWidth) found.push("a picture is out of sight");
     boxes.forEach((box, i) => {
       if (box.left < frame.left - 1 || box.right > frame.right + 1 || box.top < frame.top - 1
           || box.bottom > frame.bottom + 1)

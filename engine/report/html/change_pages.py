@@ -7,7 +7,7 @@ from gemmtune.engine.campaign.verify import Check, Verified
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.table import Choice, Row, Table
 from gemmtune.engine.records.workload import Workload
-from gemmtune.engine.report.html.drawing import COLORS, canvas, svg, wrapped
+from gemmtune.engine.report.html.drawing import COLORS, canvas, height_of, svg, wrapped
 from gemmtune.engine.report.html.page import Card, Page, Section, Sheet, render
 from gemmtune.engine.report.layout import choice_text, count, microseconds, natural
 from gemmtune.engine.report.tables import range_text
@@ -75,14 +75,15 @@ def _page(title: str, text: str, changes: Sequence[_Change], device: Device, car
     shifted = sorted((c for c in changes if c.shift is not None), key=lambda c: abs(c.shift or 0.0))[-_DRAWN:]
     pictures = []
     if shifted:
-        with canvas(1.0 + 0.27 * len(shifted)) as figure:
+        names = [wrapped(each.name, 28) for each in shifted]
+        with canvas(height_of(names)) as figure:
             axes = figure.subplots()
             for place, each in enumerate(shifted):
                 style = {"arrowstyle": "-|>", "color": COLORS[each.kind].light, "shrinkA": 0, "shrinkB": 0}
                 axes.annotate("", (each.shift or 0.0, place), (0.0, place), arrowprops=style)
                 axes.plot(each.shift or 0.0, place, "o", ms=3.5, color=COLORS[each.kind].light)
             axes.axvline(0.0, color=COLORS["muted"].light)
-            axes.set_yticks(range(len(shifted)), [wrapped(each.name, 34) for each in shifted])
+            axes.set_yticks(range(len(shifted)), names)
             axes.set_xlabel("time after against the time before")
             axes.xaxis.set_major_formatter(lambda value, _: f"{value:+.1%}")
             axes.margins(x=0.1)

@@ -137,7 +137,7 @@ def _draw(figure: Figure, comparison: Comparison, names: Sequence[str]) -> None:
         axes.set_title(wrapped(title, 30), fontsize=8 if several else 9)
     figure.supxlabel("evaluations, failures included", fontsize=9)
     figure.supylabel("slower than the optimum", fontsize=9)
-    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper left", ncols=5)
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper left", ncols=5 if several else 3)
 
 
 def _regret(fractions: Sequence[float]) -> list[float]:

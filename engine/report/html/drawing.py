@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import ceil
@@ -24,6 +25,7 @@ __all__ = [
     "Color",
     "canvas",
     "grid",
+    "height_of",
     "loss_ticks",
     "plain_ticks",
     "png",
@@ -37,7 +39,8 @@ PANELS = 6
 LEAST_LOSS = 1e-4
 """Loss that smaller ones are drawn at, 0 among them: a logarithmic axis has no zero."""
 
-_WIDTH = 7.6  # fills the page's column, inches
+_WIDTH = 7.6  # of panels, inches; a narrow page scrolls them
+_NARROW = 4.8  # of one picture, inches: its text stays legible where it fills a phone
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,13 +110,13 @@ _STYLE: dict[Any, object] = {
 def canvas(height: float, of: type[Figure] | None = None, *, solved: bool = True) -> Iterator[Figure]:
     """Yield an empty figure in the page's style, with its height in inches; draw and call `svg` inside the block.
 
-    A figure of `grid` is not `solved`: its margins are fixed.
+    A figure of `grid` is not `solved`: its margins are fixed, and it is wider.
     """
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
     with rc_context(_STYLE):
-        yield (of or Figure)(figsize=(_WIDTH, height), layout="constrained" if solved else None)
+        yield (of or Figure)(figsize=(_NARROW if solved else _WIDTH, height), layout="constrained" if solved else None)
 
 
 def png(figure: Figure) -> bytes:
@@ -131,7 +134,8 @@ def svg(figure: Figure, label: str) -> Markup:
     text = text[text.index("<svg") :].replace("\n", " ")
     for name, color in COLORS.items():
         text = text.replace(color.light, f"var(--{name})")
-    opening = Markup('<svg role="img" aria-label="{}" ').format(label)
+    kind = "panels" if figure.get_figwidth() > _NARROW else "picture"
+    opening = Markup('<svg class="{}" role="img" aria-label="{}" ').format(kind, label)
     return opening + Markup(text.removeprefix("<svg "))  # noqa: S704 matplotlib escapes the texts it draws
 
 
@@ -153,7 +157,7 @@ def grid(figure: Figure, number: int, columns: int, height: float) -> list[Axes]
         hspace=0.62 / max(share - 0.62, 0.3),
     )
     for axes in panels:
-        axes.tick_params(labelsize=7)
+        axes.tick_params(labelsize=8)
         axes.locator_params(nbins=4)
     for axes in panels[number:]:
         axes.set_axis_off()
@@ -180,11 +184,15 @@ def loss_ticks(axes: Axes) -> None:
 
 
 def wrapped(name: str, width: int = 26) -> str:
-    """Return a problem's name in lines of about `width` characters, broken before a colon."""
+    """Return a problem's name in lines of about `width` characters, broken before a colon or a dot if possible."""
     lines = [""]
-    for number, part in enumerate(name.split(":")):
-        piece = f":{part}" if number else part
+    for piece in re.findall(rf"[:.]?[^:.]{{1,{width}}}|[:.]", name):
         if lines[-1] and len(lines[-1]) + len(piece) > width:
             lines.append("")
         lines[-1] += piece
     return "\n".join(lines)
+
+
+def height_of(names: Sequence[str]) -> float:
+    """Return the height of a canvas with a line per name, and its legend and axis, in inches."""
+    return 1.0 + (0.11 + 0.16 * max(name.count("\n") + 1 for name in names)) * len(names)

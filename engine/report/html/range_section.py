@@ -33,7 +33,7 @@ def m_ranges(record: CampaignRecord) -> Section | None:
             _draw_ranges(axes, ranges, tuned)
             handles, labels = axes.get_legend_handles_labels()
             named = dict(zip(labels, handles, strict=True))  # each label once
-            figure.legend(named.values(), named, loc="outside upper left", ncols=4)
+            figure.legend(named.values(), named, loc="outside upper left", ncols=2)
             pictures.append(svg(figure, f"Ranges of {ranges[0].problem.range_size} of {ranges[0].problem.series_name}"))
     for _, ranges in families:
         for each in ranges:

@@ -41,7 +41,7 @@ def roofs(record: CampaignRecord) -> Section | None:
                 color, marker = COLORS[kind].light, MARKERS[kind]
                 axes.scatter(at, heights, s=22, zorder=3, color=color, marker=marker, label=meaning)
         axes.set(xlim=found.x, ylim=found.y)
-        figure.legend(loc="outside upper left", ncols=3)
+        figure.legend(loc="outside upper left", ncols=2)
         picture = svg(figure, f"Speed over arithmetic intensity of {len(rows)} rows")
     headers = ["problem", "type", "flop/byte", "TFLOP/s", "GB/s", "bound by", "% of peak"]
     cells = [[row.problem.name, *_cells(each)] for row, each in rows]

@@ -8,7 +8,7 @@ from math import ceil
 from gemmtune.engine.records.final import Finalist
 from gemmtune.engine.records.workload import baseline_name, baseline_words
 from gemmtune.engine.report.campaign_record import CampaignRecord, lead
-from gemmtune.engine.report.html.drawing import COLORS, MARKERS, PANELS, canvas, grid, svg, wrapped
+from gemmtune.engine.report.html.drawing import COLORS, MARKERS, PANELS, canvas, grid, height_of, svg, wrapped
 from gemmtune.engine.report.html.page import Cell, Section, Sheet
 from gemmtune.engine.report.layout import choice_text, lead_text, microseconds, readable, readable_unit
 from gemmtune.engine.report.why import kind_meanings, why
@@ -18,7 +18,6 @@ __all__ = ["all_rows", "finals", "leads", "markdown"]
 
 _MARKUP = re.compile(r"[\\`*_<>\[\]|]")  # what Markdown does not show as it stands
 _NAMED = 50  # most problems that a picture names; more become a curve
-_LINE = 0.27  # height of a named line, inches
 
 
 def leads(record: CampaignRecord) -> Section:
@@ -30,7 +29,8 @@ def leads(record: CampaignRecord) -> Section:
         return Section(title, "No row has both a kernel and a measured baseline.")
     found.sort(key=lambda each: each[1][0])
     named = len(found) <= _NAMED
-    with canvas(1.0 + _LINE * len(found) if named else 3.6) as figure:
+    names = [wrapped(row.problem.name, 28) for row, *_ in found]
+    with canvas(height_of(names) if named else 3.6) as figure:
         axes = figure.subplots()
         for kind, meaning in kind_meanings(words).items():
             places = [i for i, (*_, reason) in enumerate(found) if reason.kind == kind]
@@ -48,14 +48,15 @@ def leads(record: CampaignRecord) -> Section:
         label = f"lead over {baseline}"
         (axes.xaxis if named else axes.yaxis).set_major_formatter(lambda value, _: f"{round(value * 100, 6):+g}%")
         if named:
-            axes.set_yticks(range(len(found)), [wrapped(row.problem.name, 34) for row, *_ in found])
+            axes.set_yticks(range(len(found)), names)
             axes.set_xlabel(label)
             axes.set_ylim(-0.7, len(found) - 0.3)
+            axes.locator_params(axis="x", nbins=6)
             axes.grid(axis="y", visible=False)
         else:
             axes.set_xlabel(f"{len(found)} problems, sorted by their lead")
             axes.set_ylabel(label)
-        figure.legend(loc="outside upper left", ncols=3)
+        figure.legend(loc="outside upper left", ncols=2)
         picture = svg(figure, f"Lead over {baseline} for {len(found)} problems")
     rows = [
         [
@@ -101,7 +102,7 @@ def finals(record: CampaignRecord) -> Section:
                         ms=4,
                         color=COLORS[kind].light,
                     )
-            axes.set_yticks(range(len(final.finalists)), [each.task.space for each in final.finalists], fontsize=7)
+            axes.set_yticks(range(len(final.finalists)), [each.task.space for each in final.finalists], fontsize=8)
             axes.invert_yaxis()
             axes.set_title(wrapped(p.problem.name, 34), fontsize=8)
             axes.xaxis.set_major_formatter(lambda value, _: f"{value:.1%}")

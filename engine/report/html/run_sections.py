@@ -28,7 +28,7 @@ def timeline(record: CampaignRecord) -> Section:
             axes.step(at, share, where="post", color=COLORS["series1"].light, label="busy GPUs", lw=1.6)
             axes.set(xlabel="seconds", ylabel="configs, GPUs", yscale="symlog", ylim=(0, None))
             axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0f}")
-            figure.legend(loc="outside upper left", ncols=4)
+            figure.legend(loc="outside upper left", ncols=2)
             pictures.append(svg(figure, "Configs that wait, are built and are timed, over the run"))
     if clocks:
         begin = datetime.fromisoformat(min(clocks)[0])

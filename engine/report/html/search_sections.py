@@ -135,7 +135,7 @@ def params(record: CampaignRecord) -> Section:
             for place, values in enumerate(of.values()):
                 axes.scatter([place] * len(values), values, s=8, alpha=0.5, color=COLORS["series0"].light)
                 axes.hlines(median(values), place - 0.3, place + 0.3, color=COLORS["series1"].light, lw=2)
-            axes.set_xticks(range(len(of)), [str(value) for value in of], fontsize=7)
+            axes.set_xticks(range(len(of)), [str(value) for value in of], fontsize=8)
             axes.set_title(name, fontsize=8)
             axes.set_ylim(-0.02, 0.6)
             axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")

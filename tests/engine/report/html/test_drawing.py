@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gemmtune.engine.report.html.drawing import COLORS, SERIES, canvas, grid, plain_ticks, png, svg, wrapped
+from gemmtune.engine.report.html.drawing import COLORS, SERIES, canvas, grid, height_of, plain_ticks, png, svg, wrapped
 
 
 @pytest.mark.parametrize(
@@ -13,12 +13,19 @@ from gemmtune.engine.report.html.drawing import COLORS, SERIES, canvas, grid, pl
         ("16x32x64:bf16:nt", 26, ["16x32x64:bf16:nt"]),
         ("16x32x64:bf16:nt", 16, ["16x32x64:bf16:nt"]),
         ("16x32x64:bf16:nt", 15, ["16x32x64:bf16", ":nt"]),
-        ("16x32x64:bf16:nt", 4, ["16x32x64", ":bf16", ":nt"]),
-        ("plain", 1, ["plain"]),
+        ("16x32x64:bf16:nt", 8, ["16x32x64", ":bf16:nt"]),
+        ("16x32x64:epilogue=silu.mul(matrix)", 16, ["16x32x64", ":epilogue=silu", ".mul(matrix)"]),
+        ("a_file_of_a_kernel.py:Softmax", 8, ["a_file_o", "f_a_kern", "el.py", ":Softmax"]),
+        ("plain", 3, ["pla", "in"]),
     ],
 )
 def test_a_name_breaks_before_a_colon_where_the_line_is_full(name, width, lines):
     assert wrapped(name, width).split("\n") == lines
+
+
+def test_a_picture_has_room_for_the_longest_name_on_each_of_its_lines():
+    assert height_of(["a", "b"]) == pytest.approx(1.54)
+    assert height_of(["a", "b\nc\nd"]) == pytest.approx(1.0 + 2 * 0.59)
 
 
 @pytest.mark.parametrize(("number", "columns", "height", "shape"), [(1, 3, 2.65, (1, 3)), (4, 3, 4.35, (2, 3))])
@@ -61,7 +68,7 @@ def picture():
 def test_equal_figures_give_equal_bytes_in_the_pages_colours():
     (first, pixels), again = picture(), picture()
     assert (first, pixels) == again
-    assert first.startswith('<svg role="img" aria-label="speed &#34;x&#34; &lt;y&gt;" ')
+    assert first.startswith('<svg class="picture" role="img" aria-label="speed &#34;x&#34; &lt;y&gt;" ')
     assert "\n" not in first
     assert "a &lt; b" in first
     assert "var(--win)" in first
