@@ -54,7 +54,11 @@ def capture_products(
     torch._dynamo.reset()
     found = imported(call) if isinstance(call, str) else call
     with contextlib.ExitStack() as stack:
-        stack.enter_context(_quiet_torch())
+        stack.enter_context(warnings.catch_warnings())
+        warnings.filterwarnings("ignore", module=r"torch\.")  # advice on code that no capture runs
+        for name in [each for each in logging.root.manager.loggerDict if each.startswith("torch")]:
+            logging.getLogger(name).addFilter(_is_no_error)  # torch logs errors that it raises, too
+            stack.callback(logging.getLogger(name).removeFilter, _is_no_error)
         if not is_present:
             stack.enter_context(fake_gpu(device))
         with GPU:  # models that are built here
@@ -95,22 +99,6 @@ def capture_products(
     return Captured(
         products, unseen, f"Products of {name}, {what}, lowered {where}.", torch.__version__, lowering.compiled
     )
-
-
-@contextlib.contextmanager
-def _quiet_torch() -> Iterator[None]:
-    """Keep torch from logging the errors that it raises, too, and from advice on code that no capture runs."""
-    loggers = [logging.getLogger(name) for name in list(logging.root.manager.loggerDict) if name.startswith("torch")]
-    handlers = [handler for logger in loggers for handler in logger.handlers]
-    for handler in handlers:
-        handler.addFilter(_is_no_error)
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", module=r"torch\.")
-            yield
-    finally:
-        for handler in handlers:
-            handler.removeFilter(_is_no_error)
 
 
 def _is_no_error(record: logging.LogRecord) -> bool:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from functools import partial
 from importlib.metadata import version
 from itertools import pairwise
 from typing import Annotated, cast
@@ -18,7 +19,7 @@ from gemmtune.engine.cli.tables import diff, export, merge, show, status, verify
 from gemmtune.engine.io.printing import print_text
 from gemmtune.engine.io.reading import is_text
 from gemmtune.engine.records.errors import UsageError
-from gemmtune.engine.report.progress.work import without_progress
+from gemmtune.engine.report.progress.work import QUIET
 
 __all__ = ["app", "run"]
 
@@ -70,7 +71,7 @@ def _gemmtune(
     quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress; every command takes it, too.")] = False,
 ) -> None:
     """Find the fastest config of a GEMM kernel for every shape, and ship the answer as a table."""
-    context.with_resource(without_progress(quiet))
+    context.call_on_close(partial(QUIET.reset, QUIET.set(quiet)))
 
 
 # The base class of typer's errors about a command line, in click or in typer's own copy of click.

@@ -13,7 +13,7 @@ from gemmtune.engine.records.measurement import Measurement
 from gemmtune.engine.report.layout import count
 from gemmtune.engine.report.progress.live import LiveView, no_final
 from gemmtune.engine.report.progress.state import CampaignState, duration
-from gemmtune.engine.report.progress.work import is_quiet
+from gemmtune.engine.report.progress.work import QUIET
 from gemmtune.engine.scheduling.callbacks import Callback
 from gemmtune.engine.scheduling.task_search import TaskSearch
 from gemmtune.engine.seams.executor import Load
@@ -31,7 +31,7 @@ def show_progress(*, quiet: bool, unit: str = "ns") -> Iterator[tuple[Callback, 
     A campaign of ten seconds or more, or one that was interrupted, ends with a line that sums it up. Yield the
     callbacks to give to the campaign, whose scores are in `unit`. Quiet ones print its notices alone.
     """
-    if quiet or is_quiet():
+    if quiet or QUIET.get():
         yield (NoticePrinter(),)
         return
     state, console = CampaignState(unit, time.monotonic), Console(stderr=True)
@@ -55,7 +55,7 @@ def progress_bar(description: str, *, quiet: bool) -> Iterator[Callable[[int, in
 
     Yield a function of the number done and the total.
     """
-    quiet = quiet or is_quiet()
+    quiet = quiet or QUIET.get()
     console = Console(stderr=True, quiet=quiet)
     if not console.is_terminal:
         yield (lambda done, total: None) if quiet else _CountWriter(description, time.monotonic)

@@ -8,32 +8,18 @@ from threading import Timer
 
 from gemmtune.engine.io.printing import print_notice
 
-__all__ = ["is_quiet", "show_work", "without_progress"]
+__all__ = ["QUIET", "show_work"]
 
 _SILENT_SECONDS = 2.0  # before a line says what a command does
 
-_QUIET = ContextVar("quiet", default=False)
-
-
-@contextmanager
-def without_progress(wanted: bool) -> Iterator[None]:
-    """Show no progress while the block runs, if that is wanted."""
-    token = _QUIET.set(wanted)
-    try:
-        yield
-    finally:
-        _QUIET.reset(token)
-
-
-def is_quiet() -> bool:
-    """Return whether this is a block without progress."""
-    return _QUIET.get()
+QUIET = ContextVar("QUIET", default=False)
+"""Whether the command shows no progress."""
 
 
 @contextmanager
 def show_work(doing: str, *, quiet: bool) -> Iterator[None]:
     """Say what a command does while the block runs, if it takes longer than a moment."""
-    if quiet or is_quiet():
+    if quiet or QUIET.get():
         yield
         return
     with ExitStack() as shown:

@@ -10,7 +10,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-from contextlib import closing
+from contextlib import closing, nullcontext
 from importlib.metadata import version
 from pathlib import Path
 
@@ -19,6 +19,7 @@ import pytest
 from gemmtune.engine.cli import campaigns, captures, descriptions, reports, studies, tables
 from gemmtune.engine.cli.commands import app
 from gemmtune.engine.records.errors import UsageError
+from gemmtune.engine.report.progress.work import QUIET
 from gemmtune.engine.store.database import Database
 
 pytestmark = pytest.mark.slow(8)
@@ -122,3 +123,14 @@ def test_a_command_says_that_it_is_at_work_before_it_imports_and_reads(run, monk
     said = run(*arguments).err
     assert said.startswith("gemmtune: said: "), said
     assert ", False (" in said
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_quiet_stands_anywhere_and_ends_with_its_command(run, monkeypatch, place):
+    seen = []
+    monkeypatch.setattr(tables, "show_work", lambda doing, *, quiet: seen.append(QUIET.get()) or nullcontext())
+    arguments = ["show", "nothing.json"]
+    arguments.insert(place, "--quiet")
+    for given in (arguments, ["show", "nothing.json"]):
+        assert "no file or folder nothing.json" in run(*given).err
+    assert seen == [True, False]

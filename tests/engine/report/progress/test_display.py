@@ -15,7 +15,7 @@ from gemmtune.engine.records.measurement import Estimate
 from gemmtune.engine.report.progress import display, work
 from gemmtune.engine.report.progress.display import LineWriter, progress_bar, show_progress
 from gemmtune.engine.report.progress.state import CampaignState
-from gemmtune.engine.report.progress.work import show_work, without_progress
+from gemmtune.engine.report.progress.work import QUIET, show_work
 from gemmtune.engine.testing.objective_conformance import example_measurement
 
 MEASURED = example_measurement()
@@ -121,9 +121,16 @@ def test_short_campaign_that_completes_prints_no_summary(capsys):
     assert capsys.readouterr().err == ""
 
 
+@pytest.fixture
+def no_progress():
+    token = QUIET.set(True)
+    yield
+    QUIET.reset(token)
+
+
 @pytest.mark.parametrize("quiet", [True, False])
-def test_quiet_progress_tells_notices_alone(quiet, capsys, every_event):
-    with without_progress(not quiet), show_progress(quiet=quiet) as callbacks:
+def test_quiet_progress_tells_notices_alone(quiet, capsys, every_event, no_progress):
+    with show_progress(quiet=quiet) as callbacks:
         measure(callbacks)
         for callback in callbacks:
             callback.on_notice("the database is locked")
@@ -131,9 +138,9 @@ def test_quiet_progress_tells_notices_alone(quiet, capsys, every_event):
     assert (captured.out, captured.err) == ("", "the database is locked\n")
 
 
-def test_without_progress_neither_work_nor_a_bar_is_shown(capsys, monkeypatch, every_event):
+def test_without_progress_neither_work_nor_a_bar_is_shown(capsys, monkeypatch, every_event, no_progress):
     monkeypatch.setattr(work, "_SILENT_SECONDS", 0.0)
-    with without_progress(True), show_work("merging databases", quiet=False), progress_bar("x", quiet=False) as count:
+    with show_work("merging databases", quiet=False), progress_bar("x", quiet=False) as count:
         count(1, 2)
         time.sleep(0.02)
     assert capsys.readouterr().err == ""
