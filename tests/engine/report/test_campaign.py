@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.campaign.result import Finding, Result
 from gemmtune.engine.records.config import Config
-from gemmtune.engine.records.measurement import Estimate, Status
+from gemmtune.engine.records.measurement import Estimate, Evidence, Status
+from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.table import Choice, Row, Table
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.report.campaign import campaign_report
+from gemmtune.engine.tables.earlier import EarlierRow, Fate
+from gemmtune.engine.tables.portfolio import LossLimits, Portfolio
+from gemmtune.engine.tables.ranges import RangeLimits, RangesReport
 from gemmtune.engine.testing.objective_conformance import example_measurement
 
 TASK = replace(example_measurement().task, space="triton_mm")
@@ -104,3 +110,193 @@ def test_a_baseline_that_failed_is_named_with_its_reason():
         {"problem": TASK.problem.name, "status": "wrong_result", "reason": "no kernel for this shape"}
     ]
     assert shown("latency", result(8e4, 1e4))[1]["failed_baselines"] == []
+
+
+SMALL = [Problem.parse(f"{m}x64x32") for m in (16, 32, 64)]
+NONE = {"config": None, "score": None, "baseline_score": None, "fraction_of_optimum": None, "lead": None}
+
+
+def replayed(problem, space, x, time_ns, **changes):
+    task, config = Task(problem, TASK.device, space), Config({"x": x} if x else {})
+    estimate = Estimate(time_ns, time_ns, time_ns)
+    return replace(MEASURED, task=task, config=config, estimate=estimate, evidence=Evidence.REPLAYED, **changes)
+
+
+def failed(problem, space, reason):
+    return replace(replayed(problem, space, 9, 1.0), status=Status.BUILD_FAILED, reason=reason, estimate=None)
+
+
+def row(problem, space, x, time_ns, baseline_ns, bound):
+    kernel, vendor = (
+        Choice(name, Config({"x": x} if x else {}), ns, ns, ns, 9, Evidence.REPLAYED, "torch 2.11", "graph-cold-l2")
+        for name, x, ns in ((space, x, time_ns), ("aten", 0, baseline_ns))
+    )
+    return Row(problem, (kernel,), vendor, 0.0, (kernel.config,), bound)
+
+
+PLAN = Plan(tuple(SMALL), ("triton_mm",), "random", budget=6, seed=3)
+FINDINGS = (
+    Finding(SMALL[0], "triton_mm", Config({"x": 2}), 8e4, 1e5, 6, {"wrong_result": 1, "invalid": 2}, 0.95, True, 2),
+    Finding(SMALL[1], "triton_mm", Config({"x": 3}), 5e4, 4e4, 4, {}, 0.85, False, 1),
+    Finding(SMALL[2], "triton_mm", None, None, None, 3, {"build_failed": 3}, None),
+)
+ROWS = (row(SMALL[0], "triton_mm", 2, 8e4, 1e5, 0.0012), row(SMALL[1], "aten", 0, 4e4, 4e4, None))
+REPLAYED = Result(
+    Table(TASK.device, ROWS, "latency"),
+    FINDINGS,
+    (
+        replayed(SMALL[0], "triton_mm", 2, 8e4),
+        replayed(SMALL[0], "aten", 0, 1e5),
+        replayed(SMALL[1], "aten", 0, 4e4),
+        failed(SMALL[2], "triton_mm", "no registers"),
+        failed(SMALL[2], "aten", "no kernel"),
+    ),
+    sampler="random",
+    damaged=2,
+)
+
+
+def sections(report):
+    """Return the title's lines, the cells of the table's lines, and all other lines."""
+    title, grid, *others = report.to_text().split("\n\n")
+    cells = [re.split(r" {2,}", line.strip()) for line in grid.splitlines() if "─" not in line]
+    return title.splitlines(), cells, "\n".join(others).splitlines()
+
+
+def test_a_replayed_campaign_tells_of_every_search_row_and_file():
+    before = replace(ROWS[1], problem=Problem.parse("8x64x32"))
+    earlier = [EarlierRow(before, Fate.KEPT, "other problems")]
+    files = [Path("out/table.json")]
+    report = campaign_report(PLAN, TASK.device, REPLAYED, ["cute: not exported"], files, earlier)
+    title, cells, lines = sections(report)
+    assert title == [
+        "NVIDIA H200, replayed from recorded landscapes: 3 problems in triton_mm",
+        "sampler random, budget 6, seed 3",
+    ]
+    header = "problem|best µs|aten µs|lead|of optimum|regret|evals|failed|rejected|ships|why|found by|best config"
+    assert ["|".join(line) for line in cells] == [
+        header,
+        "16x64x32:bf16:nt|80.0|100.0|+25.0%|0.950|≤ 0.12%|6|1|2|triton_mm|wins|this search|x=2",
+        "32x64x32:bf16:nt|50.0|40.0|-20.0%|0.850|-|4|0|0|aten|nothing else works|another|x=3",
+        "64x64x32:bf16:nt|-|-|-|-|-|3|3|0|-|-|this search|-",
+    ]
+    assert [line.partition(":")[0] for line in lines[:2]] == ["wins", "nothing else works"]
+    assert lines[2:] == [
+        "mean fraction of the recorded optimum: 0.9000",
+        "screening stopped 3 of 7 configs early",
+        "1 of 3 best configs was found by other campaigns that share the database",
+        "rows of the table: 1 aten, 1 triton_mm; nothing worked for 64x64x32:bf16:nt",
+        "1 baseline failed, and the rows ship without a comparison. The first: "
+        "64x64x32:bf16:nt: build_failed, no kernel",
+        "2 damaged rows were left out",
+        "kept 1 earlier row of other problems (8x64x32:bf16:nt); --replace drops them",
+        "cute: not exported",
+        "written:",
+        "  out/table.json",
+    ]
+    record = report.to_json()
+    tasks, [now] = record.pop("tasks"), record.pop("earlier")
+    assert tasks[0] == {
+        "problem": "16x64x32:bf16:nt",
+        "space": "triton_mm",
+        "config": {"x": 2},
+        "score": 8e4,
+        "baseline_score": 1e5,
+        "evaluations": 6,
+        "failures": {"wrong_result": 1, "invalid": 2},
+        "fraction_of_optimum": 0.95,
+        "stopped_early": 2,
+        "found_here": True,
+        "lead": 0.25,
+        "front": [],
+    }
+    assert (tasks[1]["lead"], tasks[1]["found_here"]) == (pytest.approx(-0.2), False)
+    assert {name: tasks[2][name] for name in NONE} == NONE
+    assert (now["problem"], now["fate"], now["reason"], now["now"]) == (
+        "8x64x32:bf16:nt",
+        "kept",
+        "other problems",
+        None,
+    )
+    assert now["before"] == {
+        "space": "aten",
+        "config": {},
+        "time_ns": 4e4,
+        "low_ns": 4e4,
+        "high_ns": 4e4,
+        "evidence": "replayed",
+        "protocol": "graph-cold-l2",
+        "toolchain": "torch 2.11",
+    }
+    assert record == {
+        "device": "H200",
+        "objective": "latency",
+        "unit": "ns",
+        "sampler": "random",
+        "budget": 6,
+        "seed": 3,
+        "fraction_of_optimum": pytest.approx(0.9),
+        "evidence": ["replayed"],
+        "stopped_early": 3,
+        "rows": 2,
+        "portfolio": None,
+        "ranges": None,
+        "damaged": 2,
+        "failed_baselines": [{"problem": "64x64x32:bf16:nt", "status": "build_failed", "reason": "no kernel"}],
+        "notes": ["cute: not exported"],
+        "written": ["out/table.json"],
+    }
+
+
+def test_a_campaign_with_ranges_and_a_portfolio_tells_of_both():
+    plan = replace(PLAN, problems=tuple(SMALL[:2]), held_out=(SMALL[2],), ranges=RangeLimits())
+    findings = tuple(replace(each, found_here=False) for each in FINDINGS[:2])
+    portfolio, ranges = Portfolio(LossLimits(), ()), RangesReport(0, (), (), ())
+    found = replace(REPLAYED, findings=findings, ranges=ranges, portfolio=portfolio, damaged=0)
+    report = campaign_report(plan, TASK.device, found)
+    assert sections(report)[2][4:8] == [
+        "2 of 2 best configs were found for the ranges, or by other campaigns that share the database",
+        "rows of the table: 1 aten, 1 triton_mm; 1 problem held out, without a row",
+        "portfolio: the baseline serves every problem, nothing is compiled",
+        "ranges: none, for no problem was tuned at two sizes or more",
+    ]
+    record = report.to_json()
+    assert record["portfolio"] == {"configs": 0}
+    assert record["ranges"] == {"ranges": 0, "tuned": [], "probed": [], "held_out": []}
+
+
+def test_an_estimated_campaign_has_build_resources_in_place_of_a_baseline():
+    estimated = tuple(replace(each, evidence=Evidence.ESTIMATED) for each in REPLAYED.measurements[:1])
+    findings = (FINDINGS[0], FINDINGS[2])
+    table = replace(REPLAYED.table, rows=ROWS[:1])
+    found = replace(REPLAYED, table=table, findings=findings, measurements=estimated, damaged=0)
+    title, cells, lines = sections(campaign_report(PLAN, TASK.device, found))
+    assert title[0] == "NVIDIA H200, built for sm_90a and estimated, not timed: 1 problem in triton_mm"
+    resources = "registers|shared B|spilled B|build s"
+    assert ["|".join(line) for line in cells] == [
+        f"problem|estimated µs|{resources}|regret|evals|failed|rejected|ships|best config",
+        "16x64x32:bf16:nt|80.0|168|147456|0|0.5|≤ 0.12%|6|1|2|triton_mm|x=2",
+        "64x64x32:bf16:nt|-|-|-|-|-|-|3|3|0|-|-",
+    ]
+    assert lines == [
+        "mean fraction of the recorded optimum: 0.9500",
+        "screening stopped 2 of 3 configs early",
+        "rows of the table: 1 triton_mm",
+    ]
+
+
+def test_a_campaign_of_two_spaces_names_the_space_and_leaves_empty_columns_out():
+    plan = replace(PLAN, spaces=("triton_mm", "cute_gemm"))
+    measured = tuple(replace(each, evidence=Evidence.MEASURED) for each in REPLAYED.measurements[:3])
+    clean = (replace(FINDINGS[0], failures={}, fraction_of_optimum=None, stopped_early=0),)
+    table = replace(REPLAYED.table, rows=(replace(ROWS[0], regret_bound=None),))
+    found = replace(REPLAYED, table=table, findings=clean, measurements=measured, damaged=0)
+    title, cells, lines = sections(campaign_report(plan, TASK.device, found))
+    assert title[0] == "NVIDIA H200, measured: 2 problems in triton_mm, cute_gemm"
+    assert cells[0] == ["problem", "space", "best µs", "aten µs", "lead", "evals", "ships", "why", "best config"]
+    assert lines[1:] == ["rows of the table: 1 triton_mm; nothing worked for 32x64x32:bf16:nt"]
+
+
+def test_a_campaign_without_searches_has_no_table():
+    found = replace(REPLAYED, table=replace(REPLAYED.table, rows=()), findings=(), measurements=(), damaged=0)
+    assert campaign_report(PLAN, TASK.device, found).to_text().splitlines()[-1] == "rows of the table: none"

@@ -60,14 +60,14 @@ def two_kinds(tmp_path):
 
 MOE = "E=8,N=512,device_name=NVIDIA_X1.json"
 UNKNOWN = "shared memory not examined for devices that gemmtune does not know: NVIDIA_X1"
+SCALES = "the block of scales"
 FAR = "of the 18 token counts of the tuner have no key within 4×"
 FINDINGS = [
     [MOE, "fault", "missing keys", "all", f"13 {FAR}: 1 runs the entry of 4096; keys 4096"],
     [MOE, "advice", "no Triton version", "all", "neither the file nor its folder names a version of Triton"],
     [NAME, "fault", "tile over the block of scales", "1, 2, 4, 8, 16, 32, … (8)"]
     + ["BLOCK_SIZE_K 256 > 128, the block of scales"],
-    [NAME, "fault", "missing keys", "all"]
-    + [f"2 {FAR}: 1024 runs the entry of 64; keys 1, 2, 4, 8, 16, 32, … 2048"],
+    [NAME, "fault", "missing keys", "all"] + [f"2 {FAR}: 1024 runs the entry of 64; keys 1, 2, 4, 8, 16, 32, … 2048"],
 ]
 
 
