@@ -81,9 +81,10 @@ def weigh_coordinates(params: Reals, features: Reals) -> Reals:
 
 def _powers_of_two(values: Sequence[object]) -> Reals | None:
     """Return how often two divides each value; None for powers of two and for 1, 2, 3, ..."""
-    if len(values) < 4 or not all(isinstance(v, int) and not isinstance(v, bool) and v > 0 for v in values):
+    whole = [v for v in values if isinstance(v, int) and not isinstance(v, bool) and v > 0]
+    if len(values) < 4 or len(whole) < len(values):
         return None
-    twos = np.array([(v & -v).bit_length() for v in values if isinstance(v, int)], np.float64)
+    twos = np.array([(v & -v).bit_length() for v in whole], np.float64)
     rises = np.all(np.diff(twos) > 0)  # powers of two
     counts = values[-1] == len(values)  # 1, 2, 3, ...
     return None if rises or counts else twos

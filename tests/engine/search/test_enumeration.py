@@ -3,6 +3,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 from gemmtune.engine.records.artifact import Artifact, Toolchain
 from gemmtune.engine.records.config import Config, Param
 from gemmtune.engine.records.device import Device
@@ -10,7 +12,7 @@ from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
 from gemmtune.engine.seams.space import Launchable, Space
-from gemmtune.engine.search.enumeration import enumerate_space, feasible_configs
+from gemmtune.engine.search.enumeration import enumerate_space, feasible_configs, membership
 
 DEVICE = Device("TOY", "Toy", "sm_90a", 1, 1000, 1000, 1, 1, 1, 1, 32, 1, 1)
 TASK = Task(Problem(m=64, n=64, k=64), DEVICE, "toy")
@@ -88,3 +90,30 @@ def test_enumeration_counts_each_of_ten_thousand_points_once():
 
 def test_feasible_configs_are_those_that_the_enumeration_accepts():
     assert tuple(feasible_configs(ToySpace(), TASK)) == enumerate_space(ToySpace(), TASK).feasible
+
+
+def test_a_space_of_other_workloads_has_no_points_and_says_why():
+    class Other(ToySpace):
+        workload = "moe"
+
+    found = enumerate_space(Other(), TASK)
+    assert (found.points, found.feasible) == (0, ())
+    reason = "toy serves workloads of kind moe, not gemm"
+    assert (found.rejections, found.examples) == ({}, {"workload": reason})
+    assert list(feasible_configs(Other(), TASK)) == []
+
+
+@pytest.mark.parametrize(
+    ("values", "rule", "reason"),
+    [
+        ({"tile": 2, "stages": 3}, "", ""),
+        ({"tile": 2, "stages": 4}, "values", "stages=4 is not a value of toy"),
+        ({"tile": 2.0, "stages": 3}, "values", "tile=2.0 is not a value of toy"),
+        ({"tile": 2}, "params", "param stages is missing"),
+        ({"tile": 2, "stages": 3, "warps": 4}, "params", "param warps is unknown"),
+        ({"tile": 4, "stages": 2}, "shared memory", "8 B > 6 B"),
+    ],
+)
+def test_a_config_from_a_file_has_the_params_and_values_of_its_space(values, rule, reason):
+    verdict = membership(ToySpace(), TASK)(Config(values))
+    assert (verdict.rule, verdict.reason) == (rule, reason)

@@ -212,4 +212,5 @@ def test_times_are_predicted_from_another_task_also_for_a_single_config(count):
     found = predict_slowness(search, np.array([[*features(config).values()] for config in feasible]))
     assert len(found) == count
     assert found.tolist() == sorted(found.tolist())
+    assert 1.2 * (count > 1) <= np.ptp(found) <= math.log(32 / 2)  # smoothed, the logarithm of the times
     assert predict_slowness(Search(params, feasible, (), 8, 0), np.zeros((count, 2))) is None

@@ -10,6 +10,7 @@ import warnings
 from contextlib import redirect_stdout
 from io import StringIO
 from itertools import product
+from types import SimpleNamespace
 
 import optuna
 import pytest
@@ -307,6 +308,22 @@ def test_multi_objective_samplers_find_a_better_front_than_random(sampler):
         return sum(hypervolume(run(each, 96, outcome=pair)) for each in searches) / 3
 
     assert found(sampler) / hypervolume(FEASIBLE) > 0.8 > found(RandomSampler) / hypervolume(FEASIBLE)
+
+
+def test_samplers_say_whether_they_learn_from_other_tasks_and_search_fronts():
+    kinds = {name: registry.sampler(name) for name in registry.names(Sampler)}
+    assert {name for name, kind in kinds.items() if kind.learns} == {"auto", "transfer"}
+    of_fronts = {name for name, kind in kinds.items() if kind.multi_objective}
+    assert of_fronts == {"auto", "exhaustive", "gp", "nsga2", "random", "tpe"}
+
+
+def test_gp_asks_on_one_thread_of_torch_and_gives_the_others_back(monkeypatch):
+    threads, during = [4], []
+    torch = SimpleNamespace(__spec__=sys.__spec__, get_num_threads=lambda: threads[-1], set_num_threads=threads.append)
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    monkeypatch.setattr(OptunaSampler, "ask", lambda self, count: during.append((count, threads[-1])))
+    GpSampler(search()).ask(3)
+    assert (during, threads) == ([(3, 1)], [4, 1, 4])
 
 
 def test_gp_without_torch_names_what_to_install(monkeypatch):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 from itertools import product
 from zlib import crc32
 
@@ -81,6 +82,7 @@ SEQUENCES = [
     (AutoSampler, PLAIN, 40, 8, [591, 893, 94, 922, 1098, 207], 3898992421),
     (EvolutionSampler, PLAIN, 130, 3, [591, 893, 94, 198, 828, 759], 3091386565),
     (EvolutionSampler, SEEDED, 40, 8, [300, 5, 700, 894, 94, 198], 3261072820),
+    (partial(EvolutionSampler, restart_after=9), PLAIN, 60, 3, [591, 893, 94, 198, 828, 759], 3635355627),
     (TransferSampler, DESCRIBED, 110, 5, [300, 5, 700, 914, 909, 90], 2347014497),
     (TransferSampler, HISTORY, 60, 3, [603, 418, 417, 366, 536, 602], 4207707474),
     (TransferSampler, WIDE, 30, 3, [159, 171, 147, 99, 381, 149], 3780523662),
