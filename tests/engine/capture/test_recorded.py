@@ -120,6 +120,20 @@ def test_a_line_that_is_being_written_is_left_out(tmp_path):
         ({"type": "runs", "graph": 1, "runs": 0}, "runs=0 is not an integer from 1"),
         ({"type": "product", "graph": 1, "problem": "16x64", **PRODUCT}, "malformed problem"),
         ({"type": "product", "graph": 1, **PRODUCT}, "problem=None is no text"),
+        ({"type": "product", "problem": "1x2x3", "m": "1"}, "epilogue=None is no text"),
+        ({"type": "product", "problem": "1x2x3", **PRODUCT, "epilogue": "nothing"}, "nothing"),
+        ({"type": "product", **OPEN, "first": 0}, "first=0 is not an integer from 1 on"),
+        ({"type": "product", **OPEN, "first": True}, "first=True is not an integer from 1 on"),
+        ({"type": "product", **OPEN, "last": 1.5}, "last=1.5 is not an integer from 1 on"),
+        ({"type": "product", **OPEN, "step": None}, "step=None is not an integer from 1 on"),
+        ({"type": "product", **OPEN, "m": 3}, "m=3 is no text"),
+        ({"type": "product", **OPEN, "m": "x", "problem": "y" * 99}, "y"),
+        ({"type": "unseen", "operation": 3, "reason": "x", "count": 1}, "operation=3 is no text"),
+        ({"type": "unseen", "operation": "x", "count": 1}, "reason=None is no text"),
+        ({"type": "unseen", "operation": "x", "reason": "y", "count": "1"}, "count=1 is not an integer from 1 on"),
+        ({"type": "runs", "graph": -1, "runs": 1}, "graph=-1 is not an integer from 1 on"),
+        ({"type": "x" * 99}, f"type '{'x' * 50}' is not one of start, product, unseen, runs"),
+        ([], "is no JSON object"),
     ],
 )
 def test_a_malformed_line_is_named(tmp_path, line, part):
@@ -155,3 +169,43 @@ def test_another_csv_is_refused(tmp_path):
     path.write_text("m,n,k\n1,2,3\n", encoding="utf-8")
     with pytest.raises(UsageError, match="is a landscape file: gemmtune show, replay, compare"):
         gt.capture(str(path))
+
+
+def test_an_open_size_begins_at_two_and_may_have_an_end(tmp_path):
+    lines = [{"type": "product", **OPEN, "first": 1, "last": 64, "step": 1}]
+    (product,) = gt.capture(str(written(tmp_path / "problems.jsonl", lines))).products
+    assert (product.m, product.first, product.last, product.step, product.count) == ("8*s0", 2, 64, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("GemmTunableOp_Half_NN", "line 1 is no untuned GEMM: expected OP_TYPE_LAYOUT,layout_n_m_k_ld_"),
+        ("GemmTunableOp_Half_NN,nx_1_2_3_ld_1_3_1", "line 1 is no untuned GEMM"),
+        ("GemmTunableOp_Half_NN,nn_1_2_3_ld_1_3", "line 1 is no untuned GEMM"),
+        ("GemmTunableOp_Half_NN,nn_1_2_x_ld_1_3_1", "line 1: 'nn_1_2_x_ld_1_3_1' has no sizes and leading dimensions"),
+        ("GemmTunableOp_Half_NN,nn_1_2_3_no_1_3_1", "line 1: .* has no sizes and leading dimensions"),
+    ],
+)
+def test_a_line_that_tunableop_does_not_write_is_named(tmp_path, line, said):
+    path = tmp_path / "untuned.csv"
+    path.write_text(f"{line}\n", encoding="utf-8")
+    with pytest.raises(UsageError, match=rf"record .*untuned\.csv: {said}"):
+        gt.capture(str(path))
+
+
+def test_tunableops_head_and_further_columns_are_no_products(tmp_path):
+    path = tmp_path / "untuned.csv"
+    line = "GemmTunableOp_float_TT,tt_4_2_3_ld_3_2_4,other,0.1"
+    path.write_text(f"GemmTunableOp_Half_NN,nn_4_2_3_ld_4_3_4\n\nValidator,PT_VERSION,2.13\n{line}\n", encoding="utf-8")
+    found = gt.capture(str(path))
+    assert [product.problem.name for product in found.products] == ["2x4x3:fp16:nn", "2x4x3:fp32:tt"]
+    assert found.source == "Products that TunableOp recorded in untuned.csv."
+    assert not found.unseen
+
+
+@pytest.mark.parametrize("inputs", [("bf16[2,2]",), (3, 4)])
+def test_a_record_takes_no_inputs(tmp_path, inputs):
+    path = written(tmp_path / "problems.jsonl", LINES)
+    with pytest.raises(UsageError, match="is a record, which takes no inputs"):
+        gt.capture(str(path), *inputs)
