@@ -107,9 +107,12 @@ def seal_of(content: bytes, sha256: str) -> str:
 
 
 def require_object(name: str, value: object, names: Set[str] | None = None) -> dict[str, Any]:
-    """Return a JSON object; refuse one whose fields are not `names`, if these are given."""
+    """Return a JSON object; refuse one whose fields are not `names`, if these are given, or may not be printed."""
     if not isinstance(value, dict):
         raise TypeError(f"{name}={shortened(value)} is not an object")
+    if not all(map(str.isprintable, value)):
+        field = next(each for each in value if not each.isprintable())
+        raise ValueError(f"{name} has the field {shortened(field)}, which may not be printed")
     if names is not None and value.keys() != names:
         field = min(value.keys() ^ names)
         raise ValueError(f"{name} has the {'unknown' if field in value else 'missing'} field {shortened(field)}")
@@ -164,7 +167,7 @@ def require_config(name: str, value: object, params: Mapping[str, Mapping[str, o
     config = require_object(name, value, params.keys())
     for param, its in config.items():
         if repr(its) not in params[param]:
-            raise ValueError(f"{name}.{param}={shortened(its)} is not one of {_cut(', '.join(params[param]))}")
+            raise ValueError(f"{name}.{_cut(param)}={shortened(its)} is not one of {_cut(', '.join(params[param]))}")
     return config
 
 
@@ -177,8 +180,10 @@ def require_facts(value: object) -> dict[str, Any]:
             if not its.isprintable():
                 raise ValueError(f"{where}={shortened(its)} may not be printed")
         elif its is not None:
-            for inner, each in its.items() if isinstance(its, dict) else [("", its)]:
-                require_number(f"{where}.{inner}" if inner else where, each, -_LARGEST_NUMBER, _LARGEST_NUMBER)
+            numbers = require_object(where, its) if isinstance(its, dict) else {"": its}
+            for inner, each in numbers.items():
+                at = f"{where}.{_cut(inner)}" if inner else where
+                require_number(at, each, -_LARGEST_NUMBER, _LARGEST_NUMBER)
     return facts
 
 

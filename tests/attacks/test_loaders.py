@@ -256,6 +256,25 @@ def test_json_that_no_exporter_writes_is_refused_with_the_files_name(tmp_path, n
     assert len(str(refused.value)) < 1000
 
 
+@pytest.mark.parametrize("text", ["\x1f", "\n", "\ud7fc", "a\u202eb", "x" * 100_000], ids=range(5))
+@pytest.mark.parametrize("name", EXPORTS)
+def test_a_name_that_a_file_makes_up_is_told_in_one_short_line(name, text):
+    objects = [path for path in fields_of(name) if isinstance(at(RECORDS[name], path), dict)]
+    assert len(objects) >= 4
+    for path in objects:
+        for value in (None, [], {}, [None], {text: None}):
+            held = at(RECORDS[name], path)
+            outcome(name, resealed(changed(RECORDS[name], path, held | {text: value})))
+            outcome(name, resealed(changed(RECORDS[name], path, {text: value})))
+
+
+def at(record, path):
+    """Return the value at a path."""
+    for key in path:
+        record = record[key]
+    return record
+
+
 DOCUMENTS = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
