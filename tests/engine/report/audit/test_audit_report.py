@@ -65,9 +65,8 @@ FAR = "of the 18 token counts of the tuner have no key within 4×"
 FINDINGS = [
     [MOE, "fault", "missing keys", "all", f"13 {FAR}: 1 runs the entry of 4096; keys 4096"],
     [MOE, "advice", "no Triton version", "all", "neither the file nor its folder names a version of Triton"],
-    [NAME, "fault", "tile over the block of scales", "1, 2, 4, 8, 16, 32, … (8)"]
-    + ["BLOCK_SIZE_K 256 > 128, the block of scales"],
-    [NAME, "fault", "missing keys", "all"] + [f"2 {FAR}: 1024 runs the entry of 64; keys 1, 2, 4, 8, 16, 32, … 2048"],
+    [NAME, "fault", f"tile over {SCALES}", "1, 2, 4, 8, 16, 32, … (8)", f"BLOCK_SIZE_K 256 > 128, {SCALES}"],
+    [NAME, "fault", "missing keys", "all", f"2 {FAR}: 1024 runs the entry of 64; keys 1, 2, 4, 8, 16, 32, … 2048"],
 ]
 
 
