@@ -125,5 +125,5 @@ def postgres_server() -> Iterator[PostgresServer]:
     server = PostgresServer(Path(found).parent, folder)
     server.start()
     yield server
-    server.stop("fast")
+    server.stop()
     shutil.rmtree(folder)
