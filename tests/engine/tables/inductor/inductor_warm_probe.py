@@ -15,7 +15,10 @@ SIZES = (2, 60, 64, 100, 256, 1000)
 
 
 class Layer(torch.nn.Module):
-    """Layer with a product of the table, and further operations that Inductor compiles."""
+    """Layer with a product of the table; on a GPU, with further operations that Inductor compiles.
+
+    On a CPU a C++ compiler would take half of the test's time.
+    """
 
     def __init__(self):
         super().__init__()
@@ -23,7 +26,8 @@ class Layer(torch.nn.Module):
         self.norm = torch.nn.RMSNorm(384, device=DEVICE, dtype=torch.bfloat16)
 
     def forward(self, x):
-        return self.norm(torch.nn.functional.silu(self.linear(x)))
+        y = self.linear(x)
+        return self.norm(torch.nn.functional.silu(y)) if DEVICE == "cuda" else y
 
 
 @cache

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -20,7 +19,7 @@ from gemmtune.engine.records.table import Choice, RangeRow
 from gemmtune.engine.tables.inductor.exporter import InductorExporter
 from gemmtune.engine.testing.exporter_conformance import example_table
 
-pytestmark = [pytest.mark.slow(30), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow(20), pytest.mark.timeout(900)]
 
 HERE = Path(__file__).parent
 TILES = {"BLOCK_M": 16, "BLOCK_N": 32, "BLOCK_K": 64, "GROUP_M": 4, "num_stages": 3, "num_warps": 4}
@@ -31,8 +30,8 @@ LOGS = "+torch._inductor.codecache,+torch._functorch._aot_autograd.autograd_cach
 
 def test_a_process_that_loads_warmed_up_code_compiles_nothing(tmp_path):
     """On a CPU the table has no row to use, and one graph serves every m."""
-    if find_spec("torch") is None or find_spec("triton") is None or shutil.which("g++") is None:
-        pytest.skip("torch, triton or g++ is not installed")
+    if find_spec("torch") is None or find_spec("triton") is None:
+        pytest.skip("torch or triton is not installed")
     assert served_after_warm_up(tmp_path, example_table().device, hidden=True) == {"fxgraph_cache_hit": 1}
 
 
