@@ -137,11 +137,11 @@ class OfInstance(Watch):
 
 
 class OfModule(Watch):
-    """Attribute of a module, which the loader gets without it."""
+    """Attribute of a module, which the loader gets without it; any model's lowering may ask for it."""
 
     def __init__(self, owner, name):
         super().__init__(owner, name)
-        self.steps.add(("install",))
+        self.steps |= {("install",), *(("lower", model) for model in MODELS)}
 
     def placed(self):
         class Module(types.ModuleType):
