@@ -65,7 +65,5 @@ def _task(plan: Plan, executor: EstimateExecutor, task: Task) -> TaskConfigs:
         raise UsageError(reason_of_none(space, task))
     estimated = tuple(sorted((c for c in configs if c in prior.times_ns), key=prior.times_ns.__getitem__))
     if not estimated:
-        raise UsageError(
-            f"space {task.space} has no estimate for {task.problem.name} on {task.device.sku}: {prior.reason}"
-        )
+        raise UsageError(f"nothing estimates {task.problem.name}: {prior.reason}")
     return TaskConfigs(task, min(plan.budget, len(estimated)), lambda: estimated)

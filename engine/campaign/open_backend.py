@@ -135,10 +135,8 @@ def _estimated(
     try:
         return estimated_backend(plan, device, found, open_executor=open_executor, notes=notes)
     except (UsageError, ToolchainMissing) as error:
-        way_out = f"run this on a {device.sku}, or leave out --device"
-        raise DeviceError(
-            f"no {device.sku} to tune on: {reason}, and no model estimates it ({error}); {way_out}"
-        ) from None
+        way_out = "run this where such a GPU is, or leave out --device"
+        raise DeviceError(f"no {device.sku} to tune on: {reason}; {error}; {way_out}") from None
 
 
 def _unlocked(clock_mhz: int | None, answers: str) -> tuple[str, ...]:

@@ -89,11 +89,11 @@ def test_the_same_campaign_again_builds_nothing_and_writes_the_same_bytes(run, o
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--device", "B200", "--problem", DECODE], ["no GPU here", "of H200, and no model estimates it", "triton_mm"]),
+        (["--device", "B200", "--problem", DECODE], ["no GPU here", "of H200; nothing estimates", "triton_mm"]),
         (["--device", "L4", "--space", "toy_priced", "--problem", DECODE], ["of H200", "does not know the NVIDIA L4"]),
         (["--device", "B200", "--space", "toy_priced"], ["of H200", "no problem to tune: name one"]),
         (["--device", "H200", "--space", "aten", "--space", "toy_priced", "--problem", DECODE],
-         ["nothing is recorded in space toy_priced", "space aten has no estimate"]),
+         ["nothing is recorded in space toy_priced", "space aten has no analytic model"]),
     ],
 )  # fmt: skip
 def test_what_can_neither_be_replayed_nor_estimated_is_refused(

@@ -29,7 +29,10 @@ MOE = "vllm_moe:m64:e128:k8:h2048:n768:bf16"
         ),
         (["tune", "--device", "cuda:0"], ["'cuda:0' names a GPU of this machine", "H200"]),
         (["tune", "--device", "H20O"], ["did you mean H200?"]),
-        (["tune", "--device", "H100"], ["no H100-SXM to tune on", "run this on a H100-SXM, or leave out --device"]),
+        (
+            ["tune", "--device", "H100"],
+            ["no H100-SXM to tune on", "run this where such a GPU is, or leave out --device"],
+        ),
         (["tune", "--sampler", "evolutoin"], ["did you mean evolution?"]),
         (["tune", "--objective", "latencey"], ["did you mean latency?"]),
         (["tune", "--problem", f"{DECODE},{DECODE}"], ["names several problems", "--problem of its own"]),
