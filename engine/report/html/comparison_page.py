@@ -33,6 +33,7 @@ def curves_picture(comparison: Comparison) -> Figure:
     names = _panels(comparison)
     with canvas(_height(len(names)), NotebookFigure, solved=len(names) == 1) as figure:
         _draw(figure, comparison, names)
+    figure.set_facecolor(COLORS["paper"].light)
     return figure
 
 

@@ -153,7 +153,7 @@ def grid(figure: Figure, number: int, columns: int, height: float) -> list[Axes]
         right=1 - 0.28 / _WIDTH,
         bottom=0.5 / height,
         top=1 - 0.65 / height,
-        wspace=0.28,
+        wspace=0.34,
         hspace=0.62 / max(share - 0.62, 0.3),
     )
     for axes in panels:

@@ -304,6 +304,7 @@ def test_a_figure_for_a_notebook_has_a_panel_per_landscape_and_one_of_their_mean
         ["p"] if names == "p" else [f"mean of {len(names)} landscapes", *names]
     )
     assert (figure.get_layout_engine() is None) is (len(names) > 1)  # the margins of several panels are fixed
+    assert figure.get_facecolor() == (1, 1, 1, 1)  # whoever saves it gets no transparent picture
     assert figure._repr_png_().startswith(b"\x89PNG")
 
 
