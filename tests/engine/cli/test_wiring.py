@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -113,6 +114,18 @@ def test_tune_passes_its_options_on(run, asked, monkeypatch, arguments, changes)
     assert list(given["hold_out"]) == ["4x5x6"]
     assert {name: given[name] for name in DEFAULT} == DEFAULT | changes
     assert given["command"].startswith("gemmtune tune --problem 1x2x3 --kernel a.py:A")
+
+
+def test_a_campaign_file_may_be_a_pipe_which_is_read_once(run, asked):
+    calls = asked(tuning, "tune", SimpleNamespace(report=Report({"done": True}, ["done"]), broken=[]))
+    reader, writer = os.pipe()
+    os.write(writer, b'problems = ["1x2x3"]\n')
+    os.close(writer)
+    found = run("tune", f"/dev/fd/{reader}")
+    os.close(reader)
+    assert found.status == 0, found.err
+    [(_, given)] = calls
+    assert [(each.m, each.n, each.k) for each in given["campaign"].problems] == [(1, 2, 3)]
 
 
 def test_a_broken_exporter_ends_tune_with_status_2(run, asked):
