@@ -31,7 +31,7 @@ from gemmtune.engine.tables.table_file import read_table, write_table
 
 FOREIGN = Path(__file__).parents[1] / "engine/store/landscapes/foreign"
 DECODE = "16x4096x4096:bf16:nt"
-QUICK = settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+QUICK = settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
 
 NUMBERS = [0, -1, 1.5, -0.0, 1e308, -1e308, 5e-324, 2**31, 2**63, 10**20, 10**400, math.inf, -math.inf, math.nan]
 WORDS = ["", " ", "1_0", "٣", "0x10", "nan", "inf", "\x1b[31m", "$x^{$", "\0", "'\"", "a,b;c", "x" * 3000]

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from gemmtune.engine.api.reporting import table_of_database
+from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.artifact import Toolchain
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.errors import UsageError
@@ -76,3 +77,27 @@ def test_a_device_may_be_spelled_as_elsewhere(table_of):
 def test_a_margin_that_is_no_fraction_is_refused(table_of, margin):
     with pytest.raises(UsageError, match=r"^margin="):
         table_of(TRITON, ATEN, margin=margin)
+
+
+OTHER = [replace(m, task=replace(m.task, device=catalogue.device("B200"))) for m in (TRITON, ATEN)]
+
+
+@pytest.mark.parametrize(
+    ("measurements", "device", "said"),
+    [
+        ((), None, "name the device of the table; measured: none"),
+        ((TRITON, *OTHER), None, "name the device of the table; measured: B200, H200"),
+        ((TRITON, ATEN), "B200", "device B200 is not in the database; measured: H200"),
+        ((TRITON, *OTHER), "L4", "device L4 is not in the database; measured: B200, H200"),
+    ],
+)
+def test_a_table_is_of_one_measured_device(table_of, measurements, device, said):
+    with pytest.raises(UsageError, match=f"^{said}$"):
+        table_of(*measurements, device=device)
+
+
+def test_of_several_devices_one_is_chosen_with_its_rows(table_of):
+    for device in ("B200", "H200"):
+        table = table_of(TRITON, ATEN, *OTHER, device=device)
+        assert table.device.sku == device
+        assert [row.problem for row in table.rows] == [TRITON.task.problem]

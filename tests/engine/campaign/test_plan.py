@@ -186,3 +186,37 @@ def test_a_problem_table_lists_several_m_and_held_out_ones(tmp_path):
     assert [p.name for p in plan.problems] == ["16x8x8:bf16:nt:dynamic_m=true", "64x8x8:bf16:nt:dynamic_m=true"]
     assert [p.name for p in plan.held_out] == ["5x8x8:bf16:nt", "40x8x8:bf16:nt:dynamic_m=true"]
     assert {p.weight for p in plan.problems} == {2.0}
+
+
+MORE = {"spaces": (), "problems": (Problem(1, 2, 3), Problem(1, 2, 3, weight=2.0)), "held_out": (Problem(1, 2, 3),)}
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"budget": 0}, "budget=0 is not an integer from 1 on"),
+        ({"batch": 0}, "batch=0 is not an integer from 1 on"),
+        ({"seed": -1}, "seed=-1 is not an integer from 0 on"),
+        ({"margin": 1.0}, "margin=1 is 100%"),
+        ({"margin": -0.1}, "margin=-0.1 is not a number from 0 on"),
+        ({"spaces": ()}, "no space to search; the default is triton_mm"),
+        ({"problems": MORE["problems"]}, "problem 1x2x3:bf16:nt is named 2 times; name it once, with the sum of its"),
+        ({"problems": MORE["problems"][:1], "held_out": MORE["held_out"], "ranges": RangeLimits()}, "is named 2 times"),
+        ({"held_out": MORE["held_out"]}, "1x2x3:bf16:nt is held out, and there are no ranges to check: ask for ranges"),
+        ({"sampler": "none_such"}, "none_such"),
+        ({"objective": "none_such"}, "none_such"),
+        ({"spaces": ("triton_mm", "none_such")}, "none_such"),
+        ({"pruners": ("none_such",)}, "none_such"),
+    ],
+)
+def test_a_plan_that_cannot_run_is_refused_before_it_loads_anything(changes, said):
+    with pytest.raises(UsageError, match=said):
+        Plan(**changes)
+
+
+def test_a_plan_without_problems_has_the_vendor_library_and_one_score():
+    plan = Plan(budget=1, batch=1, seed=0, margin=0.0)
+    assert (plan.baselines, plan.scores, plan.margin) == (("aten",), 1, 0.0)
+    assert list(plan.plugins.spaces) == ["aten", "triton_mm"]
+    assert Plan(objective="latency_energy").scores == 2
+    assert Plan(sampler=plan.plugins.sampler).plugins.sampler is plan.plugins.sampler

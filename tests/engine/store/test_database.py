@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gemmtune.engine.records.artifact import Resources, Toolchain
@@ -186,7 +186,7 @@ def identity(measurement: Measurement) -> tuple[object, ...]:
     return m.task, m.config, m.protocol, m.evidence, m.toolchain
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])  # on a loaded machine
 @given(batch=st.lists(MEASUREMENTS, max_size=4, unique_by=identity))
 def test_any_batch_reads_back_equal(batch):
     with Database.open("sqlite://") as database:

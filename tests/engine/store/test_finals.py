@@ -8,7 +8,7 @@ from contextlib import closing
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gemmtune.engine.records.artifact import Toolchain
@@ -152,7 +152,7 @@ FINALS = st.builds(
 )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])  # on a loaded machine
 @given(finals=st.lists(FINALS, max_size=3, unique_by=repr))
 def test_any_final_reads_back_equal(finals):
     with Database.open("sqlite://") as database:

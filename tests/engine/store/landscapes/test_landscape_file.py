@@ -8,7 +8,7 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gemmtune.engine.records.artifact import Resources
@@ -249,7 +249,7 @@ def landscapes(draw, problem):
     )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])  # on a loaded machine
 @given(data=st.data())
 def test_landscapes_read_back_equal(data, tmp_path_factory):
     path = tmp_path_factory.mktemp("landscapes") / data.draw(st.sampled_from(["all.csv", "all.csv.gz"]))
