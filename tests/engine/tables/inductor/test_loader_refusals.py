@@ -206,13 +206,15 @@ def test_an_invalid_row_is_refused_in_one_line(loader, file, rows, error, messag
     refused(loader, file, with_rows(rows), error, message)
 
 
-@pytest.mark.parametrize(
-    "key", ["", "mm", KEY.replace("mm:", "baddbmm:"), KEY.replace("96", "0"), KEY + "\n", KEY + ":x y"]
-)
+@pytest.mark.parametrize("key", ["", "mm", KEY.replace("mm:", "baddbmm:"), KEY.replace("96", "0"), KEY + ":x y"])
 def test_a_key_that_names_no_product_is_refused(loader, file, key):
-    refused(
-        loader, file, with_rows([entry()], key), ValueError, "rows: the key .* names no product of mm, addmm or bmm"
-    )
+    message = "rows: the key .* names no product of mm, addmm or bmm"
+    refused(loader, file, with_rows([entry()], key), ValueError, message)
+
+
+def test_a_key_that_may_not_be_printed_is_refused(loader, file):
+    message = r"rows has the field 'mm:.*\\n', which may not be printed"
+    refused(loader, file, with_rows([entry()], KEY + "\n"), ValueError, message)
 
 
 @pytest.mark.parametrize("schema", [True, 2, 3.0, "3", None, [3]])
