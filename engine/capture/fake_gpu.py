@@ -27,7 +27,7 @@ from gemmtune.engine.platform.absent_gpu import target
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import ToolchainMissing
 
-__all__ = ["GPU", "fake_gpu"]
+__all__ = ["GPU", "allow_cuda_tensors", "fake_gpu"]
 
 GPU = torch.device("cuda", 0)
 """Device of the tensors."""
@@ -47,7 +47,7 @@ def fake_gpu(device: Device) -> Iterator[FakeTensorMode]:
     Raises:
         ToolchainMissing: this torch was built without CUDA, and in a way that allows no device of that name.
     """
-    _allow_cuda_tensors()
+    allow_cuda_tensors()
     random_state = torch.zeros(0, dtype=torch.uint8, device="cpu")
     answers = {
         "torch.cuda.is_available": lambda: True,
@@ -88,11 +88,14 @@ def _fake_mode() -> FakeTensorMode:
     return FakeTensorMode(allow_non_fake_inputs=True, shape_env=shapes, static_shapes=True)
 
 
-def _allow_cuda_tensors() -> None:
+def allow_cuda_tensors() -> None:
     """Let torch make tensors without data on cuda:0, where it was built without CUDA.
 
     torch keeps a guard per kind of device. A build with CUDA that finds no GPU registers one without effects. A build
     without CUDA does not, so the meta device's guard, which has no effects, is registered for CUDA.
+
+    Raises:
+        ToolchainMissing: this torch allows no device of that name.
     """
     if torch.version.cuda is not None or torch.version.hip is not None:
         return
