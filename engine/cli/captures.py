@@ -1,6 +1,7 @@
 """The commands that take a model: capture and bench."""
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -79,16 +80,8 @@ def bench(
         from gemmtune.engine.report.models.bench_file import BENCH_FILE, write_bench
         from gemmtune.engine.report.models.benches import bench_report
 
-        found = timed(
-            call,
-            *(input or ()),
-            table=table,
-            arms=wanted,
-            binaries=not no_binaries,
-            grad=grad,
-            seconds=seconds,
-            notify=print_notice,
-        )
+        run = partial(timed, arms=wanted, grad=grad, seconds=seconds, notify=print_notice)
+        found = run(call, *(input or ()), table=table, binaries=not no_binaries)
     target = out or (table / BENCH_FILE if table else None)
     if target is not None:
         write_bench(found, target)
