@@ -404,6 +404,19 @@ def test_a_database_of_something_else_is_refused_and_kept(path):
     assert path.read_bytes() == before
 
 
+@pytest.mark.parametrize("table", ["tasks", "toolchains", "measurements", "finals"])
+@pytest.mark.parametrize("part", ["id INTEGER NOT NULL", "PRIMARY KEY (id)"])
+def test_a_table_without_its_ids_is_refused_before_it_is_read(path, table, part):
+    Database.open(path).close()
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("PRAGMA writable_schema=ON")
+        cut = "id INTEGER" if "NOT" in part else "UNIQUE (id)"
+        connection.execute("UPDATE sqlite_master SET sql = replace(sql, ?, ?) WHERE name = ?", (part, cut, table))
+    for read_only in (True, False):
+        with pytest.raises(StoreError, match=f"is damaged: table {table} has lost its ids; restore a copy of it"):
+            Database.open(path, read_only=read_only)
+
+
 @pytest.mark.parametrize("name", ["nowhere/gemmtune.db", "file/gemmtune.db"])
 def test_a_path_that_cannot_hold_a_database_is_refused(tmp_path, name):
     (tmp_path / "file").write_text("")

@@ -8,7 +8,7 @@ from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.table import Choice, Row
-from gemmtune.engine.tables.m_buckets import ROUNDING_BOUND, rounded_loss
+from gemmtune.engine.tables.m_buckets import rounded_loss
 
 
 def choice(tile, time_ns, spread=0.0, **changed):
@@ -46,7 +46,7 @@ def test_every_measured_size_of_the_bucket_counts_and_none_outside():
 
 
 def test_a_loss_above_the_bound_keeps_the_row_to_its_own_m():
-    rows = by_m(m32=[choice(64, 1000.0), choice(128, 1000 * (1.001 + ROUNDING_BOUND))], m64=[choice(128, 2000.0)])
+    rows = by_m(m32=[choice(64, 1000.0), choice(128, 1000 * 1.021)], m64=[choice(128, 2000.0)])
     assert loss(64, rows) is None
 
 

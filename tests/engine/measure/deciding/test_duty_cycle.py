@@ -4,7 +4,7 @@ import pytest
 
 from gemmtune.engine.measure.deciding.blocks import Block
 from gemmtune.engine.measure.deciding.clock_drift import Drift
-from gemmtune.engine.measure.deciding.duty_cycle import DUTY, DutyCycle, DutyCycleTimer
+from gemmtune.engine.measure.deciding.duty_cycle import DutyCycle, DutyCycleTimer
 
 
 class Clock:
@@ -35,7 +35,7 @@ def test_a_gpu_under_constant_load_is_brought_down_to_the_duty_cycle():
     duty_cycle = cycle(clock)
     for _ in range(1000):
         clock.busy(duty_cycle, 0.002)
-    assert 2.0 / clock.seconds == pytest.approx(DUTY, rel=0.01)
+    assert 2.0 / clock.seconds == pytest.approx(0.15, rel=0.01)
     assert max(clock.rests) < 0.03
 
 
@@ -105,4 +105,4 @@ def test_the_duty_cycle_counts_all_launches_of_a_run():
     clock = Clock()
     timer = DutyCycleTimer(Runs(), Drift(1e5), cycle(clock), clock.rest)
     timer.block(0)
-    assert clock.rests == [pytest.approx((0.0408 - 0.002) / DUTY)]
+    assert clock.rests == [pytest.approx((0.0408 - 0.002) / 0.15)]

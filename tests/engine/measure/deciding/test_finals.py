@@ -40,16 +40,29 @@ def test_a_final_returns_the_best_first_with_the_intervals_of_the_rest():
 
 def test_finalists_clearly_behind_leave_and_the_final_ends_when_one_is_left():
     clock, timers = finalists([45_000.0, 50_000.0, 55_000.0])
-    assert [rounds(result) for result in hold_final(timers, LIMITS)] == [LIMITS.least_rounds] * 3
-    assert clock.launches == LIMITS.least_rounds * 3 * 2 * BLOCK_SAMPLES
+    assert [rounds(result) for result in hold_final(timers, LIMITS)] == [2] * 3
+    assert clock.launches == 2 * 3 * 2 * BLOCK_SAMPLES
 
 
 def test_a_final_ends_when_all_remaining_finalists_are_equivalent():
     clock = SimulatedClock(0, noise=0.0005)
     kernel = SimulatedKernel(450_000.0, np.ones(PARTS * BLOCK_SAMPLES))
     ranking = hold_final([SimulatedTimer(clock, kernel, kernel) for _ in range(2)], LIMITS)
-    assert rounds(ranking[0]) < LIMITS.most_rounds
-    assert max(map(abs, ranking[1].behind)) <= LIMITS.equivalence
+    assert rounds(ranking[0]) < 16
+    assert max(map(abs, ranking[1].behind)) <= 0.001
+
+
+@pytest.mark.parametrize(
+    ("times", "spent", "launches"),
+    [
+        ([45_000.0, 45_010.0, 45_020.0], [16, 16, 16], 768),
+        ([9_000.0 + i for i in range(8)], [9] * 7 + [5], 1088),
+    ],
+)
+def test_a_final_spends_the_rounds_that_its_limits_give_it(times, spent, launches):
+    clock, timers = finalists(times)
+    assert sorted(map(rounds, hold_final(timers, LIMITS)), reverse=True) == spent
+    assert clock.launches == launches
 
 
 def test_final_ends_after_the_most_rounds():
