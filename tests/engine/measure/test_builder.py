@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from gemmtune.engine.measure import builder
 from gemmtune.engine.measure.builder import BuildFailure, BuildJob, builder_pool
 from gemmtune.engine.processes.process_pool import Loss, wait_for_any
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.errors import UnknownPlugin
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams import registry
@@ -103,3 +105,16 @@ def test_an_unknown_space_is_refused_before_a_process_starts(tmp_path):
 def test_jobs_and_failures_pickle(toy):
     job, failure = BuildJob(toy, Config({"end": "builds"})), BuildFailure("does not fit", 0.25)
     assert pickle.loads(pickle.dumps((job, failure))) == (job, failure)
+
+
+def test_the_imports_of_builders_begin_before_there_is_a_pool(monkeypatch):
+    begun = []
+    monkeypatch.setattr(builder, "start_context", lambda *given: begun.append(given))
+    builder.prepare_builders(["triton_mm", "aten"])
+    [(imports, environment)] = begun
+    assert imports[0] == builder.__name__
+    assert imports[1:] == registry.preload(["triton_mm", "aten"])
+    assert environment == {"CUDA_VISIBLE_DEVICES": ""}
+    with pytest.raises(UnknownPlugin, match="none_such"):
+        builder.prepare_builders(["none_such"])
+    assert len(begun) == 1

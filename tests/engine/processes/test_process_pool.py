@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from gemmtune.engine.processes import process_pool
 from gemmtune.engine.processes.process_pool import Loss, Outcome, ProcessPool, Quarantined, wait_for_any
 from gemmtune.engine.records.errors import GemmtuneError
 
@@ -714,3 +715,27 @@ def test_an_innocent_job_is_not_blamed_for_the_neighbour_that_was_prepared_besid
         (("exit", 7), Loss.DIED),
         (("look_and_echo", 2), None),
     ]
+
+
+class Unstarted:
+    """Stands in for a process, and notes what it was made with."""
+
+    def __init__(self, *arguments):
+        self.arguments, self.connection = arguments, object()
+
+    def begin(self, *_):
+        pass
+
+    end = begin
+
+
+@pytest.mark.parametrize(("preload", "started"), [((), 3), (("colorsys",), 0)])
+def test_processes_without_a_preload_start_with_the_pool(monkeypatch, preload, started):
+    monkeypatch.setattr(process_pool, "ChildProcess", Unstarted)
+    monkeypatch.setattr(process_pool, "start_context", lambda *given: given)
+    pool = ProcessPool(str, 3, 60.0, preload=preload, environment={"A": "1"})
+    assert (pool.size, pool.pending, len(pool.connections())) == (3, 0, started)
+    made = pool._new_process("last")
+    assert made.arguments == ((preload, {"A": "1"}), preload, str, {"A": "1"}, "last")
+    pool.close()
+    assert pool.size == 0

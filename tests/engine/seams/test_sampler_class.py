@@ -16,8 +16,8 @@ from gemmtune.engine.search.samplers.random import RandomSampler
 def name(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", [*sys.path])
     found = f"samplers_{uuid4().hex}"
-    text = "from gemmtune.engine.search.samplers.random import RandomSampler\n"
-    text += "class Mine(RandomSampler): ...\nnumber = 3\ndef function(): ...\n"
+    base = "gemmtune.engine.search.samplers.random import RandomSampler"
+    text = f"from {base}\nclass Mine(RandomSampler): ...\nnumber = 3\ndef function(): ...\n"
     for folder in (tmp_path, tmp_path / "below"):
         folder.mkdir(exist_ok=True)
         (folder / f"{found}.py").write_text(text)

@@ -62,10 +62,11 @@ MOE = "E=8,N=512,device_name=NVIDIA_X1.json"
 UNKNOWN = "shared memory not examined for devices that gemmtune does not know: NVIDIA_X1"
 SCALES = "the block of scales"
 FAR = "of the 18 token counts of the tuner have no key within 4×"
+OVER = "BLOCK_SIZE_K 256 > 128, the block of scales"
 FINDINGS = [
     [MOE, "fault", "missing keys", "all", f"13 {FAR}: 1 runs the entry of 4096; keys 4096"],
     [MOE, "advice", "no Triton version", "all", "neither the file nor its folder names a version of Triton"],
-    [NAME, "fault", f"tile over {SCALES}", "1, 2, 4, 8, 16, 32, … (8)", f"BLOCK_SIZE_K 256 > 128, {SCALES}"],
+    [NAME, "fault", "tile over the block of scales", "1, 2, 4, 8, 16, 32, … (8)", OVER],
     [NAME, "fault", "missing keys", "all", f"2 {FAR}: 1024 runs the entry of 64; keys 1, 2, 4, 8, 16, 32, … 2048"],
 ]
 
