@@ -108,3 +108,41 @@ def test_the_rarest_work_that_no_row_serves_stands_last():
 def test_few_rows_are_told_of_kernels_for_few_rows(m, hint):
     product = CapturedProduct(Problem(m, 64, 32), 1)
     assert ("cute_splitk" in Captured([product], [], "test").to_toml()) is hint
+
+
+def test_the_campaign_file_says_what_was_found_and_what_each_problem_is_for():
+    fixed = CapturedProduct(BIASED, 3, epilogues=(("relu", 2), ("unreadable: atan", 1)))
+    several = CapturedProduct(OPEN, 6, m="s0", first=2, last=16)
+    captured = Captured([fixed, several], [Unseen("conv", "a library's kernel", 2)], "From net.py.", "2.13.0")
+    assert captured.to_toml().splitlines() == [
+        "# From net.py.",
+        "# Lowered by torch 2.13.0.",
+        "# Distinct products: 2, with 9 runs.",
+        "# Not to be tuned, 2 times: conv (a library's kernel)",
+        "",
+        "budget = 24",
+        "",
+        "# Products with an open m get rows for ranges of m.",
+        "ranges = true",
+        "",
+        "# On Hopper and Blackwell, kernels for few rows are often faster; they need the extra cute.",
+        '# space = ["triton_mm", "cute_gemv", "cute_splitk"]',
+        "",
+        "# 16x64x32:fp16:nt:addmm:epilogue=relu:bias=matrix, 2 runs",
+        "[[problem]]",
+        *("m = 16", "n = 64", "k = 32", 'op = "addmm"'),
+        *('a_dtype = "fp16"', 'b_dtype = "fp16"', 'out_dtype = "fp16"', 'epilogue = "relu"', 'bias = "matrix"'),
+        "weight = 2",
+        "",
+        "# 16x64x32:fp16:nt:addmm:bias=matrix, 1 run",
+        "# 1 of them with the epilogue unreadable: atan",
+        "[[problem]]",
+        *("m = 16", "n = 64", "k = 32", 'op = "addmm"'),
+        *('a_dtype = "fp16"', 'b_dtype = "fp16"', 'out_dtype = "fp16"', 'bias = "matrix"'),
+        "weight = 1",
+        "",
+        "# 64x128x32:bf16:nt:dynamic_m=true, 6 runs, m from 2 to 16",
+        "[[problem]]",
+        *("m = [2, 4, 16]", "n = 128", "k = 32", "dynamic_m = true"),
+        "weight = 2",
+    ]

@@ -8,11 +8,12 @@ import pytest
 
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.table import Choice, RangeRow, Row, Table
 from gemmtune.engine.report.tables import earlier_json, earlier_notes
-from gemmtune.engine.tables.earlier import Fate, with_earlier
+from gemmtune.engine.tables.earlier import Fate, read_earlier, with_earlier
 from gemmtune.engine.tables.table_file import parse_table, table_text
 from gemmtune.spaces.workloads.triton_kernel import KernelCase
 
@@ -253,3 +254,21 @@ def test_a_joined_table_is_a_table():
     merged, _ = with_earlier(new, old, {GEMM})
     assert parse_table(table_text(merged), "t") == merged
     assert merged.measured_at == "2026-11-20"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{}", "table.json"),
+        (table_text(replace(table_of(row(timed(10.0))), device=catalogue.device("B200"))), "B200"),
+        (table_text(table_of(row(timed(10.0)), objective="energy")), "a table of objective energy, not latency"),
+    ],
+)
+def test_an_earlier_table_whose_rows_cannot_be_kept_is_refused_with_both_ways_out(tmp_path, text, said):
+    path = tmp_path / "table.json"
+    assert read_earlier(path, catalogue.device("H200"), "latency") is None
+    path.write_text(text)
+    with pytest.raises(UsageError, match=f"{said}.*; name another folder with --out, or drop its rows with --replace$"):
+        read_earlier(path, catalogue.device("H200"), "latency")
+    path.write_text(table_text(table_of(row(timed(10.0)))))
+    assert len(read_earlier(path, catalogue.device("H200"), "latency").rows) == 1
