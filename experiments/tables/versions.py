@@ -1,9 +1,10 @@
 """Count benchmarks of every supported torch with a table, without a GPU. Usage: versions.py --out FILE PYTHON...
 
 Each PYTHON is an interpreter with one torch and its triton; it needs gemmtune where torch is a build for CPUs.
-lowering.py explains the counts. The tables have ranges of m, made by hand, for every product of both programs that a row can serve: Triton configs at
-some m, ATen at others. One says that it was made under the PYTHON's torch, one under the oldest torch whose template
-has the same source. The exit status is 1 if any version asked for a benchmark with a table.
+lowering.py explains the counts. The tables have ranges of m, made by hand, for every product of both programs that a
+row can serve: Triton configs at some m, ATen at others. One says that it was made under the PYTHON's torch, one under
+the oldest torch whose template has the same source. The exit status is 1 if any version asked for a benchmark with a
+table.
 """
 
 from __future__ import annotations
