@@ -184,10 +184,11 @@ class Run:
         for test in near(mutant.path):
             if seconds.get(test, 0) <= NEAR_SECONDS - sum(seconds.get(each, 0) for each in soon):
                 soon.append(test)
+        style = tuple(f"tests/{name}" for name in STYLE)
         for test in self.reach.of(mutant.path, (ROOT / mutant.path).read_bytes(), mutant.mutation.line):
-            spent += seconds[test] if test not in soon else 0
-            if test not in soon and spent <= self.patience and not test.startswith(tuple(f"tests/{n}" for n in STYLE)):
-                reaching.append(test)
+            if test not in soon and not test.startswith(style) and (ROOT / test).exists():
+                spent += seconds.get(test, 0)
+                reaching += [test] if spent <= self.patience else []
         return {name: tests for name, tests in {"near": soon, "reaching": reaching}.items() if tests}
 
     def judge(self, mutant: Mutant, copies: queue.Queue[Copy]) -> None:
