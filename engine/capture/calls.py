@@ -28,7 +28,7 @@ def built_call(found: Call, path: str, *, has_inputs: bool) -> Call:
     """
     if isinstance(found, torch.nn.Module):
         return found
-    if isinstance(found, type) or (has_inputs and not _parameters(found)):
+    if isinstance(found, type) or (has_inputs and not _takes_inputs(found)):
         try:
             built: object = found()
         except STOPS:
@@ -56,11 +56,11 @@ def described(error: BaseException) -> str:
     return f"{type(cause).__name__}: {line[:300]}" + (f" ({place})" if place else "")
 
 
-def _parameters(function: Call) -> int:
+def _takes_inputs(function: Call) -> bool:
     try:
-        return len(inspect.signature(function).parameters)
+        return bool(inspect.signature(function).parameters)
     except (TypeError, ValueError):  # written in C
-        return 1
+        return True
 
 
 @contextlib.contextmanager
