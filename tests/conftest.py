@@ -33,6 +33,9 @@ EXPERIMENTS = Path(__file__).parents[1] / "experiments"
 os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 os.environ.setdefault("TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS", "0")
 os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")
+# The threads of one small product wait for each other in busy loops, which costs more than it where cores are shared.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 _TORCH = find_spec("torch")
 _NO_BYTECODE = _TORCH is not None and not Path(str(_TORCH.origin)).with_name("__pycache__").exists()
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
