@@ -71,24 +71,25 @@ class _Finalist:
         self.number = number
         self.blocks: list[Block] = []
         self.reference_levels: list[float] = []
+        self.reference_logs: list[NDArray[np.float64]] = []
+        """Logarithms of the reference's times, per block."""
         self.variance_between_blocks = 0.0
         """Variance of the time's logarithm from block to block, beyond the noise of launches."""
         self._timer = timer
+        self._logs: list[NDArray[np.float64]] = []
 
     def time_block(self) -> float:
         """Time one more block and return the GPU time it took, in nanoseconds."""
         block = self._timer.block(len(self.blocks))
         self.blocks.append(block)
-        self.reference_levels.append(location_interval(np.log(block.reference_ns))[0])
+        self.reference_logs.append(np.log(block.reference_ns))
+        self.reference_levels.append(location_interval(self.reference_logs[-1])[0])
+        self._logs.append(np.log(block.samples_ns))
         return block.busy_ns
-
-    def reference_logs(self) -> NDArray[np.float64]:
-        """Return the logarithms of the reference's times, shape (rounds, samples)."""
-        return np.log([block.reference_ns for block in self.blocks])
 
     def logs(self, weight: float) -> NDArray[np.float64]:
         """Return the logarithms of the times less `weight` times the reference's, shape (rounds, samples)."""
-        return np.log([block.samples_ns for block in self.blocks]) - weight * self.reference_logs()
+        return np.array(self._logs) - weight * np.array(self.reference_logs)
 
 
 def _reference_weight(finalists: Sequence[_Finalist]) -> float:
@@ -100,7 +101,7 @@ def _reference_weight(finalists: Sequence[_Finalist]) -> float:
     """
     if len(finalists) == 1:
         return 1.0
-    noise = np.concatenate([finalist.reference_logs() for finalist in finalists])
+    noise = np.concatenate([finalist.reference_logs for finalist in finalists])
     levels = np.concatenate([finalist.reference_levels for finalist in finalists])
     noise -= levels[:, np.newaxis]
     noise -= np.median(noise, axis=0)  # an operand set costs the same in every block, which is no noise
