@@ -17,7 +17,7 @@ from gemmtune.engine.statistics import estimate
 
 from .simulated_clock import BLOCK_SAMPLES, PARTS, SimulatedClock, SimulatedKernel, SimulatedTimer, steady
 
-pytestmark = pytest.mark.slow(8)
+pytestmark = pytest.mark.slow(5)
 
 LIMITS = LaunchLimits()
 LEADER = Estimate(10_000.0, 9_950.0, 10_050.0)
@@ -26,7 +26,7 @@ DRIFT = Drift(20_000.0)
 
 # Campaigns: 64 configs in random order, each screened against the leader; then a final of the 8 best.
 
-SEEDS = 150
+SEEDS = 100
 CONFIGS = 64
 FIXED_LAUNCHES = CONFIGS * 100
 GOOD = 0.005  # regret of a right pick
@@ -161,8 +161,8 @@ def test_true_regret_is_within_the_bound_at_95_percent(campaigns, truth):
     assert np.mean([campaign.final_regret <= campaign.bound for campaign in of_truth]) >= 0.95
 
 
-def test_same_seed_same_campaign():
-    assert [run_campaign(seed) for seed in range(5)] == [run_campaign(seed) for seed in range(5)]
+def test_same_seed_same_campaign(campaigns):
+    assert [run_campaign(seed) for seed in range(5)] == campaigns[:5]
 
 
 # Screening, on blocks written out.
