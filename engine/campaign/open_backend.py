@@ -10,7 +10,13 @@ from gemmtune.engine.campaign.backend import Backend
 from gemmtune.engine.campaign.estimated_backend import estimated_backend
 from gemmtune.engine.campaign.measured_backend import measured_backend
 from gemmtune.engine.campaign.plan import Plan
-from gemmtune.engine.campaign.replayed_backend import completed, read_all, recorded_device, replayed_backend
+from gemmtune.engine.campaign.replayed_backend import (
+    completed,
+    read_all,
+    recorded_device,
+    recorded_of,
+    replayed_backend,
+)
 from gemmtune.engine.execution.estimate import EstimateExecutor
 from gemmtune.engine.execution.local import LocalExecutor
 from gemmtune.engine.measure.builder import prepare_builders
@@ -80,7 +86,7 @@ def open_backend(
         if device not in (None, present):
             return estimated(device, f"the GPU here is {present.name} ({present.sku})")
         return _measured(plan, present, connection, builders, clock_mhz, notify)
-    found = completed(landscapes or read_all(embedded()), plan.spaces, device)
+    found = completed(landscapes or recorded_of(plan), plan.spaces, device)
     recorded = recorded_device(found)
     if device not in (None, recorded):
         if landscapes:
@@ -121,8 +127,9 @@ def _measured(
         pruners=plan.plugins.pruners,
         notify=notify,
     )
-    recorded = (x.problem for x in read_all(embedded()) if x.context.get("space") in plan.spaces and x.problem)
-    problems = () if plan.problems else (*dict.fromkeys(recorded), *plan.held_out)
+    recorded = () if plan.problems else read_all(embedded())
+    own = dict.fromkeys(x.problem for x in recorded if x.context.get("space") in plan.spaces and x.problem)
+    problems = () if plan.problems else (*own, *plan.held_out)
     return measured_backend(plan, device, open_executor, problems=problems, clock_mhz=clock_mhz, notify=notify)
 
 

@@ -1,9 +1,9 @@
 """The backend of a campaign that replays recorded landscapes."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import replace
 from functools import partial
-from itertools import chain, islice
+from itertools import chain, islice, product
 from pathlib import Path
 
 from gemmtune.engine.campaign.backend import Backend, TaskConfigs
@@ -17,17 +17,19 @@ from gemmtune.engine.records.errors import LandscapeError, UsageError
 from gemmtune.engine.records.landscape import Landscape
 from gemmtune.engine.records.measurement import Status
 from gemmtune.engine.records.task import Task
+from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.seams.executor import Executor
 from gemmtune.engine.seams.objective import Objective
 from gemmtune.engine.seams.space import Space
 from gemmtune.engine.search.enumeration import membership
-from gemmtune.engine.store.landscapes.landscape_file import read_landscapes
+from gemmtune.engine.store.landscapes.landscape_file import embedded, read_landscapes
 
 __all__ = [
     "completed",
     "read_all",
     "recorded_device",
     "recorded_feasible",
+    "recorded_of",
     "replayed_backend",
     "require_cache_state",
 ]
@@ -118,9 +120,23 @@ def _estimable(space: str) -> str:
     return f"; with {cute} and --device B200 its kernels are built, and their times estimated"
 
 
-def read_all(paths: Sequence[Path]) -> tuple[Landscape, ...]:
-    """Return the landscapes of all files, in order."""
-    return tuple(landscape for path in paths for landscape in read_landscapes(path))
+def read_all(paths: Sequence[Path], problems: Set[Workload | None] | None = None) -> tuple[Landscape, ...]:
+    """Return the landscapes of all files, in order; with `problems`, theirs alone."""
+    return tuple(landscape for path in paths for landscape in read_landscapes(path, problems))
+
+
+def recorded_of(plan: Plan) -> tuple[Landscape, ...]:
+    """Return the shipped landscapes of the plan's problems.
+
+    Return all where the plan names no problem, or one that is not recorded in each of its spaces: an error lists what
+    is. Reading all takes a second.
+    """
+    if plan.problems:
+        problems = frozenset((*plan.problems, *plan.held_out))
+        found = read_all(embedded(), problems)
+        if {(x.problem, x.context["space"]) for x in found} >= set(product(problems, plan.spaces)):
+            return found
+    return read_all(embedded())
 
 
 def completed(landscapes: Sequence[Landscape], spaces: Sequence[str], device: Device | None) -> tuple[Landscape, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from io import StringIO
@@ -34,12 +34,15 @@ _READ_TOGETHER = 512  # rows whose times are read together
 _T = TypeVar("_T")
 
 
-def parse(file: Path, pieces: Iterable[str]) -> tuple[Landscape, ...]:
-    """Return every landscape of a text, in the order of their first rows.
+def parse(
+    file: Path, pieces: Iterable[str], problems: Container[Workload | None] | None = None
+) -> tuple[Landscape, ...]:
+    """Return the landscapes of a text, in the order of their first rows.
 
     Args:
         file: names the landscapes without a problem, and begins every message.
         pieces: the text, cut anywhere. One piece and its rows are in memory at a time.
+        problems: read the rows of these alone, and check no others; None for every row.
 
     Raises:
         LandscapeError: the text breaks the format.
@@ -48,14 +51,14 @@ def parse(file: Path, pieces: Iterable[str]) -> tuple[Landscape, ...]:
         lines = csv.reader(_lines(file, pieces))
         names = [name.strip() for name in next(lines, [])]
         _check_header(file, names)
-        rows = _Rows(file, names)
+        rows = _Rows(file, names, problems)
         for cells in lines:
             if cells:
                 rows.add(lines.line_num, cells)
         rows.complete()
     except csv.Error as error:
         raise LandscapeError(f"{file} is not CSV: {error}") from None
-    if not rows.tasks:
+    if not rows.tasks and problems is None:
         raise LandscapeError(f"{file} holds no rows; a landscape is a header line and one row per config")
     return tuple(map(rows.landscape, rows.tasks.values()))
 
@@ -129,8 +132,10 @@ class _Task:
 class _Rows:
     """Adds the rows of one file to their tasks."""
 
-    def __init__(self, file: Path, names: Sequence[str]) -> None:
+    def __init__(self, file: Path, names: Sequence[str], problems: Container[Workload | None] | None) -> None:
         self.tasks: dict[Sequence[str], _Task] = {}
+        self._problems = problems
+        self._asked: dict[Sequence[str], bool] = {}  # by cells of a problem
         self._file = file
         self._number_of_columns = len(names)
         self._problem = [name for name in names if name.startswith("problem.")]
@@ -155,6 +160,8 @@ class _Rows:
         if len(cells) != self._number_of_columns:
             found = f"{len(cells)} cells under {self._number_of_columns} columns"
             raise LandscapeError(f"{self._file}, line {line}: {found}; quote a cell that holds a comma")
+        if not self._is_asked(line, cells):
+            return
         texts, of_task = self._texts_of(cells), self._task_of(cells)
         if (known := self._configs.get(texts)) is None:
             params, config = _config(self._params, _stripped(texts))
@@ -180,10 +187,19 @@ class _Rows:
 
     def _new_task(self, identity: Sequence[str], line: int, cells: Sequence[str], params: Sequence[str]) -> _Task:
         """Add the task of its first row."""
-        problem = zip(self._problem, _stripped(self._problem_of(cells)), strict=True)
-        filled = {name.removeprefix("problem."): text for name, text in problem if text}
-        task = self.tasks[identity] = _Task(line, filled, _stripped(self._facts_of(cells)), params)
-        return task
+        task = _Task(line, self._problem_texts(cells), _stripped(self._facts_of(cells)), params)
+        return self.tasks.setdefault(identity, task)
+
+    def _problem_texts(self, cells: Sequence[str]) -> Mapping[str, str]:
+        texts = zip(self._problem, _stripped(self._problem_of(cells)), strict=True)
+        return {name.removeprefix("problem."): text for name, text in texts if text}
+
+    def _is_asked(self, line: int, cells: Sequence[str]) -> bool:
+        if self._problems is None:
+            return True
+        if (texts := self._problem_of(cells)) not in self._asked:
+            self._asked[texts] = _problem(self._file, line, self._problem_texts(cells))[0] in self._problems
+        return self._asked[texts]
 
     def complete(self) -> None:
         """Read what is unread of the rows so far."""
@@ -206,7 +222,7 @@ class _Rows:
 
     def landscape(self, task: _Task) -> Landscape:
         """Return the landscape of a task whose rows are complete."""
-        problem, name = _problem(self._file, task)
+        problem, name = _problem(self._file, task.line, task.problem)
         facts = zip(self._facts, task.facts, strict=True)
         context = {fact.removeprefix("task."): text for fact, text in facts if text}
         params = recorded_params(task.params, task.points)
@@ -319,8 +335,7 @@ def _config(names: Sequence[str], texts: Sequence[str]) -> tuple[Sequence[str], 
     return tuple(filled), Config(filled)
 
 
-def _problem(file: Path, task: _Task) -> tuple[Workload | None, str]:
-    texts = task.problem
+def _problem(file: Path, line: int, texts: Mapping[str, str]) -> tuple[Workload | None, str]:
     if not texts:
         return None, file_stem(file)
     try:
@@ -332,6 +347,6 @@ def _problem(file: Path, task: _Task) -> tuple[Workload | None, str]:
             try:
                 workload_of(sizes)
             except ProblemError as error:
-                raise LandscapeError(f"{file}, line {task.line}: {error}") from None
+                raise LandscapeError(f"{file}, line {line}: {error}") from None
         return None, ",".join(f"{name}={text}" for name, text in texts.items())
     return problem, problem.name

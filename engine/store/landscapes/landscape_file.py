@@ -18,7 +18,7 @@ A file whose name ends in .json or .json.gz is read as `tuner_json` says. Column
 import csv
 import gzip
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
@@ -29,6 +29,7 @@ from gemmtune.engine.io.reading import read_bytes, text_pieces
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.errors import DeviceError, LandscapeError
 from gemmtune.engine.records.landscape import Landscape
+from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.store import recorded, searched
 from gemmtune.engine.store.files import write_whole
 from gemmtune.engine.store.landscapes import csv_reader, csv_writer, tuner_json
@@ -36,15 +37,19 @@ from gemmtune.engine.store.landscapes import csv_reader, csv_writer, tuner_json
 __all__ = ["embedded", "find_landscapes", "read_landscapes", "shipped_searches", "write_landscapes"]
 
 
-def read_landscapes(path: str | os.PathLike[str]) -> tuple[Landscape, ...]:
-    """Return every landscape of a file, in the order of their first rows.
+def read_landscapes(
+    path: str | os.PathLike[str], problems: Set[Workload | None] | None = None
+) -> tuple[Landscape, ...]:
+    """Return the landscapes of a file, in the order of their first rows: all, or those of some problems.
+
+    Rows of other problems are not checked: name problems for files that ship alone.
 
     Raises:
         LandscapeError: the file is missing, is not what its name says, or breaks the format; the message names the
             file, the line, the column, the value and the way out.
     """
     file = Path(path)
-    return _parsed(file, read_bytes(file, "landscape", LandscapeError))
+    return _parsed(file, read_bytes(file, "landscape", LandscapeError), problems)
 
 
 def find_landscapes(source: str | os.PathLike[str]) -> tuple[Landscape, ...]:
@@ -110,9 +115,9 @@ def _holds(path: Path, space: str) -> bool:
         return any(row.get("task.space") == space for row in csv.DictReader(stream))
 
 
-@lru_cache(maxsize=4)  # one parse takes a second, and campaigns of one process replay the same files
-def _parsed(file: Path, data: bytes) -> tuple[Landscape, ...]:
+@lru_cache(maxsize=6)  # one parse takes a second, and campaigns of one process replay the same files
+def _parsed(file: Path, data: bytes, problems: Set[Workload | None] | None) -> tuple[Landscape, ...]:
     pieces = text_pieces(data, file, "landscape", LandscapeError)
     if file.name.removesuffix(".gz").endswith(".json"):
         return (tuner_json.parse(file, "".join(pieces)),)
-    return csv_reader.parse(file, pieces)
+    return csv_reader.parse(file, pieces, problems)

@@ -37,3 +37,14 @@ def test_files_are_sorted_and_chosen_by_the_spaces_they_hold(recorded):
     assert [path.name for path in embedded()] == ["a.csv.gz", "b.csv.gz", "c.csv.gz"]
     assert [path.name for path in embedded("triton_mm")] == ["a.csv.gz", "c.csv.gz"]
     assert embedded("cute_gemm") == ()
+
+
+def test_landscapes_of_some_problems_are_those_of_the_whole_file():
+    whole = [each for path in embedded() for each in read_landscapes(path)]
+    asked = frozenset({whole[0].problem, whole[-1].problem})
+    found = [each for path in embedded() for each in read_landscapes(path, asked)]
+    assert list(map(told, found)) == [told(each) for each in whole if each.problem in asked]
+
+
+def told(landscape):
+    return landscape.name, landscape.params, landscape.context, list(landscape.points.items())
