@@ -128,7 +128,14 @@ def png(figure: Figure) -> bytes:
 
 def svg(figure: Figure, label: str) -> Markup:
     """Return the figure as an SVG element for which a screen reader speaks the label; equal figures give equal text."""
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+
     out = io.StringIO()
+    if (layout := figure.get_layout_engine()) is not None:  # savefig would draw the figure twice to solve it
+        FigureCanvasSVG(figure)
+        figure.dpi = FigureCanvasSVG.fixed_dpi
+        layout.execute(figure)
+        figure.set_layout_engine("none")
     figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
     text = out.getvalue()
     text = text[text.index("<svg") :].replace("\n", " ")
