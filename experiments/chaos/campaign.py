@@ -43,9 +43,8 @@ def main() -> None:
     parser.add_argument("--actors", type=int, nargs=2, default=(3, 2), metavar=("WORKERS", "BUILDERS"))
     given = parser.parse_args()
     plan = Plan(sampler="evolution", budget=given.budget, batch=8, seed=7)
-    recorded = completed(read_all(embedded()), plan.spaces, None)
-    names = list(dict.fromkeys(each.name for each in recorded))[: given.problems]
-    landscapes = [each for each in recorded if each.name in names]
+    problems = [each.problem for each in read_all(embedded("aten"))][: given.problems]
+    landscapes = completed(read_all(embedded(), frozenset(problems)), plan.spaces, None)
     notices, executor = Notices(), None
     if address := os.environ.get("RAY_ADDRESS"):
         executor = SimulatedExecutor(

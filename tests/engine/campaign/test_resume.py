@@ -21,7 +21,7 @@ pytestmark = [
 ]
 
 GEMMTUNE = Path(sys.executable).with_name("gemmtune")
-COMMAND = (GEMMTUNE, "tune", "--problem", "16x4096x4096", "--problem", "128x2880x2880", "--sampler", "tpe",
+COMMAND = (GEMMTUNE, "tune", "--problem", "16x4096x4096", "--problem", "128x2880x2880", "--sampler", "evolution",
            "--budget", "60", "--batch", "1", "--seed", "5", "--no-report")  # fmt: skip
 FILES = ("table.json", "inductor/lookup_table.json", "inductor/inductor_table.json", "summary.txt")
 ALL = 2 * (60 + 1)

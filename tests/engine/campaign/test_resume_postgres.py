@@ -20,7 +20,7 @@ pytestmark = [
 ]
 
 GEMMTUNE = Path(sys.executable).with_name("gemmtune")
-TUNE = (GEMMTUNE, "tune", "--problem", "16x4096x4096", "--problem", "128x2880x2880", "--sampler", "tpe",
+TUNE = (GEMMTUNE, "tune", "--problem", "16x4096x4096", "--problem", "128x2880x2880", "--sampler", "evolution",
         "--budget", "50", "--batch", "1", "--seed", "5", "--no-report")  # fmt: skip
 FILES = ("table.json", "inductor/lookup_table.json", "inductor/inductor_table.json")
 ALL = 2 * (50 + 1)

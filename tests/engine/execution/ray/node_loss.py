@@ -25,12 +25,13 @@ from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.campaign.replayed_backend import completed, read_all, replayed_backend
 from gemmtune.engine.execution.ray.cluster import Cluster
 from gemmtune.engine.execution.replay import ReplayExecutor
+from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.scheduling.callbacks import Callback
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.landscapes.landscape_file import embedded
 
 PLAN = Plan(sampler="evolution", budget=24, batch=8, seed=7)
-PROBLEMS = ("1x6144x4096:bf16:nt", "16x4096x4096:bf16:nt", "16x28672x4096:bf16:nt")
+PROBLEMS = frozenset(map(Problem.parse, ("1x6144x4096", "16x4096x4096", "16x28672x4096")))
 
 
 class Remover(Callback):
@@ -59,8 +60,7 @@ def tuned(executor, landscapes, path, callbacks):
 
 def main() -> None:
     folder = Path(sys.argv[1])
-    recorded = completed(read_all(embedded()), PLAN.spaces, None)
-    landscapes = [each for each in recorded if each.name in PROBLEMS]
+    landscapes = completed(read_all(embedded(), PROBLEMS), PLAN.spaces, None)
     alone, expected = tuned(ReplayExecutor(landscapes), landscapes, folder / "alone.db", ())
     machines = Machines(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
     second = machines.add_node(num_cpus=1)
