@@ -188,7 +188,8 @@ def test_gemmtune_tune_searches_it(run: Run, tmp_path: Path):
     assert (out / "summary.txt").read_text() == printed
     (out / "inductor").mkdir()
     (out / "inductor/inductor_table.json").write_text("{}")
-    again = json.loads(run(*CLI, "tune", "--space", "toy", "--replay", str(landscape), "--out", str(out), "--no-report", "--json"))
+    command = (*CLI, "tune", "--space", "toy", "--replay", str(landscape), "--out", str(out), "--no-report", "--json")
+    again = json.loads(run(*command))
     earlier = f"1 file in {out / 'inductor'} is not of this table: inductor_table.json"
     assert again["notes"] == [note, earlier]
     assert again["written"] == [str(out / name) for name in ("table.json", "summary.txt")]

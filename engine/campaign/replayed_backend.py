@@ -184,8 +184,8 @@ def recorded_device(landscapes: Sequence[Landscape]) -> Device:
 def recorded_feasible(space: Space, task: Task, landscape: Landscape) -> Iterator[Config]:
     """Yield the recorded configs that the space allows and that were not invalid when recorded, in file order."""
     check = membership(space, task)
-    recorded = landscape.points.items()
-    return (config for config, point in recorded if point.status is not Status.INVALID and check(config))
+    usable = (point.config for point in landscape.points.values() if point.status is not Status.INVALID)
+    return filter(check, usable)
 
 
 def _check_params(task: Task, space: Space, landscape: Landscape) -> None:

@@ -38,7 +38,7 @@ class LandscapeSearch:
             DeviceError: the landscape names a registered space, and a device that the catalogue does not know.
         """
         self.landscape = landscape
-        self.feasible = tuple(c for c, point in landscape.points.items() if point.status is not Status.INVALID)
+        self.feasible = tuple(p.config for p in landscape.points.values() if p.status is not Status.INVALID)
         task = _task(landscape)
         self.seeds: tuple[Config, ...] = ()
         self.features: FeatureFunction = no_features

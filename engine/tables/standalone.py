@@ -5,7 +5,8 @@ import re
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cache
+from dataclasses import dataclass
+from functools import cache, cached_property
 from importlib.resources import files
 from textwrap import indent
 from typing import NamedTuple, TypeGuard
@@ -61,7 +62,8 @@ class _Import(NamedTuple):
     """Name in the importing module."""
 
 
-class _Statement(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class _Statement:
     """Statement of a module's top level, with the comments before it and the docstring behind it."""
 
     text: str
@@ -80,11 +82,17 @@ class _Statement(NamedTuple):
         constants = (node.value for node in ast.walk(self.node) if isinstance(node, ast.Constant))
         return {value for value in constants if isinstance(value, str)}
 
-    @property
+    @cached_property
     def uses(self) -> set[str]:
         """Names that it may use; a quoted type is a use, too."""
-        quoted = {name for text in self.texts if _QUOTED_TYPE.fullmatch(text) for name in re.findall(r"\w+", text)}
-        return quoted | {node.id for node in ast.walk(self.node) if isinstance(node, ast.Name)}
+        found = set[str]()
+        for node in ast.walk(self.node):
+            match node:
+                case ast.Name(id=name):
+                    found.add(name)
+                case ast.Constant(value=str(text)) if _QUOTED_TYPE.fullmatch(text):
+                    found.update(re.findall(r"\w+", text))
+        return found
 
 
 def _statements(module: str, shipped: Mapping[str, str], seen: set[str]) -> Iterator[_Statement]:

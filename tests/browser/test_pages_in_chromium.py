@@ -124,7 +124,7 @@ def test_a_page_loads_nothing_and_cuts_nothing(browser, pages, name):
         found[width] = page.evaluate(OVERLAPS)
     page.close()
     assert (said, asked) == ([], [address])
-    assert found == dict.fromkeys(WIDTHS, [])
+    assert found == {width: [] for width in WIDTHS}
 
 
 def test_rows_sort_by_number_and_filter_by_words(browser, pages):
