@@ -64,13 +64,13 @@ def exhausts_the_feasible_set(sampler: type[Sampler]) -> None:
 
 def survives_failures_and_ties(sampler: type[Sampler]) -> None:
     """Check that the search continues with some failures, with nothing but failures, and with equal scores."""
-    outcomes: tuple[_Outcome, ...] = (
-        lambda config: _with_failures(_bowl(config)),
+    _drive(sampler, example_search(), lambda config: _with_failures(_bowl(config)), batch=3)
+    equal: tuple[_Outcome, ...] = (
         lambda config: Trial(config, Status.RUN_FAILED, None),
         lambda config: Trial(config, Status.OK, 5e4),
     )
-    for outcome in outcomes:
-        _drive(sampler, example_search(), outcome, batch=3)
+    for outcome in equal:
+        _drive(sampler, example_search(), outcome, batch=3, most=18)
 
 
 def searches_without_seeds(sampler: type[Sampler]) -> None:
@@ -98,7 +98,7 @@ def repeats_itself(sampler: type[Sampler]) -> None:
     for state in (1, 2):
         random.seed(state)
         np.random.seed(state)
-        sequences.append(_drive(sampler, example_search(), _bowl, batch=4, most=20))
+        sequences.append(_drive(sampler, example_search(), _bowl, batch=4, most=16))
     require(sequences[0] == sequences[1], sampler, "asked another sequence in a second run of the same search")
 
 
@@ -135,7 +135,7 @@ def learns_from_a_history(sampler: type[Sampler]) -> None:
     failed = [Trial(trial.config, Status.RUN_FAILED, None) for trial in works]
     sources = tuple(SourceTask(tuple(trials), _features) for trials in ([*failures[1:], *works], failed, works[:1], []))
     search = replace(example_search(), features=_features, history=sources)
-    sequences = [_drive(sampler, search, _bowl, batch=3) for _ in range(2)]
+    sequences = [_drive(sampler, search, _bowl, batch=3, most=15) for _ in range(2)]
     require(sequences[0] == sequences[1], sampler, "asked another sequence in a second run with a history")
 
 
