@@ -169,8 +169,10 @@ def is_stateless(space: type[Space]) -> None:
     first = [_digest(one, task) for task in tasks]
     again = [_digest(one, task) for task in reversed(tasks)][::-1]
     require(first == again, space, "describes a task differently the second time")
-    require(first == [_digest(space(), task) for task in tasks], space, "describes a task differently per instance")
-    require(first == [_digest(copy, task) for task in tasks], space, "describes a task differently once pickled")
+    new = [_digest(space(), task) for task in tasks[::2]]
+    require(first[::2] == new, space, "describes a task differently per instance")
+    copied = [_digest(copy, task) for task in tasks[1::2] or tasks]
+    require((first[1::2] or first) == copied, space, "describes a task differently once pickled")
     require(pickle.dumps(one) == unused, space, "pickles other bytes after use: an instance must keep no state")
 
 
