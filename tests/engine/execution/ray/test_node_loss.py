@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("ray", reason="needs gemmtune[ray]")
 
-pytestmark = pytest.mark.slow(32)
+pytestmark = pytest.mark.slow(27)
 
 
 @pytest.mark.timeout(300)
