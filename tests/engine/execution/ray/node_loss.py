@@ -62,7 +62,7 @@ def main() -> None:
     folder = Path(sys.argv[1])
     landscapes = completed(read_all(embedded(), PROBLEMS), PLAN.spaces, None)
     alone, expected = tuned(ReplayExecutor(landscapes), landscapes, folder / "alone.db", ())
-    # Ray asks thrice in 15 s whether a machine is there; one that was killed refuses at once.
+    # Ray waits 15 s for a machine; one that was killed refuses at once.
     health = {"health_check_period_ms": 500, "health_check_failure_threshold": 2}
     head = {"num_cpus": 1, "include_dashboard": False, "_system_config": health}
     machines = Machines(initialize_head=True, head_node_args=head)
