@@ -6,6 +6,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from torch._inductor import config  # noqa: E402 (torch is there)
 from torch._inductor.decomposition import select_decomp_table  # noqa: E402
 from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
 from torch.nn import functional as F  # noqa: E402, N812
@@ -36,6 +37,13 @@ def tensors():
         "t": bf16(N, M),
         "wide": bf16(M, 2 * N),
         "mask": torch.ones(M, N, dtype=torch.bool),
+        "whole": torch.ones(M, N, dtype=torch.int64),
+        "double": torch.ones(M, N, dtype=torch.float64),
+        "rows3": torch.randn(B, 1, N),
+        "column3": bf16(B, M, 1),
+        "t3": bf16(B, N, M),
+        "heads": bf16(M, 2, N // 2),
+        "apart": bf16(M, N, 2),
     }
 
 
@@ -72,6 +80,26 @@ def normed(y):
     return y * torch.rsqrt((y * y).mean(-1, keepdim=True)), y
 
 
+def repeated(y, count):
+    for _ in range(count):
+        y = y.sin()
+    return y
+
+
+def doubled(y):
+    for _ in range(9):
+        y = y * y.sin()
+    return y
+
+
+def centred(y):
+    return y - y.mean(0, keepdim=True)
+
+
+def hidden(y):
+    return y @ y.t()
+
+
 FUSED = {
     "silu.mul(matrix)": lambda x, w, r, **_: F.silu(x @ w.t()) * r,
     "mul(matrix.silu)": lambda x, w, r, **_: F.silu(r) * (x @ w.t()),
@@ -96,6 +124,25 @@ FUSED = {
     "mul(matrix).add(row)": lambda x3, w3, r3, row, **_: torch.bmm(x3, w3) * r3 + row,
     "mul(2)": lambda x3, w, **_: F.linear(x3, w).view(B, M, 5, 8) * 2,
     "relu": lambda x, w, **_: both(torch.relu(x @ w.t()), lambda y: y, lambda y: y.sum(0)),
+    "sub(3,x)": lambda x, w, **_: torch.rsub(x @ w.t(), 3),
+    "matrix.sub(x.mul(2))": lambda x, w, r, **_: torch.rsub(x @ w.t(), r, alpha=2),
+    "pow(2)": lambda x, w, **_: (x @ w.t()).square(),
+    "maximum(-1)": lambda x, w, **_: torch.clamp(x @ w.t(), min=-1),
+    "minimum(1)": lambda x, w, **_: torch.clamp(x @ w.t(), max=1),
+    "maximum(matrix)": lambda x, w, r, **_: torch.clamp(x @ w.t(), min=r),
+    "relu.to(fp16)": lambda x, w, **_: (x @ w.t()).half().relu(),
+    "mul(matrix[bool])": lambda x, w, mask, **_: (x @ w.t()) * mask,
+    "mul(column)": lambda x3, w3, column3, **_: torch.bmm(x3, w3) * column3,
+    "sin.mul(matrix[t])": lambda x3, w3, t3, **_: torch.bmm(x3, w3).sin() * t3.transpose(1, 2),
+    "mul(matrix)": lambda x, w, heads, **_: (x @ w.t()).view(M, 2, N // 2) * heads,
+    "mul(row)": lambda x, w, row, **_: (x @ w.t()).view(M, 2, N // 2) * row.view(2, N // 2),
+    "mul(scalar[fp32]).to(fp32)": lambda x, w, one, **_: (x @ w.t()) * one.expand(M, N),
+    "mul(column[fp32]).to(fp32)": lambda x, w, column, **_: (x @ w.t()) * column.expand(M, N),
+    "add(3)": lambda x, w, **_: (x @ w.t()) + torch.full((M, N), 3.0, dtype=torch.bfloat16),
+    "add(matrix.mul(2)).add(matrix)": lambda x, w, r, **_: (x @ w.t()) + r * 2 + r,
+    "cos": lambda x, w, **_: (x @ w.t()).cos()[:4],
+    "add(matrix)+relu+x": lambda x, w, r, **_: both(x @ w.t(), F.relu, lambda y: y + r, lambda y: y),
+    ".".join(["sin"] * 24): lambda x, w, **_: repeated(x @ w.t(), 24),
 }
 """Functions by the epilogue of their product."""
 
@@ -107,6 +154,11 @@ PLAIN = {
     "heads": lambda x3, w, **_: F.linear(x3, w).view(B, M, 5, 8).transpose(1, 2).contiguous() * 2,
     "rotated": lambda x, w, **_: rotated(x @ w.t()),
     "halves": lambda x, w, **_: halves(x @ w.t()),
+    "summed": lambda x, w, **_: torch.relu(x @ w.t()).sum(),
+    "summed columns": lambda x, w, **_: torch.relu(x @ w.t()).sum(1),
+    "summed rows alone": lambda x, w, **_: torch.relu(x @ w.t()).sum(0),
+    "joined": lambda x, w, r, **_: torch.cat([torch.relu(x @ w.t()), r]),
+    "less its mean": lambda x, w, **_: centred(x @ w.t()),
 }
 """Functions whose first product has no epilogue."""
 
@@ -115,6 +167,17 @@ UNKNOWN = {
     "a tensor with other strides": lambda x, w, wide, **_: (x @ w.t()) * wide[:, :N],
     "a conversion to torch.int32": lambda x, w, **_: (x @ w.t()).int() + 1,
     "atan, no known name": lambda x, w, **_: torch.atan(x @ w.t()),
+    "an output of torch.bool": lambda x, w, **_: (x @ w.t()) > 0,
+    "a conversion to torch.float64": lambda x, w, **_: (x @ w.t()).double() * 2,
+    "a conversion to torch.bool": lambda x, w, **_: (x @ w.t()).bool().to(torch.bfloat16) * 2,
+    "a tensor of torch.int64": lambda x, w, whole, **_: (x @ w.t()) * whole,
+    "a tensor of torch.float64": lambda x, w, double, **_: (x @ w.t()) * double,
+    "div with rounding_mode": lambda x, w, r, **_: torch.div(x @ w.t(), r, rounding_mode="floor"),
+    "a formula of more than 300 terms": lambda x, w, **_: doubled(x @ w.t()),
+    "an epilogue of 25 operations is longer than 24": lambda x, w, **_: repeated(x @ w.t(), 25),
+    "a tensor with other strides than rows": lambda x3, w3, rows3, **_: torch.bmm(x3, w3) * rows3,
+    "strides than rows or columns one after another": lambda x, w, apart, **_: (x @ w.t()) * apart[:, :, 0],
+    "a tensor that no two strides": lambda x, w, heads, **_: (x @ w.t()).view(M, 2, N // 2) * heads[:, :1],
 }
 """Functions with an epilogue that no text describes, by the reason."""
 
@@ -138,6 +201,37 @@ def test_an_epilogue_without_a_text_is_unknown_with_a_reason(reason):
     (found,) = read(UNKNOWN[reason])
     assert found.epilogue is None
     assert reason in found.reason
+
+
+def test_a_number_that_is_known_at_run_time_has_no_text():
+    (found,) = read(lambda x, w, **_: (x @ w.t()) * x.shape[0], mode="symbolic")
+    assert (found.epilogue, found.reason) == (None, "a number that is known at run time")
+
+
+def test_the_input_of_a_second_product_is_an_output_of_the_first():
+    first, second = read(lambda x, w, r, **_: hidden(torch.relu(x @ w.t() + r)))
+    assert (str(first.epilogue), str(second.epilogue)) == ("add(matrix).relu", "none")
+
+
+def test_the_graphs_nodes_of_an_epilogue_are_named_with_its_operands_and_outputs():
+    (found,) = read(lambda x, w, r, row, **_: both(x @ w.t(), lambda y: (y + r).relu(), lambda y: y * row, lambda y: y))
+    assert str(found.epilogue) == "add(matrix).relu+mul(row)+x"
+    assert found.nodes == {"add", "relu", "mul"}
+    assert [(node.name, place) for node, place in found.outputs] == [("relu", 0), ("mul", 1)]
+    assert [tuple(node.meta["val"].shape) for node in found.operands] == [(M, N), (N,)]
+
+
+def test_what_is_no_product_has_no_epilogue_but_a_reason():
+    graph = make_fx(lambda x: x.relu())(torch.ones(2, 2)).graph
+    placeholder, relu, _ = graph.nodes
+    assert read_epilogue(relu) == (None, frozenset(), "relu is no product", (), ())
+    assert read_epilogue(placeholder).reason == "placeholder is no product"
+
+
+def test_nothing_is_computed_behind_a_product_where_torch_rounds_between_operations():
+    with config.patch(emulate_precision_casts=True):
+        (found,) = read(FUSED["gelu_tanh"])
+    assert (found.epilogue, found.reason) == (None, "emulate_precision_casts rounds between operations")
 
 
 def test_an_output_of_two_products_belongs_to_the_last_one():
