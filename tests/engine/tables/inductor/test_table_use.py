@@ -131,3 +131,85 @@ def test_the_report_names_the_device_of_products_that_no_table_is_for():
     )
     found = log.report().to_dict()
     assert (found["other_device"], found["failed"], found["device"], found["unused"]) == (1, 1, "NVIDIA H200", "")
+
+
+def test_a_report_has_every_count_and_use_as_json():
+    log, nearest = UseLog("NVIDIA H200"), NearestRow("16x8x8:bf16:nt", ("n 8, here 9",))
+    outcomes = ("row", "aten row", "next choice", "unused row", "miss", "no problem", "other device", "failed")
+    for times, outcome in enumerate(outcomes, start=1):
+        for _ in range(times):
+            log.add(None, ProductUse(f"p{times}", outcome, "detail", nearest if outcome == "miss" else None))
+    found = log.report().to_dict()
+    uses = found.pop("uses")
+    assert found == {
+        "products": 36,
+        "rows": 1,
+        "aten_rows": 2,
+        "next_choices": 3,
+        "unused_rows": 4,
+        "without_row": 5,
+        "no_problem": 6,
+        "other_device": 7,
+        "failed": 8,
+        "device": "NVIDIA H200",
+        "unused": "",
+        "misses": ["p5"],
+    }
+    assert uses[0] == {"problem": "p1", "outcome": "row", "detail": "detail", "nearest": None, "count": 1}
+    assert uses[4]["nearest"] == {"row": "16x8x8:bf16:nt", "differences": ["n 8, here 9"]}
+    assert str(log.report()).splitlines()[0] == (
+        "36 products compiled: 1 run a row's kernel, 2 run ATen because a row says so, 3 run a row's next choice, "
+        "because its CuTe kernel cannot run here, 4 have a row that cannot be used here, 5 have no row, 6 are no "
+        "problem that can be tuned, 7 are for another device than a GPU, 8 run as without a table, because the loader "
+        "failed"
+    )
+
+
+def test_a_report_says_why_no_table_is_used_or_that_nothing_was_compiled():
+    assert str(UseLog("NVIDIA H200", "torch lacks it").report()) == (
+        "no table is used, and torch compiles as without one: torch lacks it"
+    )
+    assert str(UseLog("NVIDIA H200").report()) == (
+        "no product was compiled since install: torch compiled nothing, or took it from its caches"
+    )
+    log = UseLog("NVIDIA H200")
+    for device in ("the CPU", "the XPU"):
+        log.add(None, ProductUse("mm", "other device", f"on {device}"))
+    assert str(log.report()).splitlines()[0] == (
+        "2 products were compiled for the CPU and the XPU; the table is for NVIDIA H200"
+    )
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "m", "differences"),
+    [(8, 32, 8, ()), (8, 32, 32, ()), (8, 32, 7, ("m 8 to 32, here 7",)), (16, 16, 17, ("m 16, here 17",))],
+)
+def test_a_row_of_a_range_serves_its_sizes(first, last, m, differences):
+    key = product_key(Problem.parse("16x8x8:bf16:nt"))
+    found = nearest_row({key: [ProductRow(first, last, "aten::mm", {})]}, key, m)
+    assert found.differences == differences
+    assert found.name == ("16x8x8:bf16:nt" if first == last else "32x8x8:bf16:nt (m 8 to 32)")
+
+
+@pytest.mark.parametrize(
+    ("problems", "nearest_name"),
+    [
+        (("16x2048x4096", "16x1024x4096"), "16x2048x4096:bf16:nt"),
+        (("16x8192x4096", "16x1000x4096"), "16x8192x4096:bf16:nt"),
+        (("16x4096x8192", "16x4096x1000"), "16x4096x8192:bf16:nt"),
+        (("16x4096x1024", "16x4096x8192"), "16x4096x8192:bf16:nt"),
+        (("8x4096x4096", "64x4096x4096"), "8x4096x4096:bf16:nt"),
+        (("4x4096x4096", "32x4096x4096"), "32x4096x4096:bf16:nt"),
+        (("16x2048x2048", "512x4096x4096"), "512x4096x4096:bf16:nt"),  # one fact less
+        (("16x2048x4096:fp16", "16x64x64"), "16x2048x4096:fp16:nt"),  # of two differences each, the nearer sizes
+        (("16x4096x4096:bf16:nt:epilogue=relu", "16x4096x4096:bf16:tn:epilogue=relu"), None),
+    ],
+)
+def test_powers_of_two_measure_how_near_a_row_is(problems, nearest_name):
+    found = nearest("16x4096x4096", *problems)
+    assert found.name == nearest_name or (nearest_name is None and found.differences == ("epilogue relu, here none",))
+
+
+def test_batches_are_compared_too():
+    found = nearest("6x16x96x256:bf16:nt:bmm", "8x16x96x256:bf16:nt:bmm", "64x16x96x256:bf16:nt:bmm")
+    assert found == NearestRow("8x16x96x256:bf16:nt:bmm", ("batch 8, here 6",))
