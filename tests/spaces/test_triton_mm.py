@@ -238,3 +238,23 @@ def test_the_toolchain_names_torch_triton_and_ptxas():
     found = dict(SPACE.toolchain().versions)
     found.pop("ptxas", None)  # there where it is not Triton's own
     assert found == installed
+
+
+@pytest.mark.parametrize(
+    ("sizes", "width"),
+    [
+        ("1x2147483647x1", "int32"),
+        ("16x134217727x1", "int32"),
+        ("16x134217728x1", "int64"),
+        ("16x1x134217728", "int64"),
+        ("65536x1x32767", "int32"),
+        ("65536x1x32768", "int64"),
+        ("2x65536x32768", "int64"),
+        ("2x65536x32767", "int32"),
+    ],
+)
+def test_one_binary_serves_the_sizes_whose_indices_have_one_width(sizes, width):
+    problem = Problem.parse(f"{sizes}:bf16:nt:dynamic_m=true")
+    _, n, k = sizes.split("x")
+    key = SPACE.artifact_key(task(problem), Config(FINE))
+    assert key == f"H200/triton_mm/2x{n}x{k}:bf16:nt:dynamic_m=true/{width}/{Config(FINE).digest}"

@@ -81,3 +81,55 @@ def test_the_gemm_timed_beside_moves_about_the_bytes_that_the_layer_moves():
     beside = registry.workload("vllm_moe").timed_beside(work)
     assert beside.min_bytes <= work.bytes_with(work.experts)
     assert beside.n == beside.k <= 8192
+
+
+@pytest.mark.parametrize(
+    ("sizes", "m", "side"),
+    [
+        ("m1:e8:k2:h16:n16", 16, 512),
+        ("m1:e8:k2:h128:n1792", 16, 1024),
+        ("m1:e8:k2:h4096:n1792", 16, 6656),
+        ("m64:e8:k2:h4096:n1792", 48, 8192),
+        ("m4096:e8:k2:h128:n1792", 112, 7168),
+        ("m65536:e8:k2:h4096:n1792", 8192, 8192),
+    ],
+)
+def test_a_gemm_of_about_the_layers_bytes_and_arithmetic_is_timed_beside_it(sizes, m, side):
+    work = layer(f"vllm_moe:{sizes}:bf16")
+    beside = registry.workload("vllm_moe").timed_beside(work)
+    assert (beside.m, beside.n, beside.k, beside.weight) == (m, side, side, work.weight)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "of_rows", "of_weights", "element"),
+    [
+        ("bf16", None, None, torch.bfloat16),
+        ("fp8_tensor", [(1,), (1,)], [(4,), (4,)], torch.float8_e4m3fn),
+        ("fp8_block", [(9, 2), (18, 1)], [(4, 2, 2), (4, 2, 1)], torch.float8_e4m3fn),
+    ],
+)
+def test_scales_are_near_one_with_the_shape_of_their_blocks(dtype, of_rows, of_weights, element):
+    work = layer(f"vllm_moe:m9:e4:k2:h256:n128:{dtype}")
+    operands = make_operands(work, CPU)
+    assert {each.dtype for each in (*operands.a, *operands.b)} == {element}
+    assert [tuple(each.shape) for each in operands.a] == [(9, 256), (18, 128)]
+    assert [tuple(each.shape) for each in operands.c] == [(9, 2, n) for n, _ in work.products]
+    for scales, shapes in ((operands.a_scale, of_rows), (operands.b_scale, of_weights)):
+        if shapes is None:
+            assert scales == (None, None)
+            continue
+        assert [tuple(each.shape) for each in scales] == shapes
+        assert all(0.75 <= float(each.min()) <= float(each.max()) < 2.5 for each in scales)
+    assert len(operands.arguments) == 13
+    assert operands.arguments[2] is operands.outputs[0]
+    assert operands.arguments[10:] == (operands.weights, operands.experts, operands.aligned)
+    assert torch.allclose(operands.weights.sum(dim=1), torch.ones(9))
+
+
+def test_few_tokens_are_not_sorted_and_their_rows_are_padded_to_blocks():
+    work = layer("vllm_moe:m1:e64:k2:h32:n16:bf16")
+    rows, of_blocks, padded = align(work, make_operands(work, CPU).experts, 16)
+    if work.takes_rows_unsorted:
+        assert (rows.numel(), of_blocks.numel(), padded.tolist()) == (0, 0, [work.rows * 16])
+    else:
+        assert padded.tolist() == [32]
