@@ -254,7 +254,6 @@ def test_the_toolchain_names_torch_triton_and_ptxas():
     ],
 )
 def test_one_binary_serves_the_sizes_whose_indices_have_one_width(sizes, width):
-    problem = Problem.parse(f"{sizes}:bf16:nt:dynamic_m=true")
     _, n, k = sizes.split("x")
-    key = SPACE.artifact_key(task(problem), Config(FINE))
+    key = SPACE.artifact_key(task(f"{sizes}:bf16:nt:dynamic_m=true"), Config(FINE))
     assert key == f"H200/triton_mm/2x{n}x{k}:bf16:nt:dynamic_m=true/{width}/{Config(FINE).digest}"

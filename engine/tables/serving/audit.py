@@ -110,7 +110,7 @@ def _down_rows(chosen: list[TunedFile], files: list[TunedFile]) -> list[Finding]
     ups = {replace(file.name, down=False): file for file in files if not file.name.down}
     found = []
     for file in chosen:
-        up = ups.get(file.name.up()) if file.name.down else None
+        up = ups.get(file.name.up())
         if up is None or not up.entries:
             continue
         differ = [

@@ -103,7 +103,7 @@ def parse_kernels(value: object) -> dict[str, KernelBinary]:
     return found
 
 
-def difference(kernel: KernelBinary, *, any_version: bool = False) -> str:
+def difference(kernel: KernelBinary, *, any_version: bool) -> str:
     """Return why the installed packages cannot run a kernel, `needs nvidia-cutlass-dsl 4.8.1, here is none`; or ``."""
     for package, theirs in sorted(kernel.packages.items()):
         try:

@@ -76,6 +76,16 @@ def test_small_screen_shows_the_problems_measured_last(state):
     assert f"{102 - named} more" in text
 
 
+def test_small_screen_shows_problems_beside_a_third_of_workers(state):
+    for m in range(100):
+        state.problems[Problem(m + 1, 64, 64)] = ProblemState(total=8)
+    state.on_load(Load(120, 15, 8, {f"host/gpu{number:02}": True for number in range(50)}), None)
+    lines = drawn(state, height=30).splitlines()
+    assert len(lines) <= 30
+    assert sum("host/gpu" in line for line in lines) == 10
+    assert sum("x64x64:" in line for line in lines) > 5
+
+
 def test_view_says_that_the_table_is_written_as_soon_as_searching_is_over(state):
     out = io.StringIO()
     view = LiveView(state, Console(file=out, force_terminal=True, width=100, height=40, color_system=None))
