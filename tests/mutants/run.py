@@ -11,8 +11,9 @@ import, and no gemmtune. GPUs are hidden.
 First all tests run once on unchanged source, which takes a while: that tells which fail there, and are left out, and
 which functions each test file reaches, in child processes too (see recording/). Then two runs judge a mutant, and the
 first failure ends them: the quick ones of the file's own tests and of those that name its module, and all that reach
-the line, quickest first, up to `--patience` seconds of tests. A test that fails and then passes alone, on the same
-mutant, does not count. A mutant whose tests take several times as long as on unchanged source is killed.
+the line or stand in the mirrored folder (an exported loader is text of its own), quickest first, up to `--patience`
+seconds of tests. A test that fails and then passes alone, on the same mutant, does not count. A mutant whose tests take
+several times as long as on unchanged source is killed.
 
 The results are two JSON files that a later call goes on from, also after Ctrl-C. Remove that of the verdicts after the
 source changed; that of the unchanged source may stay while tests keep their names. Files that only a GPU or an
@@ -125,10 +126,16 @@ def drawn(candidates: dict[str, list[Mutant]], seed: int, count: int, taken: Cou
     return found
 
 
+def mirrored(path: str) -> Path:
+    """Folder of tests of a source file's folder."""
+    file = Path(path)
+    return Path("tests") / (file.parent if file.parts[0] != "gemmtune" else "engine/cli")
+
+
 def near(path: str) -> list[str]:
     """Files of tests that are the source file's own, and then those that name its module."""
     file, texts = Path(path), {p.relative_to(ROOT): p.read_text() for p in (ROOT / "tests").rglob("test_*.py")}
-    folder = Path("tests") / (file.parent if file.parts[0] != "gemmtune" else "engine/cli")
+    folder = mirrored(path)
     dotted = ".".join(("gemmtune", *file.with_suffix("").parts)).replace("gemmtune.gemmtune", "gemmtune")
     parent, _, stem = dotted.removesuffix(".__init__").rpartition(".")
     imported = rf"from {re.escape(parent)} import (?:\([^)]*|[^\n(]*)\b{stem}\b"
@@ -185,7 +192,9 @@ class Run:
             if seconds.get(test, 0) <= NEAR_SECONDS - sum(seconds.get(each, 0) for each in soon):
                 soon.append(test)
         style = tuple(f"tests/{name}" for name in STYLE)
-        for test in self.reach.of(mutant.path, (ROOT / mutant.path).read_bytes(), mutant.mutation.line):
+        found = {*self.reach.of(mutant.path, (ROOT / mutant.path).read_bytes(), mutant.mutation.line)}
+        found |= {*near(mutant.path), *(each for each in seconds if each.startswith(f"{mirrored(mutant.path)}/"))}
+        for test in sorted(found, key=lambda each: (seconds.get(each, 0), each)):
             if test not in soon and not test.startswith(style) and (ROOT / test).exists():
                 spent += seconds.get(test, 0)
                 reaching += [test] if spent <= self.patience else []
