@@ -241,7 +241,10 @@ class TableChoices(AtenChoices):
         return self._table.kernels[row.kernel].epilogue != str(NO_EPILOGUE)
 
     def _why_not(self, row: ProductRow, product: LoweredProduct, device: torch.device) -> str:
-        """Return why a row's CuTe kernel cannot run in this graph, or an empty text; a warning tells it once."""
+        """Return why a row's CuTe kernel cannot run in this graph, or an empty text.
+
+        A warning tells it once; of code that is not called from Python the report alone tells it.
+        """
         if V.graph.aot_mode or V.graph.cpp_wrapper:
             return "is called from Python, not from AOTInductor's or a C++ wrapper's code"
         reason = self._unrunnable.get(row.kernel, "") or link(self._table.kernels[row.kernel], device.index or 0)
