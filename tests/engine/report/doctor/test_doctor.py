@@ -137,6 +137,18 @@ def test_a_compiler_that_is_not_there_is_named():
     assert check.found.startswith("/no/such/cc not found")
 
 
+@pytest.mark.parametrize("has_headers", [True, False])
+def test_a_compiler_without_pythons_headers_is_told(monkeypatch, tmp_path, has_headers):
+    monkeypatch.setattr("sysconfig.get_paths", lambda: {"include": str(tmp_path)})
+    if has_headers:
+        (tmp_path / "Python.h").touch()
+    compiler = tmp_path / "cc"
+    compiler.touch(mode=0o755)
+    check = compiler_checks({"CC": str(compiler)})[0]
+    told = f"{compiler}, with {tmp_path / 'Python.h'}" if has_headers else f"{compiler}, but no {tmp_path / 'Python.h'}"
+    assert check.found == told
+
+
 @pytest.mark.parametrize(("said", "level"), [("libstdc++.so", Level.ADVICE), ("/usr/lib/libstdc++.so", Level.OK)])
 def test_a_gpp_without_a_shared_libstdcpp_is_named(tmp_path: Path, said: str, level: Level):
     """It answers with the bare name then."""
