@@ -160,6 +160,19 @@ def test_a_handle_whose_actor_ends_all_the_time_is_quarantined(machine):
     assert handle.size == 0
 
 
+def test_ends_count_in_a_row_and_anew_after_a_result(machine):
+    handle = machine.handle()
+    for number in range(7):
+        begun(machine, handle)
+        handle.submit(f"{number}")
+        if number == 3:
+            machine.actor.answer()
+            assert results(handle.collect())[-1][1] is not None
+            handle.submit("again")
+        machine.kill(handle)
+    assert handle.collect() == []
+
+
 def test_an_actor_that_is_not_back_yet_is_asked_again_and_counts_as_one_end(machine):
     handle = begun(machine, machine.handle())
     handle.submit("a")
