@@ -1,4 +1,4 @@
-"""Which test files reach a line of the source, as recording/ has written it down."""
+"""Tell which test files reach a line of the source, from what recording/ has written down."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class Reach:
     def of(self, path: str, source: bytes, line: int) -> list[str]:
         """Return the test files that reach a line, the quickest first.
 
-        Nobody enters a line of a module or of a class, nor a function that tests reach only by way of a shared process:
-        there all test files of the source file answer.
+        Where the recording has no function around the line, return all test files of the source file: a line of a module
+        or of a class is in none, and a shared process may hide one.
         """
         functions = self.tests.get(path, {})
         found = functions.get(function_at(source, line)) or {test for tests in functions.values() for test in tests}

@@ -127,13 +127,13 @@ def drawn(candidates: dict[str, list[Mutant]], seed: int, count: int, taken: Cou
 
 
 def mirrored(path: str) -> Path:
-    """Folder of tests of a source file's folder."""
+    """Return the folder of tests that mirrors a source file's folder."""
     file = Path(path)
     return Path("tests") / (file.parent if file.parts[0] != "gemmtune" else "engine/cli")
 
 
 def near(path: str) -> list[str]:
-    """Files of tests that are the source file's own, and then those that name its module."""
+    """Return the files of tests that are the source file's own, and then those that name its module."""
     file, texts = Path(path), {p.relative_to(ROOT): p.read_text() for p in (ROOT / "tests").rglob("test_*.py")}
     folder = mirrored(path)
     dotted = ".".join(("gemmtune", *file.with_suffix("").parts)).replace("gemmtune.gemmtune", "gemmtune")
