@@ -38,8 +38,8 @@ class Reach:
     def of(self, path: str, source: bytes, line: int) -> list[str]:
         """Return the test files that reach a line, the quickest first.
 
-        Where the recording has no function around the line, return all test files of the source file: a line of a module
-        or of a class is in none, and a shared process may hide one.
+        Where the recording has no function around the line, return all test files of the source file: a line of a
+        module or of a class is in none, and a shared process may hide one.
         """
         functions = self.tests.get(path, {})
         found = functions.get(function_at(source, line)) or {test for tests in functions.values() for test in tests}
