@@ -6,8 +6,6 @@ import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gemmtune.engine.platform import vendor_gemm as vendor
-from gemmtune.engine.platform.versions import toolchain_of
 from gemmtune.engine.records.artifact import Artifact, Toolchain
 from gemmtune.engine.records.config import Config, Param
 from gemmtune.engine.records.epilogue.terms import OperandShape
@@ -15,6 +13,8 @@ from gemmtune.engine.records.problem import Problem, gemm
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
 from gemmtune.engine.seams.space import Launchable, Space
+from gemmtune.engine.toolchain import vendor_gemm as vendor
+from gemmtune.engine.toolchain.versions import toolchain_of
 
 if TYPE_CHECKING:
     import torch

@@ -5,7 +5,6 @@ from functools import lru_cache, partial
 from math import gcd, log2
 from pathlib import Path
 
-from gemmtune.engine.platform.versions import toolchain_of
 from gemmtune.engine.records.artifact import Artifact, Toolchain
 from gemmtune.engine.records.config import Config, Param
 from gemmtune.engine.records.problem import Op, gemm
@@ -14,11 +13,12 @@ from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
 from gemmtune.engine.seams.kernel_call import RUNTIME_PACKAGES, Argument
 from gemmtune.engine.seams.space import Launchable, Space
+from gemmtune.engine.toolchain.versions import toolchain_of
+from gemmtune.spaces.common.operand_rows import operand_rows
 from gemmtune.spaces.cute.clustered_tile import ClusteredTile
 from gemmtune.spaces.cute.families import FAMILIES, families_of
 from gemmtune.spaces.cute.rules import COPY_BYTES, design_exists, operands_fit
 from gemmtune.spaces.matmul_heuristics.model import Shape, prior_of, proposed_configs
-from gemmtune.spaces.operand_rows import operand_rows
 
 __all__ = ["CuteGemmSpace"]
 

@@ -6,7 +6,6 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from gemmtune.engine.platform.versions import toolchain_of
 from gemmtune.engine.records.artifact import Artifact, Toolchain
 from gemmtune.engine.records.config import Config, Param
 from gemmtune.engine.records.problem import gemm
@@ -15,6 +14,7 @@ from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
 from gemmtune.engine.seams.kernel_call import RUNTIME_PACKAGES, Argument
 from gemmtune.engine.seams.space import Launchable, Space
+from gemmtune.engine.toolchain.versions import toolchain_of
 from gemmtune.spaces.matmul_heuristics.model import prior_of
 from gemmtune.spaces.quack.autotuner_list import DEFAULT_SWIZZLE, listed
 from gemmtune.spaces.quack.operands import is_plain

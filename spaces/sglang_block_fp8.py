@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from gemmtune.engine.platform.serving.file_name import Engine
+from gemmtune.engine.consumers.serving.contract.block_linear import SglangBlockFp8
+from gemmtune.engine.consumers.serving.contract.file_name import Engine
 from gemmtune.engine.records.config import Config, Param
-from gemmtune.engine.records.serving.block_linear import SglangBlockFp8
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
 from gemmtune.spaces.serving.engine_space import Shipped

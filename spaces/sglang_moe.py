@@ -1,9 +1,9 @@
 """Spaces of SGLang's fused mixture-of-experts kernel: all tiles, and what SGLang runs now."""
 
-from gemmtune.engine.platform.serving.file_name import Engine
+from gemmtune.engine.consumers.serving.contract.file_name import Engine
+from gemmtune.engine.consumers.serving.contract.layer import SCALE_BLOCK
+from gemmtune.engine.consumers.serving.contract.moe_layer import MoeType, SglangMoe
 from gemmtune.engine.records.config import Config
-from gemmtune.engine.records.serving.layer import SCALE_BLOCK
-from gemmtune.engine.records.serving.moe_layer import MoeType, SglangMoe
 from gemmtune.engine.records.task import Task
 from gemmtune.spaces.serving.engine_space import Shipped
 from gemmtune.spaces.serving.moe_operands import FIRST

@@ -4,14 +4,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar
 
-from gemmtune.engine.platform.versions import triton_toolchain
 from gemmtune.engine.records.artifact import Artifact, Toolchain
 from gemmtune.engine.records.config import Config, Param, Value
 from gemmtune.engine.records.errors import ProblemError
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
 from gemmtune.engine.seams.space import BuildError, Launchable, Space
-from gemmtune.spaces.workloads.triton_kernel import definition_of
+from gemmtune.engine.toolchain.versions import triton_toolchain
+from gemmtune.spaces.triton.kind import definition_of
 
 __all__ = ["TritonDefaultSpace", "TritonKernelSpace"]
 
@@ -22,7 +22,7 @@ class TritonKernelSpace(Space):
     """Parameters of the user's class, with the configs of its autotuner as seeds."""
 
     workload: ClassVar[str] = "triton"
-    preload: ClassVar[tuple[str, ...]] = ("gemmtune.spaces.own_kernel.preload",)
+    preload: ClassVar[tuple[str, ...]] = ("gemmtune.spaces.triton.preload",)
 
     def params(self, task: Task) -> tuple[Param, ...]:
         """Return the class's parameters, with its values and those of the autotuner's configs."""
@@ -52,7 +52,7 @@ class TritonKernelSpace(Space):
 
     def build(self, task: Task, config: Config, folder: Path) -> Artifact:
         """Compile the kernel for the task's device."""
-        from gemmtune.spaces.own_kernel.build import build
+        from gemmtune.spaces.triton.build import build
 
         try:
             return build(self, task, config, self._values(task, config), definition_of(task.problem), folder)
@@ -61,7 +61,7 @@ class TritonKernelSpace(Space):
 
     def load(self, artifact: Artifact, task: Task) -> Launchable:
         """Load the cubin through the CUDA driver."""
-        from gemmtune.spaces.own_kernel.launch import load
+        from gemmtune.spaces.triton.launch import load
 
         config = Config.from_json(str(dict(artifact.launch)["config"]))
         return load(artifact, task, self._values(task, config), definition_of(task.problem))

@@ -9,13 +9,15 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from gemmtune.engine.platform.versions import triton_toolchain
 from gemmtune.engine.records.artifact import Artifact, Toolchain
 from gemmtune.engine.records.config import Config, Param, Value
 from gemmtune.engine.records.problem import Layout, gemm
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
 from gemmtune.engine.seams.space import Launchable, Space
+from gemmtune.engine.toolchain.versions import triton_toolchain
+from gemmtune.spaces.common.operand_rows import operand_rows
+from gemmtune.spaces.common.tile_limits import fits_in_shared_memory
 from gemmtune.spaces.inductor.rules import (
     DEFAULT_GROUP_M,
     Numbers,
@@ -28,8 +30,6 @@ from gemmtune.spaces.inductor.rules import (
     tile_fits,
 )
 from gemmtune.spaces.inductor.tile_features import tiled_features
-from gemmtune.spaces.operand_rows import operand_rows
-from gemmtune.spaces.tile_limits import fits_in_shared_memory
 
 __all__ = ["TritonMmSpace"]
 

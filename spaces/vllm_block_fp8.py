@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from gemmtune.engine.platform.serving.file_name import Engine
+from gemmtune.engine.consumers.serving.contract.block_linear import VllmBlockFp8
+from gemmtune.engine.consumers.serving.contract.file_name import Engine
 from gemmtune.engine.records.config import Config
-from gemmtune.engine.records.serving.block_linear import VllmBlockFp8
 from gemmtune.engine.records.task import Task
 from gemmtune.spaces.serving.engine_space import Shipped
 from gemmtune.spaces.serving.linear_space import LinearSpace

@@ -1,8 +1,8 @@
 """Spaces of vLLM's fused mixture-of-experts kernel: all tiles, and what vLLM runs now."""
 
-from gemmtune.engine.platform.serving.file_name import Engine
+from gemmtune.engine.consumers.serving.contract.file_name import Engine
+from gemmtune.engine.consumers.serving.contract.moe_layer import VllmMoe
 from gemmtune.engine.records.config import Config
-from gemmtune.engine.records.serving.moe_layer import VllmMoe
 from gemmtune.engine.records.task import Task
 from gemmtune.spaces.serving.engine_space import Shipped
 from gemmtune.spaces.serving.moe_operands import FIRST, ROUTED_EXPERTS

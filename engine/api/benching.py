@@ -5,13 +5,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from gemmtune.engine.api.table import read_table
-from gemmtune.engine.capture.inputs import parse_inputs
+from gemmtune.engine.consumers.inductor.bench.arms import ARMS, TABLE
+from gemmtune.engine.consumers.inductor.bench.model_bench import ModelBench
+from gemmtune.engine.consumers.inductor.capture.inputs import parse_inputs
 from gemmtune.engine.io.importing import parse_callable
 from gemmtune.engine.io.paths import FileKind, find
-from gemmtune.engine.measure.models.arms import ARMS, TABLE
-from gemmtune.engine.measure.models.model_bench import ModelBench
-from gemmtune.engine.platform.gpu_info import present_device, why_no_gpu
 from gemmtune.engine.records.errors import DeviceError, UsageError, did_you_mean
+from gemmtune.engine.toolchain.gpu_info import present_device, why_no_gpu
 
 __all__ = ["LOADER_FILE", "bench"]
 
@@ -84,7 +84,7 @@ def bench(
         raise DeviceError(
             f"the table is for {content.device.name}, and this GPU is {device.name}: its rows do not apply"
         )
-    from gemmtune.engine.measure.models.bench_model import bench_model  # torch takes a while to import
+    from gemmtune.engine.consumers.inductor.bench.bench_model import bench_model  # torch takes a while to import
 
     return bench_model(
         call,

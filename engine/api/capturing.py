@@ -4,15 +4,15 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from gemmtune.engine.capture.captured import Captured
-from gemmtune.engine.capture.inputs import InputSpec, OpenSize, parse_inputs
-from gemmtune.engine.capture.recorded import read_recorded
+from gemmtune.engine.consumers.inductor.capture.captured import Captured
+from gemmtune.engine.consumers.inductor.capture.inputs import InputSpec, OpenSize, parse_inputs
+from gemmtune.engine.consumers.inductor.capture.recorded import read_recorded
 from gemmtune.engine.io.importing import parse_callable
 from gemmtune.engine.io.paths import FileKind, find
-from gemmtune.engine.platform.gpu_info import present_device, why_no_gpu
-from gemmtune.engine.platform.installed import install_command
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.errors import DeviceError, ToolchainMissing, UsageError
+from gemmtune.engine.toolchain.gpu_info import present_device, why_no_gpu
+from gemmtune.engine.toolchain.installed import install_command
 
 __all__ = ["capture"]
 
@@ -68,7 +68,7 @@ def capture(
     if wanted is None:
         raise DeviceError(f"{why_no_gpu()}; or name a GPU to capture for, --device H200 (in Python device='H200')")
     try:
-        from gemmtune.engine.capture.capture import capture_products
+        from gemmtune.engine.consumers.inductor.capture.capture import capture_products
     except ModuleNotFoundError as missing:
         raise ToolchainMissing(f"capture needs {missing.name}: {install_command('triton')}") from None
     specs = iter(described)

@@ -13,7 +13,6 @@ from gemmtune.engine.campaign.measured_backend import measured_backend, unsearch
 from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.execution.gpu_normalization import GpuNormalization
 from gemmtune.engine.execution.local import LocalExecutor
-from gemmtune.engine.platform.gpu_info import present_device, why_no_gpu
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.errors import DeviceError
 from gemmtune.engine.records.landscape import Landscape, Point
@@ -24,6 +23,7 @@ from gemmtune.engine.scheduling.scheduler import Scheduler
 from gemmtune.engine.seams.space import Space
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.landscapes.landscape_file import write_landscapes
+from gemmtune.engine.toolchain.gpu_info import present_device, why_no_gpu
 
 __all__ = ["landscape_from", "record"]
 

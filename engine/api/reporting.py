@@ -7,13 +7,13 @@ from pathlib import Path
 
 from gemmtune.engine.api.table import Table, read_table
 from gemmtune.engine.campaign.known_table import known_table
+from gemmtune.engine.consumers.inductor.report.bench_file import read_benches
 from gemmtune.engine.io.numbers import checked_fraction
 from gemmtune.engine.io.paths import FileKind, find, kind_of_file
 from gemmtune.engine.records.errors import DeviceError, TableError
 from gemmtune.engine.records.table import SHIP_MARGIN
 from gemmtune.engine.records.table import Table as TableRecord
 from gemmtune.engine.report.campaign_record import CampaignRecord, gather
-from gemmtune.engine.report.models.bench_file import read_benches
 from gemmtune.engine.report.progress.run import read_run
 from gemmtune.engine.report.tables import diff_report
 from gemmtune.engine.seams import registry

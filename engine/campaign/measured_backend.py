@@ -7,8 +7,6 @@ from itertools import islice
 
 from gemmtune.engine.campaign.backend import Backend, TaskConfigs
 from gemmtune.engine.campaign.plan import Plan
-from gemmtune.engine.platform.clock_lock import ClockLock
-from gemmtune.engine.platform.gpu_info import equal_gpus
 from gemmtune.engine.processes.process_pool import Notify, log_notice
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import UsageError
@@ -17,6 +15,8 @@ from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.seams.executor import Executor
 from gemmtune.engine.seams.space import Space
 from gemmtune.engine.search.enumeration import enumerate_space, feasible_configs
+from gemmtune.engine.toolchain.clock_lock import ClockLock
+from gemmtune.engine.toolchain.gpu_info import equal_gpus
 
 __all__ = ["OpenExecutor", "measured_backend", "named_problems", "reason_of_none", "unsearched"]
 

@@ -20,15 +20,15 @@ from gemmtune.engine.campaign.replayed_backend import (
 from gemmtune.engine.execution.estimate import EstimateExecutor
 from gemmtune.engine.execution.local import LocalExecutor
 from gemmtune.engine.measure.builder import prepare_builders
-from gemmtune.engine.platform.gpu_info import present_device, why_no_gpu
-from gemmtune.engine.platform.installed import install_command
-from gemmtune.engine.platform.telemetry import gpu_names
 from gemmtune.engine.processes.process_pool import Notify, log_notice
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import DeviceError, ToolchainMissing, UsageError
 from gemmtune.engine.records.landscape import Landscape
 from gemmtune.engine.seams.executor import Executor
 from gemmtune.engine.store.landscapes.landscape_file import embedded
+from gemmtune.engine.toolchain.gpu_info import present_device, why_no_gpu
+from gemmtune.engine.toolchain.installed import install_command
+from gemmtune.engine.toolchain.telemetry import gpu_names
 
 if TYPE_CHECKING:
     from gemmtune.engine.execution.ray.cluster import Cluster  # imports ray, which is optional

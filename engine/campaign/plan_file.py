@@ -34,8 +34,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from gemmtune.engine.campaign.plan import Plan
-from gemmtune.engine.capture.captured import BUDGET, Captured
-from gemmtune.engine.capture.recorded import RECORD_SUFFIXES, read_recorded
+from gemmtune.engine.consumers.inductor.capture.captured import BUDGET, Captured
+from gemmtune.engine.consumers.inductor.capture.recorded import RECORD_SUFFIXES, read_recorded
 from gemmtune.engine.io.numbers import checked, shown
 from gemmtune.engine.io.paths import FileKind, find
 from gemmtune.engine.io.reading import parse_toml, read_text

@@ -9,7 +9,6 @@ from pathlib import Path
 from gemmtune.engine.campaign.backend import Backend, TaskConfigs
 from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.execution.replay import LandscapeIndex, ReplayExecutor
-from gemmtune.engine.platform.installed import install_command
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.device import Device
@@ -23,6 +22,7 @@ from gemmtune.engine.seams.objective import Objective
 from gemmtune.engine.seams.space import Space
 from gemmtune.engine.search.enumeration import membership
 from gemmtune.engine.store.landscapes.landscape_file import embedded, read_landscapes
+from gemmtune.engine.toolchain.installed import install_command
 
 __all__ = [
     "completed",

@@ -7,7 +7,6 @@ from gemmtune.engine.campaign.replayed_backend import completed
 from gemmtune.engine.campaign.result import read_problems
 from gemmtune.engine.execution.local import LocalExecutor
 from gemmtune.engine.execution.replay import ReplayExecutor
-from gemmtune.engine.platform.gpu_info import present_device, why_no_gpu
 from gemmtune.engine.processes.process_pool import Notify, log_notice
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.errors import DeviceError
@@ -27,6 +26,7 @@ from gemmtune.engine.tables.ranges import RangeLimits, build_ranges, loss_at
 from gemmtune.engine.tables.ranking import Ranking, rank
 from gemmtune.engine.tables.rows import build_table
 from gemmtune.engine.tables.table_file import require_device
+from gemmtune.engine.toolchain.gpu_info import present_device, why_no_gpu
 
 __all__ = ["Check", "CheckedRange", "Verified", "open_executor", "verify"]
 

@@ -10,8 +10,8 @@ import typer
 from gemmtune.engine.cli import output
 from gemmtune.engine.cli.choices import Kind, one_of
 from gemmtune.engine.cli.options import NO_BINARIES_HELP, AsJson, named, time_span
+from gemmtune.engine.consumers.inductor.bench.arms import ARMS
 from gemmtune.engine.io.printing import print_notice
-from gemmtune.engine.measure.models.arms import ARMS
 from gemmtune.engine.report.progress.work import show_work
 from gemmtune.engine.store.files import write_whole
 
@@ -46,7 +46,7 @@ def capture(
     serve is named in the file's head.
     """
     from gemmtune.engine.api.capturing import capture as capture_call
-    from gemmtune.engine.report.models.captures import capture_report
+    from gemmtune.engine.consumers.inductor.report.captures import capture_report
 
     sys.path.insert(0, str(Path.cwd()))
     with show_work("lowering the model", quiet=as_json):
@@ -77,8 +77,8 @@ def bench(
     wanted = tuple(arms.split(",")) if arms else ("eager", "compile", *(("table",) if table else ()))
     with show_work(f"timing {call}", quiet=as_json):
         from gemmtune.engine.api.benching import bench as timed
-        from gemmtune.engine.report.models.bench_file import BENCH_FILE, write_bench
-        from gemmtune.engine.report.models.benches import bench_report
+        from gemmtune.engine.consumers.inductor.report.bench_file import BENCH_FILE, write_bench
+        from gemmtune.engine.consumers.inductor.report.benches import bench_report
 
         run = partial(timed, arms=wanted, grad=grad, seconds=seconds, notify=print_notice)
         found = run(call, *(input or ()), table=table, binaries=not no_binaries)

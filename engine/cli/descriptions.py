@@ -14,9 +14,9 @@ from gemmtune.engine.campaign.plan_keys import campaign_template
 from gemmtune.engine.cli import output
 from gemmtune.engine.cli.choices import SEAMS, Kind, kind_named, names
 from gemmtune.engine.cli.options import PROBLEM_HELP, AsJson, DatabaseUrl
+from gemmtune.engine.consumers.inductor.graphs.layers import PADDED_DTYPES, Linear, layers_of
 from gemmtune.engine.io.importing import imported
 from gemmtune.engine.io.printing import print_text
-from gemmtune.engine.platform.releases import TORCH_VERSIONS
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.records.problem import DType
@@ -25,10 +25,10 @@ from gemmtune.engine.report.progress.work import show_work
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.kinds import parse_workload, require_kinds
 from gemmtune.engine.store.files import write_whole
-from gemmtune.engine.tables.inductor.layers import PADDED_DTYPES, Linear, layers_of
+from gemmtune.engine.toolchain.releases import TORCH_VERSIONS
 
 if TYPE_CHECKING:
-    from gemmtune.engine.tables.inductor.products import Traced
+    from gemmtune.engine.consumers.inductor.loader.products import Traced
 
 __all__ = ["describe_space", "doctor", "explain", "init", "list_choices"]
 
@@ -160,7 +160,12 @@ def explain(
     """
     with show_work("finding the graphs", quiet=as_json):
         from gemmtune.engine.api.table import read_table
-        from gemmtune.engine.report.explain import explain_call, explain_layer, explained_torch, layers_report
+        from gemmtune.engine.consumers.inductor.report.explain import (
+            explain_call,
+            explain_layer,
+            explained_torch,
+            layers_report,
+        )
         from gemmtune.engine.tables.table_file import require_device
 
         content = read_table(table) if table else None
@@ -186,7 +191,7 @@ def explain(
 
 def _traced(call: str, inputs: Sequence[str], dtype: str, grad: bool) -> tuple[Traced, ...]:
     """Return the graphs of a callable that is imported from this folder."""
-    from gemmtune.engine.tables.inductor.products import trace
+    from gemmtune.engine.consumers.inductor.loader.products import trace
 
     if not inputs:
         raise UsageError(f"{call} takes inputs, and none is named: --input mx4096, once for each")

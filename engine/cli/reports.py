@@ -92,9 +92,9 @@ def audit(
     that was tuned on a GPU, entries that lose to its rows are named, too.
     """
     from gemmtune.engine.api.table import read_table
-    from gemmtune.engine.report.audit.report import audit_report
-    from gemmtune.engine.tables.serving.audit import audit as examine_files
-    from gemmtune.engine.tables.serving.losses import entry_losses, with_losses
+    from gemmtune.engine.consumers.serving.audit import audit as examine_files
+    from gemmtune.engine.consumers.serving.losses import entry_losses, with_losses
+    from gemmtune.engine.consumers.serving.report.report import audit_report
 
     with show_work(f"reading {source}", quiet=as_json):
         measured = read_table(table) if table is not None else None
@@ -103,7 +103,7 @@ def audit(
         if measured is not None:
             found = with_losses(found, losses, measured.margin)
     if html is not None:
-        from gemmtune.engine.report.audit.page import audit_html  # matplotlib takes a while to import
+        from gemmtune.engine.consumers.serving.report.page import audit_html  # matplotlib takes a while to import
 
         write_whole(html, audit_html(found).encode())
     output.show(audit_report(found, losses), as_json=as_json)

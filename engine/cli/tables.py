@@ -16,12 +16,12 @@ from gemmtune.engine.io.blame import account
 from gemmtune.engine.io.importing import imported, parse_callable
 from gemmtune.engine.io.paths import FileKind, find
 from gemmtune.engine.io.printing import print_notice, print_text
-from gemmtune.engine.platform.installed import install_command
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.errors import GemmtuneError, Stopped, TableError, ToolchainMissing, UsageError
 from gemmtune.engine.report.progress.work import show_work
 from gemmtune.engine.seams import registry
 from gemmtune.engine.store.files import write_whole
+from gemmtune.engine.toolchain.installed import install_command
 
 __all__ = ["diff", "export", "merge", "show", "status", "verify", "warmup"]
 
@@ -171,7 +171,7 @@ def warmup(
 def _compiled(table: Path, call: str, *, sha256: str | None, binaries: bool) -> tuple[tuple[int, ...], bytes]:
     """Return every m of a table, and Inductor's cached code of a call at them."""
     try:
-        from gemmtune.engine.tables.inductor import loader as inductor
+        from gemmtune.engine.consumers.inductor.loader import loader as inductor
     except ModuleNotFoundError as missing:
         raise ToolchainMissing(f"warmup needs {missing.name}: {install_command('triton')}") from None
     try:

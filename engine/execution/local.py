@@ -13,11 +13,11 @@ from gemmtune.engine.execution.workers import Builders, GpuWorkers, measured_pro
 from gemmtune.engine.measure.builder import builder_pool
 from gemmtune.engine.measure.protocols import Protocol, protocol
 from gemmtune.engine.measure.worker import worker_pool
-from gemmtune.engine.platform.gpu_info import equal_gpus
 from gemmtune.engine.processes.process_pool import Notify, Waitable, log_notice, wait_for_any
 from gemmtune.engine.processes.scratch import ScratchFolder
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.pruner import Pruner
+from gemmtune.engine.toolchain.gpu_info import equal_gpus
 
 __all__ = ["LocalExecutor"]
 

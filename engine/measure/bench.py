@@ -15,7 +15,6 @@ from gemmtune.engine.measure.problem_setup import ProblemSetup, SetupCache
 from gemmtune.engine.measure.protocols import Protocol
 from gemmtune.engine.measure.timing.energy import joules_per_launch
 from gemmtune.engine.measure.timing.kernel_timer import KernelTimer
-from gemmtune.engine.platform.telemetry import Telemetry
 from gemmtune.engine.processes.process_pool import Last
 from gemmtune.engine.records.measurement import Estimate, Status
 from gemmtune.engine.records.task import Task
@@ -23,6 +22,7 @@ from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.space import Launchable, Space
 from gemmtune.engine.statistics import outliers
+from gemmtune.engine.toolchain.telemetry import Telemetry
 
 __all__ = ["Bench"]
 

@@ -6,7 +6,7 @@ from functools import cached_property
 from itertools import accumulate
 from math import exp, fsum, inf, log
 
-from gemmtune.engine.measure.models.model_bench import ModelBench
+from gemmtune.engine.consumers.inductor.bench.model_bench import ModelBench
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.final import Final
 from gemmtune.engine.records.measurement import Evidence, Measurement, Status

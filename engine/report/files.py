@@ -6,6 +6,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from gemmtune.engine.consumers.cute.table_loader import parse_cute_table
+from gemmtune.engine.consumers.inductor.loader.loader_rows import parse_inductor_table
+from gemmtune.engine.consumers.inductor.report.bench_file import read_bench
+from gemmtune.engine.consumers.inductor.report.benches import bench_report
 from gemmtune.engine.io.paths import FileKind, find, json_kind, kind_of_file
 from gemmtune.engine.io.reading import parse_json, read_text
 from gemmtune.engine.records.config import Config
@@ -14,14 +18,10 @@ from gemmtune.engine.records.landscape import Landscape
 from gemmtune.engine.records.measurement import Status
 from gemmtune.engine.report.database import database_report
 from gemmtune.engine.report.layout import Grid, Report, count, microseconds, span, tally
-from gemmtune.engine.report.models.bench_file import read_bench
-from gemmtune.engine.report.models.benches import bench_report
 from gemmtune.engine.report.progress.run import RUN_FILE, Run, read_run
 from gemmtune.engine.report.progress.state import duration
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.landscapes.landscape_file import find_landscapes, read_landscapes
-from gemmtune.engine.tables.cute.table_loader import parse_cute_table
-from gemmtune.engine.tables.inductor.loader_rows import parse_inductor_table
 from gemmtune.engine.tables.sealed import read_sealed
 from gemmtune.engine.tables.table_file import read_table
 

@@ -8,10 +8,10 @@ from typing import TypeVar
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
-from gemmtune.engine.platform.installed import install_command
 from gemmtune.engine.records.errors import StoreError
 from gemmtune.engine.store.dialects import accept_any_text, begin, is_connection_loss, is_locked, is_starting, set_wal
 from gemmtune.engine.store.sqlite_reader import HeldFile, SqliteReader, unwritable
+from gemmtune.engine.toolchain.installed import install_command
 
 __all__ = ["Transactions", "reason"]
 

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from gemmtune.engine.platform.installed import install_command
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.errors import ToolchainMissing
 from gemmtune.engine.records.measurement import Measurement
+from gemmtune.engine.toolchain.installed import install_command
 
 if TYPE_CHECKING:
     import pandas

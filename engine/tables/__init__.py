@@ -1,1 +1,1 @@
-"""Tables: rows and ranges made from rankings, the table file, exporters, and the loaders for production."""
+"""Tables: rows and ranges made from rankings, the table file, and what exporters share."""

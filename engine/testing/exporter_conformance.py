@@ -29,7 +29,7 @@ def check_exporter(exporter: type[Exporter]) -> None:
     """Export `example_table` and variants of it, and check texts, file names, repeatability and refusals.
 
     Example:
-        >>> from gemmtune.engine.tables.inductor.exporter import InductorExporter
+        >>> from gemmtune.engine.consumers.inductor.exporter import InductorExporter
         >>> check_exporter(InductorExporter)
 
     Raises:

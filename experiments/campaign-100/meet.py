@@ -19,12 +19,12 @@ from gemmtune.engine.measure.bench import Bench
 from gemmtune.engine.measure.builder import BuildJob, builder_pool
 from gemmtune.engine.measure.jobs import FinalJob, MeasureJob
 from gemmtune.engine.measure.protocols import protocol
-from gemmtune.engine.platform.gpu_info import present_device
 from gemmtune.engine.processes.process_pool import wait_for_any
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.tables.table_file import read_table
+from gemmtune.engine.toolchain.gpu_info import present_device
 
 SPACE, BUILD_SECONDS = "triton_mm", 100.0
 LEAST, WITHIN = 8, 1.1  # configs of a sweep: so many, and all up to so many times its best time

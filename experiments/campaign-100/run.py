@@ -22,9 +22,9 @@ import judge
 import rehearsal
 from rehearsal import HERE, gpu
 
-from gemmtune.engine.platform.gpu_info import equal_gpus
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.tables.table_file import read_table
+from gemmtune.engine.toolchain.gpu_info import equal_gpus
 
 GEMMTUNE = (sys.executable, "-m", "gemmtune", "tune")
 DECODE_SPACES = ("triton_mm", "cute_gemv", "cute_splitk")

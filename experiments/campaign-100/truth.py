@@ -21,12 +21,12 @@ from statistics import geometric_mean
 from rehearsal import HERE, gpu, truth_names
 
 from gemmtune.engine.api.recording import landscape_from
-from gemmtune.engine.platform.gpu_info import equal_gpus
 from gemmtune.engine.records.landscape import Landscape
 from gemmtune.engine.records.measurement import Measurement, Status
 from gemmtune.engine.seams import registry
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.landscapes.landscape_file import write_landscapes
+from gemmtune.engine.toolchain.gpu_info import equal_gpus
 
 ALL = "1000000"
 

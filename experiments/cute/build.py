@@ -19,13 +19,13 @@ from pathlib import Path
 from problems import CUTE_SPACES, tasks, thinned
 
 from gemmtune.engine.measure.builder import BuildJob, SharedBuilds, builder_pool
-from gemmtune.engine.platform.gpu_info import present_device
 from gemmtune.engine.processes.process_pool import wait_for_any
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.artifact import Artifact
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams import registry
+from gemmtune.engine.toolchain.gpu_info import present_device
 
 SWIZZLE = "max_swizzle_size"
 DEADLINE_SECONDS = 60.0

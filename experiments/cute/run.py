@@ -19,9 +19,9 @@ import report
 from findings import candidates, findings
 from problems import CUTE_SPACES, PROBLEMS, SPACES, tasks
 
-from gemmtune.engine.platform.gpu_info import present_device
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.seams import registry
+from gemmtune.engine.toolchain.gpu_info import present_device
 
 ARMS = ("build", "sweep", "tune", "load")
 HERE = Path(__file__).parent

@@ -15,7 +15,6 @@ from pathlib import Path
 from problems import SPACES, tasks, thinned
 
 from gemmtune.engine.execution.local import LocalExecutor
-from gemmtune.engine.platform.gpu_info import present_device
 from gemmtune.engine.records.final import Final
 from gemmtune.engine.records.measurement import Status
 from gemmtune.engine.report.progress.display import show_progress
@@ -23,6 +22,7 @@ from gemmtune.engine.scheduling.scheduler import Scheduler
 from gemmtune.engine.scheduling.task_search import exhaustive_search
 from gemmtune.engine.seams import registry
 from gemmtune.engine.store.database import Database
+from gemmtune.engine.toolchain.gpu_info import present_device
 
 FROM_EACH = {"aten": 1, "cute_gemm": 3, "quack_gemm": 3, "triton_mm": 2}
 

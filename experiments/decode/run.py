@@ -20,7 +20,7 @@ from engines import FILES
 from products import ROWS, decode_products
 
 import gemmtune as gt
-from gemmtune.engine.platform.gpu_info import present_device
+from gemmtune.engine.toolchain.gpu_info import present_device
 
 CHECK_SHARE, SEARCH_SHARE = 0.2, 0.55  # of the time, and of what is left of it; finals and export come after
 SEARCHED = {

@@ -17,13 +17,13 @@ import sys
 from collections import defaultdict
 from pathlib import Path
 
+from gemmtune.engine.consumers.inductor.exporter import _fuses_cheap  # the rule itself, not a copy of it
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.epilogue.text import parse_epilogue
 from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.table import Choice
-from gemmtune.engine.tables.inductor.exporter import _fuses_cheap  # the rule itself, not a copy of it
 
 HERE = Path(__file__).parent
 SWEEPS = HERE.parent / "campaign-100" / "truth"

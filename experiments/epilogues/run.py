@@ -18,6 +18,7 @@ from pathlib import Path
 from cases import Case, cases
 
 import gemmtune as gt
+from gemmtune.engine.consumers.inductor.exporter import InductorExporter
 from gemmtune.engine.measure.builder import BuildJob, builder_pool
 from gemmtune.engine.processes.process_pool import wait_for_any
 from gemmtune.engine.records import catalogue
@@ -25,7 +26,6 @@ from gemmtune.engine.records.artifact import Artifact
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams import registry
 from gemmtune.engine.tables.export import export_table
-from gemmtune.engine.tables.inductor.exporter import InductorExporter
 
 SEARCH_SHARE, SWEEP_SHARE = 0.3, 0.25  # of the time
 CLOSE, FAR = 0.01, 0.03

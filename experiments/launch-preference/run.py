@@ -13,10 +13,10 @@ import torch
 from cuda.bindings import driver
 
 from gemmtune.engine.measure.problem_setup import SetupCache
-from gemmtune.engine.platform.gpu_info import present_device
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
+from gemmtune.engine.toolchain.gpu_info import present_device
 from gemmtune.spaces.inductor.kernel import TritonKernel
 from gemmtune.spaces.triton_mm import TritonMmSpace
 

@@ -20,12 +20,12 @@ from pathlib import Path
 import report
 
 from gemmtune.engine.measure.builder import BuildJob, builder_pool
-from gemmtune.engine.platform.gpu_info import present_device
 from gemmtune.engine.processes.process_pool import wait_for_any
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams import registry
 from gemmtune.engine.store.landscapes.landscape_file import embedded, read_landscapes
+from gemmtune.engine.toolchain.gpu_info import present_device
 
 # Bound by memory, by latency, by ragged copies and by the power limit, in this order.
 REPEATED = ("16x4096x4096:bf16:nt", "64x4096x14336:bf16:nt", "1024x1280x3420:bf16:nt", "2048x4096x4096:bf16:nt")

@@ -20,8 +20,8 @@ from math import exp, log
 from pathlib import Path
 
 from gemmtune.engine.campaign.plan_file import read_plan
-from gemmtune.engine.capture.captured import Captured, CapturedProduct, merged
-from gemmtune.engine.measure.models.arms import TABLE
+from gemmtune.engine.consumers.inductor.bench.arms import TABLE
+from gemmtune.engine.consumers.inductor.capture.captured import Captured, CapturedProduct, merged
 from gemmtune.engine.records.problem import Problem
 
 HERE = Path(__file__).parent

@@ -23,7 +23,6 @@ import triton
 from triton.runtime.autotuner import Autotuner
 
 import gemmtune as gt
-from gemmtune.engine.platform.gpu_info import present_device
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.measurement import Status
@@ -33,6 +32,7 @@ from gemmtune.engine.seams.kinds import expand_workloads
 from gemmtune.engine.seams.space import BuildError
 from gemmtune.engine.search.enumeration import feasible_configs
 from gemmtune.engine.store.database import Database
+from gemmtune.engine.toolchain.gpu_info import present_device
 
 HERE = Path(__file__).parent
 EXAMPLES = HERE.parents[1] / "docs/examples/own_kernel"

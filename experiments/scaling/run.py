@@ -28,11 +28,11 @@ from gemmtune.engine.campaign.execute import execute
 from gemmtune.engine.campaign.measured_backend import measured_backend
 from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.execution.local import LocalExecutor
-from gemmtune.engine.platform.gpu_info import present_device
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.scheduling.callbacks import Callback
 from gemmtune.engine.seams import registry
 from gemmtune.engine.store.database import Database
+from gemmtune.engine.toolchain.gpu_info import present_device
 
 # The projections of Llama-3.1-8B, at six sizes from decode to prefill.
 LAYERS = ((6144, 4096), (4096, 4096), (28672, 4096), (4096, 14336))

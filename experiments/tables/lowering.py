@@ -45,7 +45,7 @@ SMS = 132
 def main(table: str, out: Path) -> None:
     torch._dynamo.config.recompile_limit = 64
     if torch.version.cuda is None:  # such a build lets nobody slice a tensor on a GPU
-        from gemmtune.engine.capture.fake_gpu import allow_cuda_tensors
+        from gemmtune.engine.consumers.inductor.capture.fake_gpu import allow_cuda_tensors
 
         allow_cuda_tensors()
     options = {"compile_threads": 1, "fx_graph_cache": False}

@@ -8,7 +8,7 @@ from functools import cache
 import torch
 from block import LLAMA, Block
 
-from gemmtune.engine.tables.inductor.loader import options
+from gemmtune.engine.consumers.inductor.loader.loader import options
 
 
 def forward(m: int) -> torch.Tensor:

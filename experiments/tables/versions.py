@@ -22,13 +22,13 @@ from pathlib import Path
 from block import LLAMA
 from problems import FORUM
 
-from gemmtune.engine.platform.releases import TORCH_VERSIONS, source_hash
+from gemmtune.engine.consumers.inductor.exporter import InductorExporter
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.table import Choice, RangeRow, Row, Table
-from gemmtune.engine.tables.inductor.exporter import InductorExporter
+from gemmtune.engine.toolchain.releases import TORCH_VERSIONS, source_hash
 
 SUMMED = ("graphs", "products", "lookups", "triton", "aten", "benchmarks")
 MM = "triton::mm"

@@ -15,13 +15,13 @@ from typing import Any, Protocol
 import torch
 from cutlass import cute
 
-from gemmtune.engine.platform.occupancy import clusters_at_once
 from gemmtune.engine.records.artifact import Artifact
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams.kernel_call import Argument, binder
 from gemmtune.engine.seams.space import BuildError, Space
-from gemmtune.spaces.build_result import artifact_of
+from gemmtune.engine.toolchain.occupancy import clusters_at_once
+from gemmtune.spaces.common.build_result import artifact_of
 from gemmtune.spaces.cute.cubin import kernel_of
 
 __all__ = ["Compiled", "CuteKernel", "load", "save"]

@@ -13,7 +13,7 @@ from gemmtune.engine.records.config import Config, Value
 from gemmtune.engine.records.problem import Problem, gemm
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams.space import BuildError, Space
-from gemmtune.spaces.build_result import reason_of
+from gemmtune.spaces.common.build_result import reason_of
 from gemmtune.spaces.cute.artifact import save
 from gemmtune.spaces.cute.target import driver_of, operands_of, target_of
 

@@ -5,8 +5,8 @@ from functools import lru_cache
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.problem import DType, Problem
 from gemmtune.engine.records.verdict import Verdict
+from gemmtune.spaces.common.operand_rows import aligned
 from gemmtune.spaces.cute.families import Family
-from gemmtune.spaces.operand_rows import aligned
 
 __all__ = ["COPY_BYTES", "design_exists", "operands_fit"]
 

@@ -18,11 +18,11 @@ from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.problem import gemm
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams.space import BuildError, Space
-from gemmtune.spaces.build_result import artifact_of, reason_of
+from gemmtune.spaces.common.build_result import artifact_of, reason_of
 from gemmtune.spaces.inductor.epilogue import GeneratedKernel
 from gemmtune.spaces.inductor.render import Rendering, render
 from gemmtune.spaces.inductor.target import environment, target
-from gemmtune.spaces.triton_compiler import write_cubin
+from gemmtune.spaces.triton_source.compiler import write_cubin
 
 __all__ = ["Compiled", "build", "compiled"]
 

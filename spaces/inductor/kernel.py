@@ -7,9 +7,9 @@ from pathlib import Path
 import torch
 from cuda.bindings import driver
 
-from gemmtune.engine.platform.cuda_driver import checked, prefer_shared_memory
 from gemmtune.engine.records.artifact import Artifact
 from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.toolchain.cuda_driver import checked, prefer_shared_memory
 
 __all__ = ["CubinKernel", "TritonKernel"]
 

@@ -15,7 +15,7 @@ from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.problem import Problem, gemm
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams.space import BuildError, Space
-from gemmtune.spaces.build_result import artifact_of
+from gemmtune.spaces.common.build_result import artifact_of
 
 if TYPE_CHECKING:
     import torch

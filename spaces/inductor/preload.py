@@ -2,7 +2,7 @@
 
 from importlib import import_module
 
-from gemmtune.spaces.triton_preload import preload
+from gemmtune.spaces.triton_source.preloading import preload
 
 preload(
     "gemmtune.spaces.inductor.build", "sympy.tensor.tensor"

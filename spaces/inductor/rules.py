@@ -10,7 +10,7 @@ from gemmtune.engine.records.config import Config, Value
 from gemmtune.engine.records.problem import DType, Problem, gemm
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
-from gemmtune.spaces.tile_limits import fits_in_registers, padded
+from gemmtune.spaces.common.tile_limits import fits_in_registers, padded
 
 __all__ = [
     "DEFAULT_GROUP_M",

@@ -5,8 +5,8 @@ import os
 from collections.abc import Iterator
 from unittest.mock import patch
 
-from gemmtune.engine.platform.absent_gpu import target
-from gemmtune.spaces.triton_compiler import compiler_settings
+from gemmtune.engine.toolchain.absent_gpu import target
+from gemmtune.spaces.triton_source.compiler import compiler_settings
 
 __all__ = ["environment", "target"]
 

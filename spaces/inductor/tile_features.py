@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.problem import gemm
 from gemmtune.engine.records.task import Task
-from gemmtune.spaces.operand_rows import operand_rows
+from gemmtune.spaces.common.operand_rows import operand_rows
 
 __all__ = ["Tiles", "tiled_features"]
 

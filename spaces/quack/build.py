@@ -20,7 +20,7 @@ from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.problem import gemm
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams.space import BuildError, Space
-from gemmtune.spaces.build_result import reason_of
+from gemmtune.spaces.common.build_result import reason_of
 from gemmtune.spaces.cute.artifact import Compiled, save
 from gemmtune.spaces.cute.target import driver_of, operands_of
 from gemmtune.spaces.quack.epilogue import epilogue_plan

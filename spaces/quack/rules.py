@@ -7,7 +7,7 @@ from gemmtune.engine.records.epilogue.terms import ELEMENT_BYTES, OperandShape
 from gemmtune.engine.records.problem import DType, Op, Problem, gemm
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
-from gemmtune.spaces.operand_rows import aligned
+from gemmtune.spaces.common.operand_rows import aligned
 from gemmtune.spaces.quack.operands import epilogue_tensors, further_outputs, product_of
 
 __all__ = ["runs", "serves"]

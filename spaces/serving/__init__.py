@@ -1,1 +1,1 @@
-"""Spaces of serving engines' Triton kernels, built from the engines' own source."""
+"""Serving engines' Triton kernels: kinds of workloads, rules, and building from the engines' own source."""

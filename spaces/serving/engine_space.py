@@ -7,17 +7,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
 
-from gemmtune.engine.platform.serving.engine_source import kernel_text
-from gemmtune.engine.platform.serving.file_name import Engine, Kernel
-from gemmtune.engine.platform.triton_tiles import least_shared_bytes
-from gemmtune.engine.platform.versions import triton_toolchain
+from gemmtune.engine.consumers.serving.contract.block_linear import BlockLinear
+from gemmtune.engine.consumers.serving.contract.engine_source import kernel_text
+from gemmtune.engine.consumers.serving.contract.file_name import Engine, Kernel
+from gemmtune.engine.consumers.serving.contract.moe_layer import MoeLayer
 from gemmtune.engine.records.artifact import Artifact, Toolchain
 from gemmtune.engine.records.config import Config, Param
-from gemmtune.engine.records.serving.block_linear import BlockLinear
-from gemmtune.engine.records.serving.moe_layer import MoeLayer
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
 from gemmtune.engine.seams.space import Launchable, Space
+from gemmtune.engine.toolchain.triton_tiles import least_shared_bytes
+from gemmtune.engine.toolchain.versions import triton_toolchain
 from gemmtune.spaces.serving.rules import TILE_PARAMS, tile
 from gemmtune.spaces.serving.shipped import deployed_params, engine_source, is_deployed, known_configs
 from gemmtune.spaces.triton_source.launches import KernelLaunch

@@ -3,10 +3,10 @@
 import math
 from collections.abc import Mapping
 
-from gemmtune.engine.platform.serving.file_name import Kernel
+from gemmtune.engine.consumers.serving.contract.block_linear import BlockLinear
+from gemmtune.engine.consumers.serving.contract.file_name import Kernel
+from gemmtune.engine.consumers.serving.contract.layer import SCALE_BLOCK
 from gemmtune.engine.records.config import Config
-from gemmtune.engine.records.serving.block_linear import BlockLinear
-from gemmtune.engine.records.serving.layer import SCALE_BLOCK
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
 from gemmtune.spaces.serving.engine_space import EngineSpace
@@ -18,7 +18,7 @@ __all__ = ["OUT", "LinearSpace"]
 _A, _B, OUT, _A_SCALE, _B_SCALE = (
     Pointer(t, (i,)) for i, t in enumerate(("fp8e4nv", "fp8e4nv", "bf16", "fp32", "fp32"))
 )
-"""Tensors in the order of `Operands.arguments` in spaces/workloads/block_linear.py."""
+"""Tensors in the order of `Operands.arguments` in spaces/serving/linear_kind.py."""
 
 
 class LinearSpace(EngineSpace):

@@ -1,10 +1,10 @@
 """Tensors of a layer's products among the arguments of a launchable, and the strides of their scales.
 
-The order is that of `Operands.arguments` in spaces/workloads/moe.py.
+The order is that of `Operands.arguments` in spaces/serving/moe_kind.py.
 """
 
-from gemmtune.engine.records.serving.layer import SCALE_BLOCK
-from gemmtune.engine.records.serving.moe_layer import MoeLayer, MoeType
+from gemmtune.engine.consumers.serving.contract.layer import SCALE_BLOCK
+from gemmtune.engine.consumers.serving.contract.moe_layer import MoeLayer, MoeType
 from gemmtune.spaces.triton_source.launches import Argument, Pointer
 
 __all__ = ["FIRST", "ROUTED_EXPERTS", "SECOND", "scale_strides", "tensors"]

@@ -4,11 +4,11 @@ import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 
-from gemmtune.engine.platform.serving.file_name import Kernel
-from gemmtune.engine.platform.serving.tuned_file import moe_swaps
+from gemmtune.engine.consumers.serving.contract.file_name import Kernel
+from gemmtune.engine.consumers.serving.contract.layer import SCALE_BLOCK
+from gemmtune.engine.consumers.serving.contract.moe_layer import MoeLayer, MoeType
+from gemmtune.engine.consumers.serving.contract.tuned_file import moe_swaps
 from gemmtune.engine.records.config import Config, Param
-from gemmtune.engine.records.serving.layer import SCALE_BLOCK
-from gemmtune.engine.records.serving.moe_layer import MoeLayer, MoeType
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
 from gemmtune.spaces.serving.engine_space import EngineSpace

@@ -1,11 +1,11 @@
 """Constraints that the engines' Triton kernels have in common, each stated once."""
 
-from gemmtune.engine.platform.triton_tiles import least_shared_bytes
+from gemmtune.engine.consumers.serving.contract.layer import SCALE_BLOCK
 from gemmtune.engine.records.config import Config, Param
-from gemmtune.engine.records.serving.layer import SCALE_BLOCK
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
-from gemmtune.spaces.tile_limits import fits_in_registers, fits_in_shared_memory, padded
+from gemmtune.engine.toolchain.triton_tiles import least_shared_bytes
+from gemmtune.spaces.common.tile_limits import fits_in_registers, fits_in_shared_memory, padded
 
 __all__ = ["TILE", "TILE_PARAMS", "column_blocks", "fits", "serves_fp8", "tile"]
 

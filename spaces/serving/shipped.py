@@ -8,16 +8,16 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from itertools import islice
 
-from gemmtune.engine.platform.serving.engine_source import EngineSource, find_engine
-from gemmtune.engine.platform.serving.file_name import Engine, FileName
-from gemmtune.engine.platform.serving.layer_files import file_name_of
-from gemmtune.engine.platform.serving.tuned_file import TunedFile
+from gemmtune.engine.consumers.serving.contract.block_linear import BlockLinear
+from gemmtune.engine.consumers.serving.contract.engine_source import EngineSource, find_engine
+from gemmtune.engine.consumers.serving.contract.file_name import Engine, FileName
+from gemmtune.engine.consumers.serving.contract.layer import SCALE_BLOCK
+from gemmtune.engine.consumers.serving.contract.layer_files import file_name_of
+from gemmtune.engine.consumers.serving.contract.moe_layer import MoeLayer, MoeType
+from gemmtune.engine.consumers.serving.contract.tuned_file import TunedFile
 from gemmtune.engine.records.config import Config, Param, Value
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import ToolchainMissing, UsageError
-from gemmtune.engine.records.serving.block_linear import BlockLinear
-from gemmtune.engine.records.serving.layer import SCALE_BLOCK
-from gemmtune.engine.records.serving.moe_layer import MoeLayer, MoeType
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
 from gemmtune.engine.seams.space import Space

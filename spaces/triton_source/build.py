@@ -19,8 +19,8 @@ from gemmtune.engine.records.artifact import Artifact, Resources
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams.space import BuildError, Space
-from gemmtune.spaces.build_result import artifact_of, reason_of
-from gemmtune.spaces.triton_compiler import compiler_settings, write_cubin
+from gemmtune.spaces.common.build_result import artifact_of, reason_of
+from gemmtune.spaces.triton_source.compiler import compiler_settings, write_cubin
 from gemmtune.spaces.triton_source.launches import KernelLaunch
 
 __all__ = ["build_kernels"]

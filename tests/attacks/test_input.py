@@ -396,9 +396,9 @@ def test_verify_names_a_row_whose_config_is_outside_its_space(run, tmp_path):
 def test_warmup_without_torch_names_the_extra(run, monkeypatch):
     for name in ("torch", "sympy"):
         monkeypatch.setitem(sys.modules, name, None)
-    loader = "gemmtune.engine.tables.inductor.loader"
+    loader = "gemmtune.engine.consumers.inductor.loader.loader"
     monkeypatch.delitem(sys.modules, loader, raising=False)
-    monkeypatch.delattr(sys.modules["gemmtune.engine.tables.inductor"], "loader", raising=False)
+    monkeypatch.delattr(sys.modules["gemmtune.engine.consumers.inductor.loader"], "loader", raising=False)
     Path("table.json").touch()
     ran = run("warmup", "table.json", "--call", "json:dumps")
     assert ran.is_refusal(), ran.err

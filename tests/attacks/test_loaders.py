@@ -15,6 +15,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from gemmtune.engine.consumers.cute.exporter import CuteExporter
+from gemmtune.engine.consumers.cute.table_loader import CuteTable, parse_cute_table
+from gemmtune.engine.consumers.inductor.exporter import InductorExporter
+from gemmtune.engine.consumers.inductor.loader.kernels.binary import kernel_name, packed
+from gemmtune.engine.consumers.inductor.loader.loader_rows import parse_inductor_table
+from gemmtune.engine.consumers.triton.exporter import TritonExporter
+from gemmtune.engine.consumers.triton.loader import parse_triton_table
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.errors import TableError
@@ -23,14 +30,7 @@ from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.table import Choice, RangeRow, Row, Table
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams import registry
-from gemmtune.engine.tables.cute.exporter import CuteExporter
-from gemmtune.engine.tables.cute.table_loader import CuteTable, parse_cute_table
-from gemmtune.engine.tables.inductor.exporter import InductorExporter
-from gemmtune.engine.tables.inductor.kernels.binary import kernel_name, packed
-from gemmtune.engine.tables.inductor.loader_rows import parse_inductor_table
 from gemmtune.engine.tables.sealed import read_sealed, seal_of
-from gemmtune.engine.tables.triton_kernel.exporter import TritonExporter
-from gemmtune.engine.tables.triton_kernel.loader import parse_triton_table
 from gemmtune.engine.testing.exporter_conformance import example_table
 
 PLANTED = "gemmtune_planted"
@@ -108,7 +108,7 @@ TABLES = {
 }
 EXPORTS = {"inductor": InductorExporter, "cute": CuteExporter, "triton": TritonExporter}
 FILES = {name: f"{name}_table.json" for name in EXPORTS}
-with patch("gemmtune.engine.tables.inductor.exporter.built_kernels", built):
+with patch("gemmtune.engine.consumers.inductor.exporter.built_kernels", built):
     EXPORTED = {name: exporter().export(TABLES[name]) for name, exporter in EXPORTS.items()}
 RECORDS = {name: json.loads(files[FILES[name]]) for name, files in EXPORTED.items()}
 

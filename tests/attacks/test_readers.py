@@ -9,14 +9,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gemmtune.engine.capture.inputs import parse_inputs
-from gemmtune.engine.capture.recorded import read_recorded
+from gemmtune.engine.consumers.inductor.capture.inputs import parse_inputs
+from gemmtune.engine.consumers.inductor.capture.recorded import read_recorded
+from gemmtune.engine.consumers.serving.audit import audit
 from gemmtune.engine.records.errors import GemmtuneError, TableError, UsageError
 from gemmtune.engine.report.tables import table_report
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.kinds import expand_workloads, parse_workload
 from gemmtune.engine.tables.export import export_table
-from gemmtune.engine.tables.serving.audit import audit
 from gemmtune.engine.tables.table_file import parse_table, table_text
 from gemmtune.engine.testing.exporter_conformance import example_table
 

@@ -20,23 +20,23 @@ import pytest
 
 import gemmtune as gt
 from gemmtune.engine.campaign.plan_file import read_plan
-from gemmtune.engine.measure.models.model_bench import ArmTimes, ModelBench, ProductGain
+from gemmtune.engine.consumers.cute.table_loader import parse_cute_table
+from gemmtune.engine.consumers.inductor.bench.model_bench import ArmTimes, ModelBench, ProductGain
+from gemmtune.engine.consumers.inductor.loader.loader_rows import parse_inductor_table
+from gemmtune.engine.consumers.inductor.report.bench_file import read_bench, write_bench
+from gemmtune.engine.consumers.serving.audit import audit
+from gemmtune.engine.consumers.triton.loader import parse_triton_table
 from gemmtune.engine.records.errors import GemmtuneError, ProblemError
 from gemmtune.engine.report.campaign_record import CampaignRecord
 from gemmtune.engine.report.files import file_report
 from gemmtune.engine.report.html.row_sections import markdown
-from gemmtune.engine.report.models.bench_file import read_bench, write_bench
 from gemmtune.engine.report.progress.progress_file import read_progress
 from gemmtune.engine.report.progress.run import read_run
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.kinds import parse_workload, workload_of
 from gemmtune.engine.store.landscapes.landscape_file import embedded, read_landscapes
 from gemmtune.engine.tables import table_file
-from gemmtune.engine.tables.cute.table_loader import parse_cute_table
-from gemmtune.engine.tables.inductor.loader_rows import parse_inductor_table
 from gemmtune.engine.tables.sealed import read_sealed, seal_of
-from gemmtune.engine.tables.serving.audit import audit
-from gemmtune.engine.tables.triton_kernel.loader import parse_triton_table
 from gemmtune.engine.testing.exporter_conformance import example_table
 
 FOREIGN = Path(__file__).parents[1] / "engine/store/landscapes/foreign"

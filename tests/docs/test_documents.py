@@ -13,7 +13,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from gemmtune.engine.campaign.plan_file import read_plan
-from gemmtune.engine.platform.gpu_info import present_device
+from gemmtune.engine.toolchain.gpu_info import present_device
 
 pytestmark = pytest.mark.slow(12)
 

@@ -13,7 +13,7 @@ import pytest
 
 import gemmtune as gt
 from gemmtune.engine.campaign import plan_file
-from gemmtune.engine.platform.gpu_info import present_device
+from gemmtune.engine.toolchain.gpu_info import present_device
 
 DOCS = Path(__file__).parents[2] / "docs"
 

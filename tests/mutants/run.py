@@ -51,7 +51,7 @@ SOURCES = ("engine", "spaces", "objectives", "gemmtune")
 JUDGED = Path(__file__).with_name("judged.json")
 APART = (
     "engine/measure/timing/*",
-    "engine/platform/occupancy.py",
+    "engine/toolchain/occupancy.py",
     "spaces/cute/decode/kernels.py",
     "spaces/cute/decode/reduction.py",
     "spaces/cute/decode/slots.py",

@@ -187,7 +187,7 @@ def test_a_missing_package_is_named_with_the_extra_that_brings_it(monkeypatch):
             raise metadata.PackageNotFoundError(package)
         return installed(package)
 
-    monkeypatch.setattr("gemmtune.engine.platform.versions.version", version)
+    monkeypatch.setattr("gemmtune.engine.toolchain.versions.version", version)
     with pytest.raises(ToolchainMissing, match=r"is not installed: pip install .*\[cute\]"):
         SPACE.toolchain()
 

@@ -6,12 +6,12 @@ from dataclasses import asdict
 
 import pytest
 
-from gemmtune.engine.platform import versions
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.errors import ToolchainMissing
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
+from gemmtune.engine.toolchain import versions
 from gemmtune.spaces.quack_gemm import QuackGemmSpace
 
 pytestmark = [  # what quack-kernels 0.6.5 imports: names that nvidia-cutlass-dsl 4.8 deprecates, and parts of torch

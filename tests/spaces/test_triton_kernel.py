@@ -19,9 +19,9 @@ from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.kinds import expand_workloads, parse_workload
 from gemmtune.engine.search.enumeration import enumerate_space, feasible_configs
 from gemmtune.engine.testing import space_conformance
+from gemmtune.spaces.triton.definition import load_definition
+from gemmtune.spaces.triton.kind import _default_tolerance
 from gemmtune.spaces.triton_kernel import TritonDefaultSpace, TritonKernelSpace
-from gemmtune.spaces.workloads.own_kernel.definition import load_definition
-from gemmtune.spaces.workloads.triton_kernel import _default_tolerance
 
 pytestmark = pytest.mark.slow(15)
 
@@ -305,7 +305,7 @@ import torch
 from gemmtune.engine.measure.operands.operands import make_operands
 from gemmtune.engine.measure.operands.reference import ReferenceResult, poison
 from gemmtune.engine.seams.kinds import expand_workloads
-from gemmtune.spaces.workloads.triton_kernel import case_of, definition_of
+from gemmtune.spaces.triton.kind import case_of, definition_of
 
 for text, named, sizes in zip(*[iter(sys.argv[1:])] * 3):
     definition = definition_of(expand_workloads(text)[0])

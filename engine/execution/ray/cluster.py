@@ -28,11 +28,11 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from gemmtune.engine.execution.ray.actor import JobActor, MakeWorker
 from gemmtune.engine.execution.ray.actor_handle import first_line
-from gemmtune.engine.platform.gpu_info import present_device
 from gemmtune.engine.processes.process_pool import Notify, log_notice
 from gemmtune.engine.processes.scratch import ScratchFolder
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import UsageError
+from gemmtune.engine.toolchain.gpu_info import present_device
 
 __all__ = ["Cluster", "Node"]
 

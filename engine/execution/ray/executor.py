@@ -18,13 +18,13 @@ from gemmtune.engine.measure.builder import BuildFailure, BuildJob, builder_pool
 from gemmtune.engine.measure.jobs import FinalJob, FinalReading, MeasureJob, Reading
 from gemmtune.engine.measure.protocols import Protocol, protocol
 from gemmtune.engine.measure.worker import worker_pool
-from gemmtune.engine.platform.gpu_info import present_device
 from gemmtune.engine.processes.process_pool import Notify, ProcessPool, log_notice
 from gemmtune.engine.processes.scratch import ScratchFolder
 from gemmtune.engine.records.artifact import Artifact, Toolchain
 from gemmtune.engine.records.errors import DeviceError, GemmtuneError, ToolchainMissing
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.pruner import Pruner
+from gemmtune.engine.toolchain.gpu_info import present_device
 
 __all__ = ["ActorPlan", "RayExecutor", "RayMachines"]
 

@@ -8,10 +8,10 @@ import torch
 
 from gemmtune.engine.measure.operands.operand_memory import OperandAllocator, OperandMemory
 from gemmtune.engine.measure.operands.operands import make_operands, tensors_of
-from gemmtune.engine.platform import vendor_gemm as vendor
 from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.seams.kinds import kind_of
 from gemmtune.engine.seams.workload import Operands
+from gemmtune.engine.toolchain import vendor_gemm as vendor
 
 __all__ = ["BLOCK_SAMPLES", "COLD_BYTES_PER_L2", "OperandSets", "reference_kernel"]
 

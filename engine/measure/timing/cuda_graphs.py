@@ -9,7 +9,7 @@ from collections.abc import Callable
 import torch
 from cuda.bindings import driver
 
-from gemmtune.engine.platform.cuda_driver import checked
+from gemmtune.engine.toolchain.cuda_driver import checked
 
 __all__ = ["EARLY_KERNELS", "Executable", "Graph", "early_executables"]
 

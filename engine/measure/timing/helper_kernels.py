@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import torch
 from cuda.bindings import driver
 
-from gemmtune.engine.platform.cuda_driver import checked
+from gemmtune.engine.toolchain.cuda_driver import checked
 
 __all__ = ["HelperKernels", "StreamBarrier"]
 

@@ -4,11 +4,11 @@ import os
 
 import pynvml
 
-from gemmtune.engine.platform.gpu_info import equal_gpus, present_device
-from gemmtune.engine.platform.installed import install_command
-from gemmtune.engine.platform.telemetry import Telemetry, gpu_names
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.report.doctor.report import Check, advice, fault, fine
+from gemmtune.engine.toolchain.gpu_info import equal_gpus, present_device
+from gemmtune.engine.toolchain.installed import install_command
+from gemmtune.engine.toolchain.telemetry import Telemetry, gpu_names
 
 __all__ = ["gpu_checks", "inductor_check"]
 

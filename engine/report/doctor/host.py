@@ -15,13 +15,13 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from gemmtune.engine.platform.installed import install_command
-from gemmtune.engine.platform.ptxas import inductor_ptxas, ptxas_release, triton_ptxas
 from gemmtune.engine.records.errors import StoreError, ToolchainMissing
 from gemmtune.engine.report.doctor.gpu import gpu_checks
 from gemmtune.engine.report.doctor.report import Check, Level, advice, fault, fine
 from gemmtune.engine.report.layout import count
 from gemmtune.engine.store.database import Database
+from gemmtune.engine.toolchain.installed import install_command
+from gemmtune.engine.toolchain.ptxas import inductor_ptxas, ptxas_release, triton_ptxas
 
 __all__ = ["bytecode_check", "compiler_checks", "database_check", "examine", "package_checks", "ray_check"]
 

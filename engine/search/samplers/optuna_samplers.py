@@ -15,7 +15,6 @@ import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
 from optuna.trial import TrialState
 
-from gemmtune.engine.platform.installed import install_command
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.errors import ToolchainMissing
 from gemmtune.engine.records.measurement import Trial
@@ -23,6 +22,7 @@ from gemmtune.engine.records.search import Search
 from gemmtune.engine.seams.sampler import Sampler
 from gemmtune.engine.search.encoding import Encoding
 from gemmtune.engine.search.quiet_optuna import quiet_optuna
+from gemmtune.engine.toolchain.installed import install_command
 
 __all__ = ["CmaesSampler", "GpSampler", "Nsga2Sampler", "OptunaSampler", "TpeSampler"]
 

@@ -12,7 +12,7 @@ from gemmtune.engine.records.epilogue.terms import Operand, OperandShape
 from gemmtune.engine.records.problem import Bias, DType, Problem, gemm
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams.space import BuildError, Space
-from gemmtune.spaces.build_result import reason_of
+from gemmtune.spaces.common.build_result import reason_of
 from gemmtune.spaces.cute.artifact import Compiled, save
 from gemmtune.spaces.cute.decode.kernels import DecodeKernel, GemvKernel, SplitKKernel
 from gemmtune.spaces.cute.decode.tiling import VECTOR, WARP, Tiling

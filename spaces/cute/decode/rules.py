@@ -6,8 +6,8 @@ from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.problem import DType, Op, Problem, gemm
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
+from gemmtune.spaces.common.operand_rows import aligned
 from gemmtune.spaces.cute.decode.tiling import VECTOR, WARP, Tiling
-from gemmtune.spaces.operand_rows import aligned
 
 __all__ = ["fits", "serves"]
 

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar
 
-from gemmtune.engine.platform.versions import toolchain_of
 from gemmtune.engine.records.artifact import Artifact, Toolchain
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.problem import Problem, gemm
@@ -13,6 +12,7 @@ from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
 from gemmtune.engine.seams.kernel_call import RUNTIME_PACKAGES, Argument
 from gemmtune.engine.seams.space import Launchable, Space
+from gemmtune.engine.toolchain.versions import toolchain_of
 from gemmtune.spaces.cute.decode.occupancy import features, rough_time_ns
 from gemmtune.spaces.cute.decode.rules import fits, serves
 from gemmtune.spaces.cute.decode.tiling import Tiling

@@ -44,7 +44,7 @@ def test_a_bench_hands_on_the_model_its_inputs_and_the_table(monkeypatch, tmp_pa
     pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch warns of itself
-        from gemmtune.engine.measure.models import bench_model
+        from gemmtune.engine.consumers.inductor.bench import bench_model
 
     asked = []
     table = write_table(tmp_path / "table.json", example_table())

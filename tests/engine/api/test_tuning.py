@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 import gemmtune as gt
-from gemmtune.engine.platform.gpu_info import present_device
 from gemmtune.engine.records.errors import (
     ContractError,
     DeviceError,
@@ -20,6 +19,7 @@ from gemmtune.engine.records.errors import (
     UsageError,
 )
 from gemmtune.engine.store.landscapes.landscape_file import write_landscapes
+from gemmtune.engine.toolchain.gpu_info import present_device
 
 DECODE, MIDDLE = "16x4096x4096:bf16:nt", "128x2880x2880:bf16:nt"
 RECORDED = gt.landscapes("h200")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from gemmtune.engine.platform.gpu_info import present_device
+from gemmtune.engine.toolchain.gpu_info import present_device
 
 pytestmark = [
     pytest.mark.slow(12),

@@ -20,7 +20,6 @@ import pytest
 
 from gemmtune.engine import cli
 from gemmtune.engine.campaign.replayed_backend import recorded_feasible
-from gemmtune.engine.platform.gpu_info import present_device
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.table import Row
@@ -29,6 +28,7 @@ from gemmtune.engine.report.progress import work
 from gemmtune.engine.seams import registry
 from gemmtune.engine.store.landscapes.landscape_file import embedded, read_landscapes, write_landscapes
 from gemmtune.engine.tables.table_file import read_table
+from gemmtune.engine.toolchain.gpu_info import present_device
 
 DECODE = "16x4096x4096:bf16:nt"
 MIDDLE = "128x2880x2880:bf16:nt"

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from gemmtune.engine.api import benching
-from gemmtune.engine.measure.models.model_bench import ArmTimes, ModelBench, ProductGain
+from gemmtune.engine.consumers.inductor.bench.model_bench import ArmTimes, ModelBench, ProductGain
 
 
 @pytest.fixture

@@ -1,10 +1,10 @@
 from gemmtune.engine.cli.choices import Kind, names
+from gemmtune.engine.consumers.serving.contract.block_linear import SglangBlockFp8, VllmBlockFp8
+from gemmtune.engine.consumers.serving.contract.moe_layer import SglangMoe, VllmMoe
 from gemmtune.engine.records.problem import Problem
-from gemmtune.engine.records.serving.block_linear import SglangBlockFp8, VllmBlockFp8
-from gemmtune.engine.records.serving.moe_layer import SglangMoe, VllmMoe
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.space import Space
-from gemmtune.spaces.workloads.triton_kernel import KernelCase
+from gemmtune.spaces.triton.kind import KernelCase
 
 
 def test_the_spaces_to_choose_from_are_all_but_the_baselines():

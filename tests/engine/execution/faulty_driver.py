@@ -18,13 +18,13 @@ from gemmtune.engine import cli
 from gemmtune.engine.campaign import open_backend
 from gemmtune.engine.execution.local import LocalExecutor
 from gemmtune.engine.execution.pipeline import BuildMeasurePipeline
-from gemmtune.engine.platform.gpu_info import present_device
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.final import Final
 from gemmtune.engine.records.measurement import Measurement
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams.executor import Finished
+from gemmtune.engine.toolchain.gpu_info import present_device
 
 PROTOCOL = "graph-cold-l2"
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from gemmtune.engine.platform.gpu_info import present_device
 from gemmtune.engine.records.measurement import Measurement, Status
 from gemmtune.engine.store.database import Database
+from gemmtune.engine.toolchain.gpu_info import present_device
 
 pytestmark = [
     pytest.mark.gpu,

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 import gemmtune as gt
-from gemmtune.engine.platform.gpu_info import present_device
 from gemmtune.engine.records.measurement import Status
 from gemmtune.engine.store.database import Database
+from gemmtune.engine.toolchain.gpu_info import present_device
 
 pytestmark = [
     pytest.mark.gpu,

@@ -6,12 +6,12 @@ import json
 
 import pytest
 
+from gemmtune.engine.consumers.cute.exporter import CuteExporter
 from gemmtune.engine.records.errors import TableError
 from gemmtune.engine.report.files import file_report, is_database
 from gemmtune.engine.report.progress.run import read_run
 from gemmtune.engine.report.progress.state import duration
 from gemmtune.engine.seams import registry
-from gemmtune.engine.tables.cute.exporter import CuteExporter
 from gemmtune.engine.tables.table_file import write_table
 from gemmtune.engine.testing.exporter_conformance import example_table
 

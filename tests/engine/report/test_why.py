@@ -1,13 +1,13 @@
 import pytest
 
+from gemmtune.engine.consumers.serving.contract.moe_layer import VllmMoe
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.records.problem import Problem
-from gemmtune.engine.records.serving.moe_layer import VllmMoe
 from gemmtune.engine.records.table import Choice, Row, Table
 from gemmtune.engine.report.tables import table_report
-from gemmtune.spaces.workloads.triton_kernel import KernelCase
+from gemmtune.spaces.triton.kind import KernelCase
 
 GEMM = Problem(16, 64, 64)
 LAYER = VllmMoe.parse("vllm_moe:m1:e8:k2:h128:n128")

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from gemmtune.engine.platform.gpu_info import present_device
 from gemmtune.engine.records.measurement import Status
 from gemmtune.engine.seams.executor import FINALISTS
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.tables.table_file import read_table
+from gemmtune.engine.toolchain.gpu_info import present_device
 
 pytestmark = [
     pytest.mark.gpu,

@@ -15,7 +15,7 @@ from gemmtune.engine.records.table import Choice, RangeRow, Row, Table
 from gemmtune.engine.report.tables import earlier_json, earlier_notes
 from gemmtune.engine.tables.earlier import Fate, read_earlier, with_earlier
 from gemmtune.engine.tables.table_file import parse_table, table_text
-from gemmtune.spaces.workloads.triton_kernel import KernelCase
+from gemmtune.spaces.triton.kind import KernelCase
 
 CHOICE = Choice("triton_kernel", Config({"BLOCK": 64}), 9e3, 8.9e3, 9.1e3, 32, Evidence.MEASURED, "", "graph-cold-l2")
 GEMM = Problem.parse("16x4096x4096:bf16:nt")

@@ -53,7 +53,7 @@ def test_the_file_for_inductor_says_which_row_is_estimated():
 
 
 def test_a_bundled_module_keeps_its_functions_with_and_without_an_import_of_the_future():
-    text = standalone("gemmtune.engine.tables.inductor.loader")
+    text = standalone("gemmtune.engine.consumers.inductor.loader.loader")
     assert text.count("from __future__") == 1
     for name in ("binder", "parse_kernels", "activation_of"):
         assert text.count(f"def {name}(") == 1

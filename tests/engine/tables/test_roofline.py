@@ -4,15 +4,15 @@ from dataclasses import replace
 
 import pytest
 
+from gemmtune.engine.consumers.serving.contract.block_linear import VllmBlockFp8
+from gemmtune.engine.consumers.serving.contract.moe_layer import VllmMoe
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.records.problem import Problem
-from gemmtune.engine.records.serving.block_linear import VllmBlockFp8
-from gemmtune.engine.records.serving.moe_layer import VllmMoe
 from gemmtune.engine.records.table import Choice, Row, Table
 from gemmtune.engine.tables.roofline import Roof, roofline, speed, speed_columns, speeds
-from gemmtune.spaces.workloads.triton_kernel import KernelCase
+from gemmtune.spaces.triton.kind import KernelCase
 
 H200, B200 = catalogue.device("H200"), catalogue.device("B200")
 OWN = KernelCase("Softmax", "0" * 12, (("rows", 16),))

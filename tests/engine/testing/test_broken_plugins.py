@@ -30,7 +30,7 @@ from gemmtune.engine.testing import (
 from gemmtune.engine.testing.space_conformance import check_build, example_tasks
 from gemmtune.objectives.latency import Latency
 from gemmtune.objectives.latency_energy import LatencyEnergy
-from gemmtune.spaces.workloads.gemm import Gemm
+from gemmtune.spaces.gemm.kind import Gemm
 
 
 def refused(check, plugin, broken):

@@ -22,8 +22,8 @@ from gemmtune.spaces.triton_mm import TritonMmSpace
 torch = pytest.importorskip("torch", reason="torch is not installed")
 triton = pytest.importorskip("triton", reason="triton is not installed")
 
-from gemmtune.engine.platform import absent_gpu as inductor_target  # noqa: E402 (it imports both)
-from gemmtune.spaces.triton_compiler import CUOBJDUMP  # noqa: E402 (it imports triton)
+from gemmtune.engine.toolchain import absent_gpu as inductor_target  # noqa: E402 (it imports both)
+from gemmtune.spaces.triton_source.compiler import CUOBJDUMP  # noqa: E402 (it imports triton)
 
 pytestmark = pytest.mark.slow(20)
 

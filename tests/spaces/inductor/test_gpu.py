@@ -6,13 +6,13 @@ import pytest
 
 from gemmtune.engine.measure.jobs import FinalJob, MeasureJob
 from gemmtune.engine.measure.protocols import protocol
-from gemmtune.engine.platform import vendor_gemm as vendor
-from gemmtune.engine.platform.gpu_info import present_device
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.measurement import Status
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams import registry
+from gemmtune.engine.toolchain import vendor_gemm as vendor
+from gemmtune.engine.toolchain.gpu_info import present_device
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("triton", reason="triton is not installed")

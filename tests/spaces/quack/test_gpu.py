@@ -6,12 +6,12 @@ import pytest
 
 from gemmtune.engine.measure.jobs import MeasureJob
 from gemmtune.engine.measure.protocols import protocol
-from gemmtune.engine.platform.gpu_info import present_device
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.measurement import Status
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams.space import BuildError
+from gemmtune.engine.toolchain.gpu_info import present_device
 from gemmtune.spaces.quack_gemm import QuackGemmSpace
 
 pytest.importorskip("torch", reason="torch is not installed")

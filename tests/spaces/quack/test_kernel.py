@@ -8,12 +8,12 @@ from unittest.mock import patch
 import pytest
 
 from gemmtune.engine.measure.builder import BuildJob, builder_pool
-from gemmtune.engine.platform.gpu_info import present_device
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.artifact import Artifact, Toolchain
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
+from gemmtune.engine.toolchain.gpu_info import present_device
 from gemmtune.spaces.quack_gemm import QuackGemmSpace
 
 pytestmark = [  # what quack-kernels 0.6.5 imports: names that nvidia-cutlass-dsl 4.8 deprecates, and parts of torch

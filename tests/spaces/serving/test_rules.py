@@ -6,12 +6,12 @@ from math import log2
 
 import pytest
 
-from gemmtune.engine.platform.triton_tiles import least_shared_bytes
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.kinds import parse_workload
+from gemmtune.engine.toolchain.triton_tiles import least_shared_bytes
 from gemmtune.spaces.serving.rules import column_blocks, fits, serves_fp8
 
 TILE = {

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from gemmtune.engine.platform.serving.file_name import Engine
+from gemmtune.engine.consumers.serving.contract.file_name import Engine
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.config import Config, Param
 from gemmtune.engine.records.errors import ToolchainMissing, UsageError

@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from gemmtune.engine.platform.gpu_info import equal_gpus, present_device
 from gemmtune.engine.records.measurement import Evidence, Status
 from gemmtune.engine.store.database import Database
+from gemmtune.engine.toolchain.gpu_info import equal_gpus, present_device
 
 pytest.importorskip("ray", reason="needs gemmtune[ray]")
 

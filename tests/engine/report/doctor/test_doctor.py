@@ -13,8 +13,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from gemmtune.engine.platform.gpu_info import present_device
-from gemmtune.engine.platform.installed import install_command
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.errors import StoreError
 from gemmtune.engine.records.measurement import DeviceState
@@ -30,6 +28,8 @@ from gemmtune.engine.report.doctor.host import (
 from gemmtune.engine.report.doctor.report import Level, advice, doctor_report, fault, fine, healthy
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.testing.objective_conformance import example_measurement
+from gemmtune.engine.toolchain.gpu_info import present_device
+from gemmtune.engine.toolchain.installed import install_command
 
 BARE = """
 import sys

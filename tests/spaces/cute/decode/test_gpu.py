@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from gemmtune.engine.platform.gpu_info import present_device
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams import registry
+from gemmtune.engine.toolchain.gpu_info import present_device
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("cutlass", reason="nvidia-cutlass-dsl is not installed")

@@ -1,0 +1,1 @@
+"""CuTe dispatchers of cutlass.operators and QuACK: a table's exporter and loaders."""

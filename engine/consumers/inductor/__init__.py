@@ -1,0 +1,1 @@
+"""PyTorch Inductor: models captured and timed, and a table that torch.compile loads."""

@@ -1,0 +1,164 @@
+"""Bench of one model: all arms in one process, on this machine's GPU. Imports torch."""
+
+import gc
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from gemmtune.engine.consumers.inductor.bench.arms import ARMS, TABLE
+from gemmtune.engine.consumers.inductor.bench.model_bench import ArmTimes, ModelBench, ProductGain
+from gemmtune.engine.consumers.inductor.bench.rounds import timed_in_graphs, timed_rounds
+from gemmtune.engine.consumers.inductor.bench.running import (
+    Prepared,
+    RunnableArm,
+    cold,
+    compiled_arm,
+    first_call,
+    peak_bytes,
+    quietly,
+    relative_error,
+)
+from gemmtune.engine.consumers.inductor.bench.shared_choices import SharedChoices
+from gemmtune.engine.consumers.inductor.capture.calls import Call, built_call, described, models_of
+from gemmtune.engine.consumers.inductor.capture.fake_gpu import GPU
+from gemmtune.engine.consumers.inductor.capture.inputs import InputSpec
+from gemmtune.engine.consumers.inductor.loader import loader
+from gemmtune.engine.consumers.inductor.loader.table_use import TableUse
+from gemmtune.engine.io.importing import imported
+from gemmtune.engine.records.device import Device
+from gemmtune.engine.records.errors import UsageError
+from gemmtune.engine.records.table import Table
+
+__all__ = ["bench_model"]
+
+
+def bench_model(
+    call: Call | str,
+    inputs: Sequence[object],
+    *,
+    arms: Sequence[str],
+    table: Table | None,
+    loader_file: Path | None,
+    binaries: bool,
+    grad: bool,
+    seconds: float,
+    device: Device,
+    notify: Callable[[str], None],
+) -> ModelBench:
+    """Run a model in each arm, first once with cold caches, then in alternating rounds.
+
+    An arm that fails keeps its reason, and the others go on. `loader_file` is the table's `inductor_table.json`;
+    all rounds take `seconds`.
+
+    Raises:
+        UsageError: the callable cannot be built, or fails without torch.compile.
+    """
+    prepared = _prepared(call, inputs, grad=grad)
+    expected: list[list[torch.Tensor]] | None = None
+    ready: dict[str, RunnableArm] = {}
+    found: dict[str, ArmTimes] = {}
+    use: TableUse | None = None
+    choices = SharedChoices()
+    torch._dynamo.reset()
+    try:
+        quietly(prepared.arm(prepared.call))  # loads the vendor library, and allocates
+    except Exception as error:
+        raise UsageError(f"the callable fails: {described(error)}") from error
+    for name in (each for each in ARMS if each in arms):
+        notify(f"{name}: first call")
+        try:
+            with cold(), choices.kept():
+                if name == TABLE:
+                    loader.install(loader_file, binaries=binaries)
+                    if reason := loader.report().unused:
+                        raise RuntimeError(reason)
+                try:
+                    arm = compiled_arm(prepared, name)
+                    first = quietly(partial(first_call, arm))
+                    results = arm.results()
+                finally:
+                    if name == TABLE:
+                        use = loader.report()
+                        loader.uninstall()
+            if expected is None:
+                expected = results
+            found[name] = ArmTimes(
+                name,
+                (),
+                first.seconds,
+                first.product_benchmarks,
+                first.kernel_benchmarks,
+                peak_bytes(arm),
+                relative_error(results, expected),
+                shared_kernels=choices.taken,
+            )
+            ready[name] = arm
+            del results
+        except Exception as error:  # the model's own, or one of torch's compilers
+            found[name] = ArmTimes(name, failure=described(error))
+        gc.collect()
+        torch.cuda.empty_cache()
+    notify("timing " + ", ".join(ready))
+    with torch._dynamo.config.patch(recompile_limit=64):
+        samples, refused = quietly(partial(timed_in_graphs, ready, seconds)) if ready else ({}, "no arm ran")
+        if refused:
+            notify(f"without CUDA graphs: {refused}")
+            samples = timed_rounds(ready, seconds)
+    timed = tuple(replace(arm, samples_ns=samples.get(name, ())) for name, arm in found.items())
+    return ModelBench(
+        call if isinstance(call, str) else getattr(call, "__qualname__", type(call).__name__),
+        tuple(map(_text, inputs)),
+        grad,
+        device.name,
+        torch.__version__,
+        not refused,
+        timed,
+        gains(use, table) if use is not None else (),
+    )
+
+
+def gains(use: TableUse, table: Table | None) -> tuple[ProductGain, ...]:
+    """Return what a table's rows gain by product; most expected gain first."""
+    rows = {row.problem.name: row for row in table.rows} if table else {}
+    found = []
+    for product, count in use.counts.items():
+        row = rows.get(product.problem) or rows.get(product.detail.partition(" ")[0])  # a plain row serves it, too
+        baseline = row.baseline.time_ns if row is not None and row.baseline is not None else None
+        its = row.choices[0].time_ns if row is not None else None
+        found.append(ProductGain(product.problem, count, product.outcome, product.detail, baseline, its))
+    return tuple(sorted(found, key=lambda gain: -gain.saved_ns))
+
+
+def _prepared(call: Call | str, inputs: Sequence[object], *, grad: bool) -> Prepared:
+    """Return the model and its arguments on the GPU, in training mode for gradients, else in evaluation."""
+    torch.manual_seed(0)
+    found = imported(call) if isinstance(call, str) else call
+    with GPU:
+        function = built_call(found, call, has_inputs=bool(inputs)) if isinstance(call, str) else call
+    for model in models_of(function):
+        model.train(grad)
+    positional: list[object] = []
+    named: dict[str, object] = {}
+    for each in inputs:
+        if not isinstance(each, InputSpec):
+            positional.append(each.to(GPU) if isinstance(each, torch.Tensor) else each)
+            continue
+        made = each.make({}, GPU)
+        if grad and made.is_floating_point():
+            made.requires_grad_()
+        if each.name:
+            named[each.name] = made
+        else:
+            positional.append(made)
+    return Prepared(function, positional, named, grad)
+
+
+def _text(given: object) -> str:
+    if isinstance(given, InputSpec):
+        return str(given)
+    if isinstance(given, torch.Tensor):
+        return f"{str(given.dtype).removeprefix('torch.')}{list(given.shape)}"
+    return type(given).__name__

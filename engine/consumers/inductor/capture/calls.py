@@ -1,0 +1,121 @@
+"""Callables by their text, and models whose tensors have no data. Imports torch."""
+
+import contextlib
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, TypeAlias
+
+import torch
+
+from gemmtune.engine.consumers.inductor.capture.fake_gpu import GPU
+from gemmtune.engine.io.blame import STOPS, line_of
+from gemmtune.engine.records.errors import UsageError
+
+__all__ = ["Call", "built_call", "cause_of", "described", "models_of", "on_fake_gpu"]
+
+Call: TypeAlias = Callable[..., Any]
+"""A model, or a function of its inputs."""
+
+
+def built_call(found: Call, path: str, *, has_inputs: bool) -> Call:
+    """Return a model or a function of the inputs; a class, or a function that returns a model, builds it.
+
+    A function without parameters builds the model, unless the call has no inputs.
+
+    Raises:
+        UsageError: building fails, or what is built cannot be called.
+    """
+    if isinstance(found, torch.nn.Module):
+        return found
+    if isinstance(found, type) or (has_inputs and not _takes_inputs(found)):
+        try:
+            built: object = found()
+        except STOPS:
+            raise
+        except BaseException as error:  # the model's own
+            raise UsageError(f"{path} builds no model: {described(error)}") from error
+        if not callable(built):
+            raise UsageError(f"{path} returns {type(built).__name__}, which cannot be called")
+        return built
+    return found
+
+
+def cause_of(error: BaseException) -> BaseException:
+    """Return the exception behind one of a callable: the model's own behind Dynamo's, which is handled there."""
+    hidden = error.__context__ if type(error).__module__.startswith("torch._dynamo") else None
+    below = error.__cause__ or hidden
+    return cause_of(below) if isinstance(below, Exception) else error
+
+
+def described(error: BaseException) -> str:
+    """Return the type and the first line of the exception behind one of a callable, and where the user's code is."""
+    cause = cause_of(error)
+    line = next(iter(str(cause).strip().splitlines()), "")
+    place = line_of(cause)
+    return f"{type(cause).__name__}: {line[:300]}" + (f" ({place})" if place else "")
+
+
+def _takes_inputs(function: Call) -> bool:
+    try:
+        return bool(inspect.signature(function).parameters)
+    except (TypeError, ValueError):  # written in C
+        return True
+
+
+@contextlib.contextmanager
+def on_fake_gpu(call: Call) -> Iterator[None]:
+    """Give every model behind a callable parameters without data on the GPU, and its own ones back at the end.
+
+    Models are found in the callable, in what its function refers to, and in the object of a bound method.
+    """
+    replaced: list[tuple[dict[str, Any], str, Any]] = []
+    made: dict[int, torch.Tensor] = {}
+
+    def without_data(tensor: torch.Tensor) -> torch.Tensor:
+        if id(tensor) not in made:
+            empty = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=GPU)
+            is_parameter = isinstance(tensor, torch.nn.Parameter)
+            made[id(tensor)] = torch.nn.Parameter(empty, tensor.requires_grad) if is_parameter else empty
+        return made[id(tensor)]
+
+    for model in models_of(call):
+        for module in model.modules():
+            kinds: tuple[dict[str, Any], ...] = (module._parameters, module._buffers)
+            for tensors in kinds:
+                for name, tensor in tensors.items():
+                    if tensor is not None and not _is_on_fake_gpu(tensor):
+                        replaced.append((tensors, name, tensor))
+                        tensors[name] = without_data(tensor)
+    try:
+        yield
+    finally:
+        for tensors, name, tensor in replaced:
+            tensors[name] = tensor
+
+
+def models_of(call: Call) -> list[torch.nn.Module]:
+    """Return the models that a callable is, refers to, or is a method of, each once."""
+    found: dict[int, torch.nn.Module] = {}
+    for each in _reached(call):
+        if isinstance(each, torch.nn.Module):
+            found.setdefault(id(each), each)
+    return list(found.values())
+
+
+def _reached(call: object) -> Sequence[object]:
+    """Return a callable and the objects that it refers to directly."""
+    if isinstance(call, torch.nn.Module):
+        return [call]
+    if isinstance(call, partial):
+        return [*_reached(call.func), *call.args, *call.keywords.values()]
+    reached = [call, getattr(call, "__self__", None)]
+    function = inspect.unwrap(call) if callable(call) else call
+    if inspect.isfunction(function) or inspect.ismethod(function):
+        names = inspect.getclosurevars(function)
+        reached += [*names.nonlocals.values(), *names.globals.values()]
+    return reached
+
+
+def _is_on_fake_gpu(tensor: torch.Tensor) -> bool:
+    return isinstance(tensor, torch._subclasses.FakeTensor) and tensor.device.type == GPU.type

@@ -1,0 +1,180 @@
+"""Capture the products of a callable, on this machine's GPU or for a device that need not be present. Imports torch."""
+
+import contextlib
+import logging
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import torch
+from torch.utils._pytree import tree_leaves
+
+from gemmtune.engine.consumers.inductor.capture.calls import (
+    Call,
+    built_call,
+    cause_of,
+    described,
+    models_of,
+    on_fake_gpu,
+)
+from gemmtune.engine.consumers.inductor.capture.captured import Captured, CapturedProduct, Unseen, merged
+from gemmtune.engine.consumers.inductor.capture.eager import EagerProducts
+from gemmtune.engine.consumers.inductor.capture.fake_gpu import GPU, fake_gpu
+from gemmtune.engine.consumers.inductor.capture.inputs import InputSpec, OpenSize, open_sizes
+from gemmtune.engine.consumers.inductor.capture.lowering import Lowering
+from gemmtune.engine.io.importing import imported
+from gemmtune.engine.records.device import Device
+from gemmtune.engine.records.errors import UsageError
+
+__all__ = ["capture_products", "run_backward"]
+
+_OUTSIDE = "runs outside of compiled graphs"
+
+
+def capture_products(
+    call: Call | str,
+    inputs: Sequence[object],
+    sizes: Sequence[OpenSize] = (),
+    *,
+    grad: bool,
+    device: Device,
+    is_present: bool,
+) -> Captured:
+    """Lower every graph of a callable, forward and backward, and return its products.
+
+    A model with open sizes is called between the ends of each range and at the ends, and the products of all graphs
+    are kept; runs are those of the call with most.
+
+    Args:
+        call: a callable or its name.
+        inputs: tensors, their descriptions, and other objects, which are passed as they are.
+        sizes: open sizes of the descriptions.
+        grad: whether to lower the gradients, too, and to set models to training.
+        device: GPU to lower for.
+        is_present: whether the device is this machine's GPU, on which the callable then runs.
+
+    Raises:
+        UsageError: the callable fails; the message has its reason.
+    """
+    calls = open_sizes(sizes)
+    products: list[CapturedProduct] = []
+    unseen: list[Unseen] = []
+    torch._dynamo.reset()
+    found = imported(call) if isinstance(call, str) else call
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(warnings.catch_warnings())
+        warnings.filterwarnings("ignore", module=r"torch\.")  # advice on code that no capture runs
+        for name in [each for each in logging.root.manager.loggerDict if each.startswith("torch")]:
+            logging.getLogger(name).addFilter(_is_no_error)  # torch logs errors that it raises, too
+            stack.callback(logging.getLogger(name).removeFilter, _is_no_error)
+        if not is_present:
+            stack.enter_context(fake_gpu(device))
+        with GPU:  # models that are built here
+            function = built_call(found, call, has_inputs=bool(inputs)) if isinstance(call, str) else call
+        if not is_present:
+            stack.enter_context(on_fake_gpu(function))
+        stack.enter_context(_mode(function, grad=grad))
+        lowering = Lowering(sizes, calls[0])
+        stack.enter_context(lowering.settings())
+        compiled = torch.compile(function, backend=lowering.compile)
+        for number, values in enumerate(calls):
+            positional, named = _arguments(inputs, values, grad=grad, is_open=number == 0)
+            try:
+                with EagerProducts(lambda: lowering.is_running) as eager:
+                    output = compiled(*positional, **named)
+                    if grad:
+                        run_backward(output)
+            except Exception as error:
+                raise _refusal(error, values, inputs, is_present=is_present) from error
+            if isinstance(output, torch.nn.Module):
+                raise UsageError(
+                    "the callable builds a model, and no input is named: add --input, once for each tensor of a call, "
+                    "for example --input bf16[16,2048] (in Python, further arguments)"
+                )
+            if lowering.mixed:
+                raise UsageError(
+                    f"a product has operands {lowering.mixed}, which PyTorch refuses: give inputs and "
+                    "parameters one type, as with --input bf16[...] or .bfloat16() on the model"
+                )
+            ran, others = lowering.take_runs()
+            others += [Unseen(name, _OUTSIDE, count) for name, count in eager.counts.items()]
+            ran, others = merged(ran, others)
+            products, unseen = merged([*products, *ran], [*unseen, *others], max)
+    torch._dynamo.reset()
+    what = "forward and backward" if grad else "forward"
+    where = f"on this {device.name}" if is_present else f"for {device.name}"
+    name = call if isinstance(call, str) else getattr(call, "__qualname__", type(call).__name__)
+    return Captured(
+        products, unseen, f"Products of {name}, {what}, lowered {where}.", torch.__version__, lowering.compiled
+    )
+
+
+def _is_no_error(record: logging.LogRecord) -> bool:
+    return not record.exc_info
+
+
+def run_backward(
+    output: object, gradients: Callable[[Sequence[torch.Tensor]], Sequence[torch.Tensor]] | None = None
+) -> None:
+    """Run the gradients of an output: of its `loss` if it has one, else of all its tensors.
+
+    `gradients` gives the gradient of each of these tensors; 1 by default.
+    """
+    loss = getattr(output, "loss", None)
+    leaves = [loss] if isinstance(loss, torch.Tensor) else tree_leaves(output)
+    wanted = [each for each in leaves if isinstance(each, torch.Tensor) and each.requires_grad]
+    if wanted:
+        torch.autograd.backward(wanted, gradients(wanted) if gradients else [torch.ones_like(each) for each in wanted])
+
+
+def _arguments(
+    inputs: Sequence[object], values: Mapping[str, int], *, grad: bool, is_open: bool
+) -> tuple[list[object], dict[str, object]]:
+    """Return the arguments of a call; open sizes are marked as such for the first one."""
+    positional: list[object] = []
+    named: dict[str, object] = {}
+    for each in inputs:
+        if isinstance(each, torch.Tensor) and each.device.type != GPU.type:
+            made: object = torch.empty_strided(each.shape, each.stride(), dtype=each.dtype, device=GPU)
+            made.requires_grad_(each.requires_grad)  # type: ignore[attr-defined]
+        elif isinstance(each, InputSpec):
+            made = each.make(values, GPU)
+            if grad and made.is_floating_point():
+                made.requires_grad_()
+            for position, size in enumerate(each.sizes):
+                if isinstance(size, str) and is_open:
+                    torch._dynamo.maybe_mark_dynamic(made, position)
+        else:
+            made = each
+        if isinstance(each, InputSpec) and each.name:
+            named[each.name] = made
+        else:
+            positional.append(made)
+    return positional, named
+
+
+@contextlib.contextmanager
+def _mode(call: Call, *, grad: bool) -> Iterator[None]:
+    """Set models to training for gradients, to evaluation without, and as they were at the end."""
+    models = [module for model in models_of(call) for module in model.modules()]
+    before = [module.training for module in models]
+    for module in models:
+        module.training = grad
+    try:
+        with torch.set_grad_enabled(grad):
+            yield
+    finally:
+        for module, was in zip(models, before, strict=True):
+            module.training = was
+
+
+def _refusal(error: Exception, values: Mapping[str, int], inputs: Sequence[object], *, is_present: bool) -> UsageError:
+    """Return the reason why a callable failed, with the way out that fits."""
+    at = f" at {', '.join(f'{name}={value}' for name, value in values.items())}" if values else ""
+    needs_data = type(cause_of(error)).__name__ in ("DataDependentOutputException", "DynamicOutputShapeException")
+    way = (
+        "; it reads values of tensors, so capture it on a machine with the GPU" if needs_data and not is_present else ""
+    )
+    if isinstance(cause_of(error), TypeError) and "argument" in str(error):
+        given = ", ".join(str(each) if isinstance(each, InputSpec) else type(each).__name__ for each in inputs)
+        way += f"; inputs given: {given}; NAME=DTYPE[SIZE,...] is one by name"
+    return UsageError(f"the callable fails{at}: {described(error)}{way}")

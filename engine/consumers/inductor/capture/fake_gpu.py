@@ -1,0 +1,191 @@
+"""Tensors without data on a GPU that need not be present. Imports torch and triton.
+
+Code that runs within `fake_gpu` sees what it would see on the device: tensors on cuda:0, its name, its capability.
+Every tensor that it makes there has sizes and no data, so a model of any size fits. Small tensors on the CPU have data.
+"""
+
+import contextlib
+import ctypes
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch._guards import CompileContext
+from torch._inductor.fx_passes.joint_graph import UniformValueConstantFolder
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils._triton import has_triton
+
+from gemmtune.engine.consumers.inductor.capture.attention import attention_of_a_gpu
+from gemmtune.engine.consumers.inductor.capture.gradients import backward, grad
+from gemmtune.engine.records.device import Device
+from gemmtune.engine.records.errors import ToolchainMissing
+from gemmtune.engine.toolchain.absent_gpu import target
+
+__all__ = ["GPU", "allow_cuda_tensors", "fake_gpu"]
+
+GPU = torch.device("cuda", 0)
+"""Device of the tensors."""
+
+_CUDA, _META = 1, 14  # c10::DeviceType
+_REGISTRY = "_ZN3c104impl26device_guard_impl_registryE"
+_REGISTER = "_ZN3c104impl19registerDeviceGuardENS_10DeviceTypeEPKNS0_24DeviceGuardImplInterfaceE"
+_KINDS = 15  # entries of the registry up to the meta device's
+_MOST_ON_CPU = 2**20  # elements of a tensor on the CPU that has data
+_run_folder = UniformValueConstantFolder.run
+
+
+@contextlib.contextmanager
+def fake_gpu(device: Device) -> Iterator[FakeTensorMode]:
+    """Make new tensors without data on a device, and answer torch's questions about the device from its record.
+
+    Raises:
+        ToolchainMissing: this torch was built without CUDA, and in a way that allows no device of that name.
+    """
+    allow_cuda_tensors()
+    random_state = torch.zeros(0, dtype=torch.uint8, device="cpu")
+    answers = {
+        "torch.cuda.is_available": lambda: True,
+        "torch.cuda.is_initialized": lambda: True,
+        "torch.cuda.device_count": lambda: 1,
+        "torch.cuda.get_device_name": lambda *_: device.name,
+        "torch.cuda.is_bf16_supported": lambda *_, **__: device.capability >= (8, 0),
+        "torch.cuda.is_tf32_supported": lambda: device.capability >= (8, 0),
+        "torch.cuda.get_rng_state": lambda *_: random_state,
+        "torch.cuda.set_rng_state": lambda *_: None,
+        "torch.cuda.is_current_stream_capturing": lambda: False,
+        "torch.cuda.synchronize": lambda *_: None,
+        "torch.cuda._exchange_device": lambda _: 0,
+        "torch.cuda._maybe_exchange_device": lambda _: 0,
+        "torch.utils._triton.has_triton_tma_device": lambda: device.capability >= (9, 0),
+        "torch._subclasses.fake_tensor.init_gpu_context": lambda *_: None,
+        "torch.autograd.grad": grad,
+        "torch.autograd.backward": backward,
+    }
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(target(device))
+        for name, answer in answers.items():
+            stack.enter_context(patch(name, answer))
+        stack.enter_context(patch.object(FakeTensorMode, "avoid_device_init", True))
+        stack.enter_context(patch.object(torch.nn.Module, "_apply", _convert))
+        stack.enter_context(patch.object(UniformValueConstantFolder, "run", _fold_on_cpu))
+        has_triton.cache_clear()  # it keeps its answer about this machine
+        stack.callback(has_triton.cache_clear)
+        stack.enter_context(attention_of_a_gpu())
+        mode = stack.enter_context(_fake_mode())
+        stack.enter_context(_DataOnCpu())  # type: ignore[no-untyped-call] # torch's, untyped
+        yield mode
+
+
+def _fake_mode() -> FakeTensorMode:
+    """Return a mode in which sizes are numbers; its shape environment is what while_loop's rule asks for."""
+    shapes = ShapeEnv(allow_scalar_outputs=False, allow_dynamic_output_shape_ops=False)
+    return FakeTensorMode(allow_non_fake_inputs=True, shape_env=shapes, static_shapes=True)
+
+
+def allow_cuda_tensors() -> None:
+    """Let torch make tensors without data on cuda:0, where it was built without CUDA.
+
+    torch keeps a guard per kind of device. A build with CUDA that finds no GPU registers one without effects. A build
+    without CUDA does not, so the meta device's guard, which has no effects, is registered for CUDA.
+
+    Raises:
+        ToolchainMissing: this torch allows no device of that name.
+    """
+    if torch.version.cuda is not None or torch.version.hip is not None:
+        return
+    try:
+        library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libc10.so"))
+        registry = (ctypes.c_void_p * _KINDS).in_dll(library, _REGISTRY)
+        register = getattr(library, _REGISTER)
+    except (OSError, AttributeError, ValueError) as error:
+        raise ToolchainMissing(
+            f"torch {torch.__version__} was built without CUDA and allows no tensors on it ({error}): capture with a "
+            "build for CUDA, which needs no GPU either"
+        ) from None
+    if registry[_CUDA] is None:
+        register.argtypes, register.restype = [ctypes.c_int8, ctypes.c_void_p], None
+        register(_CUDA, registry[_META])
+
+
+def _convert(module: torch.nn.Module, convert: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> object:
+    """Replace `Module._apply`, behind `to` and `cuda`, which cannot swap tensors without data in place.
+
+    A parameter that several modules share stays shared: its gradient is the sum of theirs.
+    """
+    made: dict[torch.nn.Parameter, torch.nn.Parameter] = {}
+    for each in module.modules() if recurse else (module,):
+        for name, parameter in each._parameters.items():
+            if parameter is not None:
+                if parameter not in made:
+                    with torch.no_grad():
+                        made[parameter] = torch.nn.Parameter(convert(parameter), parameter.requires_grad)
+                each._parameters[name] = made[parameter]
+        for name, buffer in each._buffers.items():
+            if buffer is not None:
+                each._buffers[name] = convert(buffer)
+    return module
+
+
+class _DataOnCpu(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch's, untyped
+    """Give data to small tensors on the CPU, whose values a model may read while it is built or called."""
+
+    supports_higher_order_operators = True
+    """Whether torch hands operators such as flex_attention and cond to this mode, rather than refuse them."""
+
+    @classmethod
+    def is_infra_mode(cls) -> bool:
+        """Return that torch.compile goes on under this mode."""
+        return True
+
+    def __torch_dispatch__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:  # noqa: ANN401 (torch's protocol)
+        given = kwargs or {}
+        if CompileContext.try_get() is None and _is_on_cpu([*args, *given.values()]):
+            with unset_fake_temporarily():
+                return func(*args, **given)
+        return func(*args, **given)
+
+
+def _is_on_cpu(arguments: Sequence[object]) -> bool:
+    """Return whether an operation reads and makes small tensors on the CPU alone."""
+    leaves = tree_leaves(arguments)
+    tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+    if any(isinstance(leaf, torch.device) and leaf.type != "cpu" for leaf in leaves):
+        return False
+    if tensors:
+        return all(not isinstance(each, FakeTensor) and each.device.type == "cpu" for each in tensors)
+    return math.prod(leaf for leaf in leaves if isinstance(leaf, int)) <= _MOST_ON_CPU
+
+
+class _OnCpu(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch's, untyped
+    """Make tensors with data on the CPU that an operation would make on the GPU."""
+
+    def __torch_dispatch__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:  # noqa: ANN401 (torch's protocol)
+        return func(*map(_to_cpu, args), **{name: _to_cpu(value) for name, value in (kwargs or {}).items()})
+
+
+def _to_cpu(value: object) -> object:
+    return torch.device("cpu") if isinstance(value, torch.device) and value.type == GPU.type else value
+
+
+def _fold_on_cpu(folder: UniformValueConstantFolder) -> object:
+    """Replace the constant folder's `run`, which computes the constants of a graph on the graph's device."""
+    with _OnCpu():  # type: ignore[no-untyped-call] # as above
+        return _run_folder(folder)

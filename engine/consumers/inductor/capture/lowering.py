@@ -1,0 +1,220 @@
+"""Lowering of a model's graphs by Inductor, whose code is not generated. Imports torch.
+
+Dynamo and AOTAutograd trace the model as they do for torch.compile. Inductor runs its passes and lowers each graph for
+the device, forward and backward, under the settings that a table needs. The graph itself is then run by torch's
+interpreter: on tensors without data, or on a GPU.
+"""
+
+import contextlib
+import copy
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch._functorch import config as functorch_config
+from torch._inductor import compile_fx
+from torch._inductor.fx_passes import pad_mm
+from torch._inductor.graph import GraphLowering
+from torch._inductor.lowering import lowerings
+from torch._inductor.virtualized import V
+from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
+
+from gemmtune.engine.consumers.inductor.capture.captured import CapturedProduct, Unseen
+from gemmtune.engine.consumers.inductor.capture.inputs import OpenSize
+from gemmtune.engine.consumers.inductor.loader.hooks.convolutions import CONVOLUTION, asking_for_products
+from gemmtune.engine.consumers.inductor.loader.hooks.padding import should_pad
+from gemmtune.engine.consumers.inductor.loader.loader import options
+from gemmtune.engine.consumers.inductor.loader.lowered import LoweredProduct
+from gemmtune.engine.consumers.inductor.loader.recorder import (
+    LIBRARY,
+    RecordingChoices,
+    divisor,
+    epilogue_text,
+    library_calls,
+    span_of,
+)
+from gemmtune.engine.consumers.inductor.loader.table_use import problem_name
+from gemmtune.engine.records.problem import Problem
+
+__all__ = ["Lowering"]
+
+_SETTINGS = {**options(), "fx_graph_cache": False, "compile_threads": 1}
+"""Settings that a table needs, without caches: a cached graph lowers nothing."""
+
+
+_OF_ONE_TYPE = (
+    torch.ops.aten.mm.default,
+    torch.ops.aten.addmm.default,
+    torch.ops.aten.bmm.default,
+    torch.ops.aten.baddbmm.default,
+)
+"""Products whose operands need one type."""
+
+
+@dataclass
+class _Graph:
+    """A graph that Inductor lowered."""
+
+    products: list[CapturedProduct] = field(default_factory=list)
+    unseen: list[Unseen] = field(default_factory=list)
+    calls: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """Calls of kernels of others, by operation and reason; less those that were lowered to products."""
+    runs: int = 0
+    """Runs in the current call of the model."""
+
+
+class Lowering:
+    """Graphs of one capture, and the products in each.
+
+    Attributes:
+        uuid: text that no other recording has.
+        compiled: occurrences in all graphs by the name of the problem.
+        is_running: whether a graph is traced, lowered or run now.
+        mixed: operands of a product of two types, which no kernel takes and tensors without data do not notice; or
+            empty.
+    """
+
+    uuid = "capture"
+
+    def __init__(self, sizes: Sequence[OpenSize], values: Mapping[str, int]) -> None:
+        self._ranges = {values[size.name]: size for size in sizes}
+        self._graphs: list[_Graph] = []
+        self._current = _Graph()
+        self._depth = 0
+        self.compiled: Counter[str] = Counter()
+        self.mixed = ""
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a graph is traced, lowered or run now."""
+        return self._depth > 0
+
+    @contextlib.contextmanager
+    def settings(self) -> Iterator[None]:
+        """Lower every graph that is compiled meanwhile, generate no code, and take nothing from caches."""
+        with (
+            functorch_config.patch(enable_autograd_cache=False, donated_buffer=False),
+            patch.object(GraphLowering, "compile_to_module", _no_code),
+            patch.object(pad_mm, "should_pad", should_pad),
+            patch.dict(lowerings, {CONVOLUTION: asking_for_products(lowerings[CONVOLUTION])}),
+        ):
+            yield
+
+    def compile(self, module: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        """Compile a graph of Dynamo, as a backend of torch.compile."""
+        with self._busy():
+            compile_graph: Any = compile_fx.compile_fx  # its types allow Inductor's own code alone
+            compiled = compile_graph(module, inputs, inner_compile=self._lower, config_patches=_SETTINGS)
+
+        def run(*arguments: Any) -> Any:  # noqa: ANN401 (torch's protocol)
+            with self._busy():
+                return compiled(*arguments)
+
+        return run
+
+    def add(self, product: LoweredProduct | str, node: Any, graph: Any) -> None:  # noqa: ANN401 (torch's)
+        """Take a product of the graph that is lowered now."""
+        if isinstance(product, str):
+            operation, _, reason = product.partition(": ")
+            self._current.unseen.append(Unseen(operation, reason, 1))
+            return
+        if isinstance(node, torch.fx.Node):
+            self._current.calls[str(node.target), LIBRARY] -= 1  # a 1x1 convolution
+        problem = Problem.parse(problem_name(product.key, product.hint))
+        chain = epilogue_text(node)
+        found = CapturedProduct(problem, 1, epilogues=((chain, 1),) if chain else ())
+        if product.is_dynamic:
+            first, last = self._span(product)
+            found = replace(found, m=str(product.m), first=max(2, first), last=last, step=divisor(product.m))
+        self._current.products.append(found)
+        self.compiled.update(each.problem.name for each in found.variants)
+
+    def take_runs(self) -> tuple[list[CapturedProduct], list[Unseen]]:
+        """Return the products and other work that ran since the last call, and start to count anew."""
+        products = [
+            replace(
+                product,
+                count=product.count * graph.runs,
+                epilogues=tuple((chain, count * graph.runs) for chain, count in product.epilogues),
+            )
+            for graph in self._graphs
+            for product in graph.products
+            if graph.runs
+        ]
+        unseen = [
+            Unseen(each.operation, each.reason, each.count * graph.runs)
+            for graph in self._graphs
+            for each in graph.unseen
+            if graph.runs
+        ]
+        for graph in self._graphs:
+            graph.runs = 0
+        return products, unseen
+
+    def _lower(self, module: torch.fx.GraphModule, inputs: Sequence[Any], **settings: Any) -> Callable[..., Any]:  # noqa: ANN401 (torch's protocol)
+        """Lower one graph, forward or backward, and return a function that runs it by torch's interpreter."""
+        self.mixed = self.mixed or _mixed(module)
+        whole, graph = copy.deepcopy(module), _Graph(calls=library_calls(module))
+        self._graphs.append(graph)
+        self._current = graph
+        with V.set_choices_handler(RecordingChoices(self, only_aten=True)):
+            compile_fx.compile_fx_inner(module, inputs, **settings)
+        graph.unseen += [Unseen(*call, count) for call, count in graph.calls.items() if count > 0]
+
+        def run(arguments: list[Any]) -> Any:  # noqa: ANN401 (torch's protocol)
+            graph.runs += 1
+            given = list(arguments)
+            arguments.clear()
+            with self._busy():
+                return whole(*given)
+
+        run._boxed_call = True  # type: ignore[attr-defined] # torch's protocol: the list is emptied
+        return run
+
+    def _span(self, product: LoweredProduct) -> tuple[int, int | None]:
+        """Return the least and the greatest m of a graph whose symbols lie in the ranges of the open sizes."""
+        shapes = V.graph.sizevars.shape_env
+        known: dict[Any, Any] = {}
+        for symbol in product.m.free_symbols:
+            bounds = shapes.bound_sympy(symbol)
+            size = self._ranges.get(_first_value(shapes, symbol))
+            lower, upper = bounds.lower, bounds.upper
+            known[symbol] = ValueRanges(max(lower, size.first), min(upper, size.last)) if size else bounds
+        if all(bounds.is_int and bounds.upper < 2**62 for bounds in known.values()):
+            bounds = bound_sympy(product.m, known)
+            return int(bounds.lower), int(bounds.upper)
+        return span_of(product)
+
+    @contextlib.contextmanager
+    def _busy(self) -> Iterator[None]:
+        self._depth += 1
+        try:
+            yield
+        finally:
+            self._depth -= 1
+
+
+def _mixed(module: torch.fx.GraphModule) -> str:
+    """Return the operands of a product that differ in type, the first one found; empty if there is none."""
+    for node in module.graph.nodes:
+        if node.target in _OF_ONE_TYPE:
+            values = [each.meta["val"] for each in node.all_input_nodes]
+            if len({each.dtype for each in values}) > 1:
+                return " and ".join(f"{str(v.dtype).removeprefix('torch.')}{list(v.shape)}" for v in values)
+    return ""
+
+
+def _first_value(shapes: Any, symbol: Any) -> int:  # noqa: ANN401 (torch's and sympy's)
+    """Return the value of a symbol that torch saw first."""
+    values = shapes.backed_var_to_val if hasattr(shapes, "backed_var_to_val") else shapes.var_to_val  # until torch 2.12
+    return int(values.get(symbol, 0))
+
+
+def _no_code(graph: Any) -> SimpleNamespace:  # noqa: ANN401 (Inductor's GraphLowering)
+    """Return a module that nobody calls, in place of the graph's scheduled and generated code."""
+    graph.scheduler = SimpleNamespace(nodes=[])
+    return SimpleNamespace(call=lambda _: None, __file__=__file__, runner=None)

@@ -1,0 +1,145 @@
+"""Captures from files: of `gemmtune_inductor.record`, and of PyTorch's TunableOp."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+from gemmtune.engine.consumers.inductor.capture.captured import Captured, CapturedProduct, Unseen, merged
+from gemmtune.engine.io.reading import parse_json, read_text
+from gemmtune.engine.records.errors import UsageError
+from gemmtune.engine.records.problem import Problem
+
+__all__ = ["RECORD_SUFFIXES", "read_recorded"]
+
+RECORD_SUFFIXES = (".jsonl", ".csv")
+"""Suffixes of the files that `read_recorded` reads."""
+
+_TUNABLE_TYPES = {"BFloat16": "bf16", "Half": "fp16", "float": "fp32", "tf32": "tf32"}
+_TUNABLE_OPS = {"GemmTunableOp": "mm", "GemmStridedBatchedTunableOp": "bmm", "GemmAndBiasTunableOp": "addmm"}
+_EMPTY = re.compile(r"([0-9]+x)*0+(x[0-9]+)*(:.*)?")
+"""Name of a product with a size of 0, as `record` of gemmtune 0.1.0 wrote it."""
+_NO_ROW = "tables have rows of mm, addmm and bmm with one type of 16 or 32 bits"
+
+
+def read_recorded(path: Path) -> Captured:
+    """Read the products of a recorded program.
+
+    Args:
+        path: file of `gemmtune_inductor.record` (.jsonl), or of TunableOp with PYTORCH_TUNABLEOP_RECORD_UNTUNED=1
+            (tunableop_untuned0.csv).
+
+    Raises:
+        UsageError: the file cannot be read, or a line is malformed.
+    """
+    lines = list(enumerate(read_text(path, "record").splitlines(keepends=True), 1))
+    try:
+        if path.suffix == ".csv":
+            return _captured(_tunable(lines), f"Products that TunableOp recorded in {path.name}.")
+        return _captured(_lowered(lines), f"Products that a program compiled, recorded in {path.name}.")
+    except UsageError as error:
+        raise UsageError(f"record {path}: {error}") from None
+
+
+def _captured(found: Iterable[CapturedProduct | Unseen], source: str) -> Captured:
+    parts = list(found)
+    products = [each for each in parts if isinstance(each, CapturedProduct)]
+    return Captured(*merged(products, [each for each in parts if isinstance(each, Unseen)]), source)
+
+
+def _lowered(lines: Iterable[tuple[int, str]]) -> Iterator[CapturedProduct | Unseen]:
+    """Yield the products of a recording, each as often as its graph ran; once if the graph's runs were not counted."""
+    entries: list[tuple[tuple[str, int], CapturedProduct | Unseen]] = []
+    runs: Counter[tuple[str, int]] = Counter()
+    for number, line in lines:
+        if not line.endswith("\n"):
+            continue  # a program writes here now
+        fields = parse_json(line, f"line {number}")
+        if not isinstance(fields, dict):
+            raise UsageError(f"line {number} is no JSON object")
+        try:
+            graph = (str(fields.get("process")), _integer(fields, "graph") if "graph" in fields else 0)
+            match fields.get("type"):
+                case "product":
+                    entries.append((graph, _product(fields)))
+                case "unseen":
+                    names = _text(fields, "operation"), _text(fields, "reason")
+                    entries.append((graph, Unseen(*names, _integer(fields, "count"))))
+                case "runs":
+                    runs[graph] = max(runs[graph], _integer(fields, "runs"))
+                case "start":
+                    continue
+                case kind:
+                    raise UsageError(f"type {str(kind)[:50]!r} is not one of start, product, unseen, runs")
+        except (UsageError, ValueError) as error:
+            raise UsageError(f"line {number}: {error}") from None
+    for graph, entry in entries:
+        times = max(1, runs[graph])
+        if isinstance(entry, Unseen):
+            yield Unseen(entry.operation, entry.reason, entry.count * times)
+        else:
+            chains = tuple((chain, times) for chain, _ in entry.epilogues)
+            yield CapturedProduct(entry.problem, times, entry.m, entry.first, entry.last, entry.step, chains)
+
+
+def _product(fields: Mapping[str, object]) -> CapturedProduct | Unseen:
+    """Return a recorded product; one with a size of 0 is no problem.
+
+    Raises:
+        UsageError: a field is malformed.
+        ValueError: its epilogue is.
+    """
+    name, chain = _text(fields, "problem"), _text(fields, "epilogue")
+    if _EMPTY.fullmatch(name):
+        return Unseen(name, "the product is empty", 1)
+    problem = Problem.parse(name)
+    product = CapturedProduct(problem, 1, epilogues=((chain, 1.0),) if chain else ())
+    if problem.dynamic_m:
+        last = None if fields.get("last") is None else _integer(fields, "last")
+        sizes = max(2, _integer(fields, "first")), last, _integer(fields, "step")
+        product = CapturedProduct(problem, 1, _text(fields, "m"), *sizes, product.epilogues)
+    product.variants  # noqa: B018 (raises)
+    return product
+
+
+def _tunable(lines: Iterable[tuple[int, str]]) -> Iterator[CapturedProduct | Unseen]:
+    """Yield the products of TunableOp's file, whose sizes are those of BLAS: columns first, so n comes before m."""
+    for number, line in lines:
+        signature, comma, sizes = line.strip().partition(",")
+        if not signature or signature == "Validator":
+            continue
+        parts = sizes.split(",")[0].split("_")
+        if not comma or len(parts) < 8 or parts[0] not in ("nn", "nt", "tn", "tt"):
+            raise UsageError(f"line {number} is no untuned GEMM: expected OP_TYPE_LAYOUT,layout_n_m_k_ld_..")
+        operation, _, kind = signature.partition("_")
+        op, dtype = _TUNABLE_OPS.get(operation), _TUNABLE_TYPES.get(kind.rpartition("_")[0])
+        if op is None or dtype is None:
+            yield Unseen(signature, _NO_ROW, 1)
+            continue
+        try:
+            n, m, k = map(int, parts[1:4])
+            batch = int(parts[5]) if op == "bmm" else 1
+            b_lead, a_lead, _ = map(int, parts[parts.index("ld") + 1 :][:3])
+        except ValueError:
+            raise UsageError(f"line {number}: {sizes.strip()[:80]!r} has no sizes and leading dimensions") from None
+        b_layout, a_layout = parts[0][0], parts[0][1]
+        if (b_lead, a_lead) != (k if b_layout == "t" else n, m if a_layout == "t" else k):
+            yield Unseen(signature, "an operand is neither row-major nor transposed", 1)
+            continue
+        prefix = f"{batch}x" if op == "bmm" else ""
+        suffix = "" if op == "mm" else f":{op}"
+        yield CapturedProduct(Problem.parse(f"{prefix}{m}x{n}x{k}:{dtype}:{a_layout}{b_layout}{suffix}"), 1)
+
+
+def _integer(fields: Mapping[str, object], name: str) -> int:
+    value = fields.get(name)
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise UsageError(f"{name}={str(value)[:50]} is not an integer from 1 on")
+    return value
+
+
+def _text(fields: Mapping[str, object], name: str) -> str:
+    value = fields.get(name)
+    if not isinstance(value, str):
+        raise UsageError(f"{name}={str(value)[:50]} is no text")
+    return value

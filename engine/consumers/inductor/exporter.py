@@ -1,0 +1,231 @@
+"""Exporter for PyTorch Inductor: all rows with their loader, and the rows that stock Inductor can read.
+
+`lookup_table.json` holds what the stock `torch._inductor.lookup_table.LookupTableChoices` reads, see `lookup`.
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from gemmtune.engine.consumers.inductor.loader.kernels.builds import Built, built_kernels
+from gemmtune.engine.consumers.inductor.loader.loader_rows import PACKAGES, SCHEMA, parse_inductor_table
+from gemmtune.engine.consumers.inductor.loader.lookup import lookup_table
+from gemmtune.engine.consumers.inductor.loader.templates import is_cute, template_of
+from gemmtune.engine.records.artifact import Toolchain
+from gemmtune.engine.records.config import Config, Value
+from gemmtune.engine.records.device import Device
+from gemmtune.engine.records.errors import TableError
+from gemmtune.engine.records.problem import DType, Op, Problem, gemm
+from gemmtune.engine.records.table import Choice, Row, Table
+from gemmtune.engine.records.task import Task
+from gemmtune.engine.seams import registry
+from gemmtune.engine.seams.exporter import Exporter
+from gemmtune.engine.tables.export import sealed_json
+from gemmtune.engine.tables.standalone import standalone
+from gemmtune.engine.toolchain.releases import source_hash
+
+__all__ = ["InductorExporter", "product_key"]
+
+
+_LOADER = "gemmtune.engine.consumers.inductor.loader.loader"
+_RESOLVER = "gemmtune.engine.consumers.inductor.loader.hooks.private_names.private"
+_MOST_ACCUMULATORS = 64  # per thread, of 255 registers
+
+
+class InductorExporter(Exporter):
+    """Export `inductor_table.json`, its loader `gemmtune_inductor.py`, and `lookup_table.json` for stock Inductor."""
+
+    def export(self, table: Table) -> Mapping[str, str]:
+        """Export the first choice of every row, and the choice of every range.
+
+        Returns:
+            The text of each file, by name.
+
+        Raises:
+            TableError: Inductor has no key for a row's problem, no template for its space, or one key for two rows. Or
+                a config is not of its space, or a CuTe kernel does not build here.
+        """
+        for problem, choice in _choices(table):  # before anything is built
+            product_key(problem), template_of(problem, choice)
+        kernels = built_kernels(
+            (_task(table, *each), each[1].config) for each in _choices(table) if is_cute(each[1].space)
+        )
+        rows, made_with = _rows(table, kernels), _made_with(table)
+        content = {
+            "made_with": made_with,
+            "templates": _templates(rows, made_with.get("torch", [])),
+            "params": _params(table),
+            "rows": rows,
+            "kernels": dict(sorted(kernels.values())),
+        }
+        sealed = sealed_json(table, SCHEMA, content, parse_inductor_table)
+        return {
+            "lookup_table.json": json.dumps(lookup_table(table), indent=2, sort_keys=True, ensure_ascii=False) + "\n",
+            "inductor_table.json": sealed,
+            "gemmtune_inductor.py": standalone(_LOADER, resolver=_RESOLVER),
+        }
+
+
+def product_key(problem: Problem) -> str:
+    """Return the loader's key of all products that differ in m alone: `mm:bfloat16:nt:1x4096x4096:none:static`.
+
+    The text of an epilogue stands behind it.
+
+    Raises:
+        TableError: the problem is no product of one dtype that Inductor compiles.
+    """
+    _check_problem(problem)
+    dtype = "tf32" if problem.allow_tf32 else problem.a_dtype.torch_name
+    layout, sizes = f"{problem.a_layout}{problem.b_layout}", f"{problem.batch}x{problem.n}x{problem.k}"
+    kind = "dynamic" if problem.dynamic_m else "static"
+    epilogue = [str(problem.epilogue)] if problem.epilogue else []
+    return ":".join((problem.op.value, dtype, layout, sizes, problem.bias.value, kind, *epilogue))
+
+
+def _check_problem(problem: Problem) -> None:
+    dtypes = {problem.a_dtype, problem.b_dtype, problem.out_dtype}
+    if len(dtypes) > 1:
+        raise TableError(f"{problem.name}: Inductor's {problem.op} has one dtype, not {', '.join(sorted(dtypes))}")
+    if problem.acc_dtype is not DType.FP32:
+        raise TableError(f"{problem.name}: Inductor's {problem.op} accumulates in fp32, not in {problem.acc_dtype}")
+    if problem.dynamic_m and problem.op is Op.BMM:
+        raise TableError(f"{problem.name}: rows of bmm are for one m; leave out dynamic_m")
+
+
+def _rows(table: Table, kernels: Mapping[tuple[Task, Config], Built]) -> dict[str, list[dict[str, Any]]]:
+    """Return rows by product: ranges for a dynamic m, rows and ranges for a static m.
+
+    A range of one static m is left out, for that m has a row. Ranges of a dynamic m never serve one m.
+    """
+    found: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
+    for row in table.rows:
+        problem = gemm(row.problem)
+        key, facts = product_key(problem), {"regret_bound": row.regret_bound, "loss": row.loss}
+        entry = _entry(table.device, problem, row.choices[0], problem.m, problem.m, facts)
+        if is_cute(row.choices[0].space):
+            entry |= _kernel(table, problem, row.choices[0], _next_choice(row), kernels)
+        if not problem.dynamic_m:
+            found[key].append(entry)
+    for ranged in table.ranges:
+        if ranged.first == ranged.last:
+            continue
+        losses = {name: {str(m): loss for m, loss in getattr(ranged, name)} for name in ("tuned", "probed", "held_out")}
+        problem = gemm(ranged.problem)
+        entry = _entry(table.device, problem, ranged.choice, ranged.first, ranged.last, losses)
+        if is_cute(ranged.choice.space):
+            entry |= _kernel(table, problem, ranged.choice, _vendor(ranged.choice), kernels)
+        found[product_key(problem)].append(entry)
+    return dict(found)
+
+
+def _entry(
+    device: Device, problem: Problem, choice: Choice, first: int, last: int, facts: Mapping[str, object]
+) -> dict[str, Any]:
+    return {
+        "first": first,
+        "last": last,
+        "template": template_of(problem, choice),
+        "kwargs": dict(choice.config),
+        "fuses_cheap": _fuses_cheap(device, problem, choice),
+        "kernel": None,
+        "otherwise": None,
+        "facts": {
+            "problem": problem.name,
+            "time_ns": choice.time_ns,
+            "evidence": choice.evidence.value,
+            "protocol": choice.protocol,
+            "toolchain": choice.toolchain,
+            **facts,
+        },
+    }
+
+
+def _kernel(
+    table: Table,
+    problem: Problem,
+    choice: Choice,
+    instead: Choice,
+    kernels: Mapping[tuple[Task, Config], Built],
+) -> dict[str, object]:
+    """Return the fields of an entry whose kernel is a CuTe one, with the choice that runs where it cannot."""
+    name, _ = kernels[_task(table, problem, choice), choice.config]
+    return {"kernel": name, "otherwise": {"template": template_of(problem, instead), "kwargs": dict(instead.config)}}
+
+
+def _next_choice(row: Row) -> Choice:
+    """Return the row's fastest choice that needs torch alone; the vendor library's if none is faster."""
+    vendor = row.baseline or _vendor(row.choices[0])
+    others = [choice for choice in row.choices if not is_cute(choice.space)]
+    best = min(others, key=lambda choice: choice.time_ns, default=vendor)
+    return vendor if row.baseline is not None and best.time_ns > vendor.time_ns else best
+
+
+def _vendor(choice: Choice) -> Choice:
+    return replace(choice, space="aten", config=Config({}))
+
+
+def _task(table: Table, problem: Problem, choice: Choice) -> Task:
+    return Task(problem, table.device, choice.space)
+
+
+def _fuses_cheap(device: Device, problem: Problem, choice: Choice) -> bool:
+    """Return whether a plain product's kernel has room for a cheap epilogue that it was not timed with.
+
+    An epilogue holds its operands beside the accumulators, so these may take a quarter of a thread's registers. And it
+    may pass the tile through shared memory in fp32, while the tiles of A and B are there, too.
+    """
+    names = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "num_stages", "num_warps")
+    values = [value for value in map(choice.config.get, names) if type(value) is int]
+    if problem.epilogue or len(values) < len(names):  # ATen and CuTe have no such params; the loader refuses other gaps
+        return False
+    block_m, block_n, block_k, num_stages, num_warps = values
+    tiles = (block_m + block_n) * block_k * problem.a_dtype.itemsize * num_stages
+    fits = block_m * block_n <= _MOST_ACCUMULATORS * num_warps * device.warp_size
+    return fits and tiles + 4 * block_m * block_n <= device.shared_memory_per_block_bytes
+
+
+def _made_with(table: Table) -> dict[str, list[str]]:
+    """Return the versions that timed the rows, for each package that Inductor's kernels depend on."""
+    found: defaultdict[str, set[str]] = defaultdict(set)
+    for _, choice in _choices(table):
+        for package, its in Toolchain.parse(choice.toolchain).versions:
+            if package in PACKAGES:
+                found[package].add(its)
+    return {package: sorted(versions) for package, versions in sorted(found.items())}
+
+
+def _templates(rows: Mapping[str, list[dict[str, Any]]], torches: Sequence[str]) -> dict[str, list[str]]:
+    """Return the hashes of each used template's source in the given versions of torch, if all are known."""
+    found = {}
+    entries = [entry for of_product in rows.values() for entry in of_product]
+    choices = [*entries, *(entry["otherwise"] for entry in entries if entry["otherwise"] is not None)]
+    for template in sorted({str(choice["template"]) for choice in choices}):
+        hashes = {source_hash(template, torch) for torch in torches}
+        if hashes and None not in hashes:
+            found[template] = sorted(h for h in hashes if h is not None)
+    return found
+
+
+def _params(table: Table) -> dict[str, dict[str, Sequence[Value]]]:
+    """Return the values that each used template's space has for its params."""
+    found: dict[str, dict[str, Sequence[Value]]] = {}
+    for problem, choice in (*_choices(table), *_instead(table)):
+        template = template_of(problem, choice)
+        if template not in found:
+            params = registry.space(choice.space).params(Task(problem, table.device, choice.space))
+            found[template] = {param.name: list(param.values) for param in params}
+    return found
+
+
+def _instead(table: Table) -> Iterator[tuple[Problem, Choice]]:
+    """Yield what runs where a CuTe kernel cannot, with its problem."""
+    yield from ((gemm(row.problem), _next_choice(row)) for row in table.rows if is_cute(row.choices[0].space))
+    yield from ((gemm(row.problem), _vendor(row.choice)) for row in table.ranges if is_cute(row.choice.space))
+
+
+def _choices(table: Table) -> Iterator[tuple[Problem, Choice]]:
+    """Yield the choice of every row and range with its problem."""
+    yield from ((gemm(row.problem), row.choices[0]) for row in table.rows)
+    yield from ((gemm(row.problem), row.choice) for row in table.ranges)

@@ -1,0 +1,1 @@
+"""Places in torch that the loader changes, and what it puts there."""

@@ -1,0 +1,41 @@
+"""Padding of large products whose rows are not aligned, by a rule instead of a benchmark. Needs torch alone.
+
+The vendor library is two to six times slower where rows of an operand do not start at multiples of 16 bytes.
+Inductor's padding pass benchmarks such products while it compiles, and a capture for an absent GPU cannot. The rule
+pads where the product gains more than the copies of its operands cost, so captures and tables see equal products.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from gemmtune.engine.consumers.inductor.loader.boundary import or_else
+
+__all__ = ["should_pad"]
+
+_ALIGNED = 8  # elements of two bytes in 16 bytes, to which Inductor pads
+# On an H200, see experiments/padding.
+_SAVED_SECONDS = 5e-15  # per m·n·k
+_SAVED_SECONDS_ODD = 18e-15  # where a row has an odd number of elements
+_COPY_SECONDS = 1.8e-12  # per element of an operand
+_TRANSPOSED_COPY_SECONDS = 7.4e-12
+_LAUNCH_SECONDS = 8e-6  # per copy
+
+
+@or_else(lambda *_, **__: False)
+def should_pad(match: Any, mat1: torch.Tensor, mat2: torch.Tensor, op: Any, input: Any = None) -> bool:  # noqa: A002, ANN401 (torch's)
+    """Decide in the place of Inductor's function of that name."""
+    sizes = (*mat1.shape, *mat2.shape)
+    is_known = all(isinstance(size, int) for size in sizes) and mat1.element_size() == mat2.element_size() == 2
+    if op is torch.ops.aten.bmm or not is_known or not mat1.is_cuda:
+        return False
+    m, k, _, n = sizes
+    rows = (max(mat1.stride()), max(mat2.stride()), n)
+    if not any(row % _ALIGNED for row in rows):
+        return False
+    copied = [operand for operand, size in ((mat1, m), (mat2, n)) if size % _ALIGNED or k % _ALIGNED]
+    per_element = (_COPY_SECONDS if each.stride(1) == 1 else _TRANSPOSED_COPY_SECONDS for each in copied)
+    cost = sum(_LAUNCH_SECONDS + each.numel() * seconds for each, seconds in zip(copied, per_element, strict=True))
+    return bool(m * n * k * (_SAVED_SECONDS_ODD if any(row % 2 for row in rows) else _SAVED_SECONDS) > cost)

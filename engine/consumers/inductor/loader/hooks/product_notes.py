@@ -1,0 +1,145 @@
+"""Record of what a table does for the products of a graph: for the log, the report and warnings. Needs torch alone."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch._inductor.virtualized import V
+
+from gemmtune.engine.consumers.inductor.loader.boundary import nothing, or_else
+from gemmtune.engine.consumers.inductor.loader.loader_rows import InductorTable, ProductRow
+from gemmtune.engine.consumers.inductor.loader.lowered import LoweredProduct, root_of
+from gemmtune.engine.consumers.inductor.loader.recorder import LIBRARY
+from gemmtune.engine.consumers.inductor.loader.table_use import (
+    NearestRow,
+    ProductUse,
+    UseLog,
+    nearest_row,
+    problem_name,
+    row_name,
+)
+
+__all__ = ["ProductNotes"]
+
+_NAMED = 3  # problems that a warning names
+_log = logging.getLogger("gemmtune")
+
+
+class ProductNotes:
+    """Notes of one table."""
+
+    def __init__(self, table: InductorTable, policy: str, miss: str, rows: Mapping[str, Sequence[ProductRow]]) -> None:
+        """Begin without a note.
+
+        Args:
+            table: table of the rows.
+            policy: see `install`.
+            miss: see `install`.
+            rows: rows that may apply, by key.
+        """
+        self._table, self._policy, self._miss, self._rows = table, policy, miss, rows
+        self._messages: set[str] = set()
+        self.uses = UseLog(table.device)
+
+    @or_else(nothing)
+    def see_graph(self, graph: Any) -> None:  # noqa: ANN401 (Inductor's GraphLowering)
+        """Record the grouped products of a graph that is lowered now: Inductor asks no handler of choices for them."""
+        for node in graph.module.graph.nodes:
+            value = node.meta.get("val")
+            if "grouped_mm" in str(node.target) and isinstance(value, torch.Tensor) and value.device.type == "cuda":
+                shapes = [getattr(each.meta.get("val"), "shape", ()) for each in node.all_input_nodes[:2]]
+                sizes = " by ".join("x".join(map(str, shape)) for shape in shapes)
+                use = ProductUse(str(node.target), "no problem", f"{LIBRARY}, {sizes}")
+                self._add(root_of(graph), use)
+
+    def is_of_epilogue(self, product: LoweredProduct, row: ProductRow) -> bool:
+        """Return whether a row was timed with the product's epilogue; a plain product has none."""
+        rows = self._rows.get(product.full_key, ())
+        return product.full_key != product.key and any(row in (each, each.otherwise) for each in rows)
+
+    @or_else(nothing)
+    def record(
+        self, product: LoweredProduct | str, row: ProductRow | None, device: torch.device, outcome: str, why: str = ""
+    ) -> None:
+        """Record and log a product that was lowered; the first one of a graph asks to be told of the graph's end."""
+        if not product:
+            return
+        if isinstance(product, str):
+            operation, _, reason = product.partition(": ")
+            use = ProductUse(operation, "no problem", reason)
+        elif row is None:
+            name = torch.cuda.get_device_properties(device).name
+            runs = "ATen runs" if self._miss == "aten" else "Inductor tunes it"
+            use = ProductUse(problem_name(product.full_key, product.hint), outcome, runs, self._nearest(product, name))
+        else:
+            key = product.full_key if self.is_of_epilogue(product, row) else product.key
+            detail = f"{row_name(key, row)} {row.template} {dict(row.kwargs) or ''}".rstrip() + why
+            use = ProductUse(problem_name(product.full_key, product.hint), outcome, detail)
+        self._add(root_of(V.graph), use)
+
+    def _add(self, graph: Any, use: ProductUse) -> None:  # noqa: ANN401 (Inductor's GraphLowering)
+        if self.note(graph, use):
+            _after_lowering(graph, lambda: self._warn_of_misses(self.uses.end(graph)))
+
+    def note(self, graph: object, use: ProductUse) -> bool:
+        """Log and count a product; return whether it is the first one of a graph."""
+        _log.info("%s", use)
+        return self.uses.add(graph, use)
+
+    def _nearest(self, product: LoweredProduct, gpu: str) -> NearestRow | None:
+        """Return the row that is most like a product without one, with all that keeps it from serving the product."""
+        found = nearest_row(self._table.rows, product.full_key, product.hint)
+        if found is None:
+            return None
+        differences = list(found.differences)
+        if not differences and product.key in self._rows and self._rows[product.key]:
+            differences = ["the graph serves more sizes of m than the row"] if product.is_dynamic else []
+        if not differences and self._policy == "strict":
+            differences = ["its template has another source than the one that was timed"]
+        if gpu != self._table.device and self._policy != "ignore":
+            differences.insert(0, f"device {self._table.device}, here {gpu}")
+        return NearestRow(found.name, tuple(differences))
+
+    @or_else(nothing)
+    def _warn_of_misses(self, uses: Sequence[ProductUse]) -> None:
+        """Warn if no product of a graph has a row; a table of another GPU has its own warning, and so has a failure."""
+        uses = [use for use in uses if not use.detail.startswith(LIBRARY)]
+        has_row = any(use.outcome not in ("miss", "no problem") for use in uses)
+        if not uses or has_row or self.uses.report().count("failed"):
+            return
+        nearest = [use.nearest for use in uses if use.nearest is not None]
+        closest = min(nearest, key=lambda row: len(row.differences), default=None)
+        if closest is not None and any(fact.startswith("device ") for fact in closest.differences):
+            return
+        names = list(dict.fromkeys(use.problem for use in uses))
+        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        reason = str(closest) if closest else next((use.detail for use in uses if use.outcome != "miss"), "it is empty")
+        self.warn(
+            f"gemmtune's table has no row for any product of a graph: {', '.join(names[:_NAMED])}{more}; {reason}. "
+            f"See gemmtune_inductor.report()"
+        )
+
+    def warn(self, message: str) -> None:
+        """Warn, unless this table has said it."""
+        if message not in self._messages:
+            self._messages.add(message)
+            warnings.warn(message, stacklevel=2)
+
+
+def _after_lowering(graph: Any, call: Callable[[], None]) -> None:  # noqa: ANN401 (Inductor's GraphLowering)
+    """Call once after the lowering of a graph, whose last step in every known torch is `finalize`."""
+    finalize = getattr(graph, "finalize", None)
+    if finalize is None:
+        return
+
+    def ended(*args: object, **kwargs: object) -> object:
+        del graph.finalize
+        result = finalize(*args, **kwargs)
+        call()
+        return result
+
+    graph.finalize = ended

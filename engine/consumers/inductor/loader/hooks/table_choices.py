@@ -1,0 +1,331 @@
+"""Inductor's choices by a table: one kernel per product. Needs torch, and the CuTe packages for rows of theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch._inductor import config
+from torch._inductor.choices import InductorChoices
+from torch._inductor.kernel.bmm import bmm_template
+from torch._inductor.kernel.mm import mm_template
+from torch._inductor.kernel_inputs import MMKernelInputs
+from torch._inductor.utils import _use_autotune_backend
+from torch._inductor.virtualized import V
+
+from gemmtune.engine.consumers.inductor.loader.boundary import nothing, or_else
+from gemmtune.engine.consumers.inductor.loader.fusing import fuse_only, may_fuse
+from gemmtune.engine.consumers.inductor.loader.hooks.dynamic_rows import dynamic_row
+from gemmtune.engine.consumers.inductor.loader.hooks.extern_calls import (
+    compute_epilogue,
+    extern_choice,
+    fix_layouts,
+    keep_values,
+    why_not_computed,
+)
+from gemmtune.engine.consumers.inductor.loader.hooks.product_notes import ProductNotes
+from gemmtune.engine.consumers.inductor.loader.kernels.binary import difference
+from gemmtune.engine.consumers.inductor.loader.kernels.extern import link
+from gemmtune.engine.consumers.inductor.loader.loader_rows import InductorTable, ProductRow
+from gemmtune.engine.consumers.inductor.loader.lowered import (
+    AtenChoices,
+    LoweredProduct,
+    Template,
+    has_options,
+    is_for_aten,
+    is_for_templates,
+    lowered_product,
+    root_of,
+    with_whole_bias,
+)
+from gemmtune.engine.consumers.inductor.loader.recorder import ProductFile, see
+from gemmtune.engine.consumers.inductor.loader.table_use import ProductUse
+from gemmtune.engine.records.epilogue.chain import NO_EPILOGUE
+
+if TYPE_CHECKING:
+    from torch._inductor.codegen.common import KernelTemplate
+    from torch._inductor.ir import ChoiceCaller
+    from torch._inductor.kernel_inputs import KernelInputs
+    from torch._inductor.scheduler import BaseSchedulerNode, Scheduler
+
+__all__ = ["TRITON_TEMPLATES", "TableChoices", "changed_templates"]
+
+_LOGIC = 12  # part of the cache key: add 1 whenever the loader compiles a row to something else
+TRITON_TEMPLATES = {"triton::mm": mm_template, "triton::bmm": bmm_template}
+"""Inductor's templates that rows may name."""
+_NO_BINARIES = "needs a binary, and install(binaries=False) links none"
+
+
+class TableChoices(AtenChoices):
+    """Inductor's choices, one per product: the table's or ATen."""
+
+    def __init__(
+        self,
+        table: InductorTable,
+        policy: str,
+        miss: str,
+        recordings: Sequence[ProductFile],
+        *,
+        refused: Sequence[str],
+        binaries: bool = True,
+    ) -> None:
+        """Choose by a table.
+
+        Args:
+            table: table of the rows.
+            policy: rows to use where they were timed with something else, see `install`.
+            miss: handling of products without a row, see `install`.
+            recordings: files that products are appended to, read at each product.
+            refused: templates whose rows do not apply.
+            binaries: whether rows may run the table's binaries; else their next choices run.
+        """
+        self._table, self._policy, self._miss, self._recordings = table, policy, miss, recordings
+        self._rows = {key: [r for r in rows if r.template not in refused] for key, rows in table.rows.items()}
+        self._notes = ProductNotes(table, policy, miss, self._rows)
+        self._failed: object = None  # node of the last product whose look-up failed; torch may ask again for it
+        self._unrunnable = {
+            name: reason
+            for name, kernel in table.kernels.items()
+            if (reason := difference(kernel, any_version=policy == "ignore") if binaries else _NO_BINARIES)
+        }
+        self.uses, self.see_graph = self._notes.uses, self._notes.see_graph
+
+    @property
+    def autotunes(self) -> bool:
+        """Whether Inductor tunes products without a row."""
+        return self._miss == "autotune"
+
+    def uuid(self) -> str:
+        """Return the table's part of every compile cache key; a recording has one of its own."""
+        lacking = ":".join(sorted(set(self._unrunnable.values())))
+        recording = "".join(f":{each.uuid}" for each in self._recordings)
+        return f"gemmtune-table:{_LOGIC}:{self._policy}:{self._miss}:{self._table.sha256}:{lacking}{recording}"
+
+    @or_else(lambda self, *asked, **named: self._after_failure(*asked, **named))
+    def get_template_configs(
+        self,
+        kernel_inputs: KernelInputs,
+        templates: list[Template],
+        op_name: str,
+        kwarg_overrides: dict[str, dict[str, Any]] | None = None,
+    ) -> list[ChoiceCaller]:
+        """Return one choice per product; on devices other than CUDA GPUs, Inductor's own choices."""
+        for recording in self._recordings:
+            see(recording, kernel_inputs, templates, op_name)
+        device = kernel_inputs.device()
+        if device.type != "cuda":
+            if isinstance(kernel_inputs, MMKernelInputs) and is_for_aten(op_name, templates):
+                self._notes.note(None, ProductUse(op_name, "other device", f"on the {device.type.upper()}"))
+            return super().get_template_configs(kernel_inputs, templates, op_name, kwarg_overrides)
+        if self._failed is not None and self._failed is _current_node():
+            return self._after_failure(kernel_inputs, templates, op_name, kwarg_overrides)
+        keep_values()
+        found = lowered_product(kernel_inputs, op_name)
+        product = found if isinstance(found, LoweredProduct) else None
+        row = None if product is None or self._is_other_gpu(device) else self._find(product)
+        instead_of = ""
+        if product is not None and row is not None and row.kernel:
+            reason = self._why_not(row, product, device)
+            if not reason:
+                choices: list[ChoiceCaller] = self._binary(row, product, kernel_inputs, templates, op_name)
+                return choices
+            instead_of = f" ({row.template} {reason})"
+            row = row.otherwise
+        template = None if product is None or row is None or row.is_aten else self._usable(row)
+        if product is not None and row is not None and template is not None:
+            if not is_for_templates(op_name, templates):
+                return []
+            fused = self._fused(product, row)
+            choice = self._render(row, template, product, fused, kernel_inputs, op_name)
+            if choice is not None:
+                apart = "" if fused else _apart(product)
+                self._notes.record(found, row, device, "next choice" if instead_of else "row", instead_of + apart)
+                return [choice]
+        elif row is None and self._miss == "autotune":
+            if is_for_templates(op_name, templates):
+                self._notes.record(found, row, device, "miss")
+            return super().get_template_configs(kernel_inputs, templates, op_name, kwarg_overrides)
+        elif not is_for_aten(op_name, templates):
+            return []
+        served = "unused row" if row is not None and not row.is_aten else "next choice" if instead_of else "aten row"
+        self._notes.record(found, row, device, "miss" if row is None else served, instead_of)
+        return self.aten(kernel_inputs, templates, op_name, kwarg_overrides)
+
+    @or_else(lambda *_: False)
+    def takes_convolution(self, product: LoweredProduct, device: torch.device) -> bool:
+        """Return whether a row serves a convolution of 1x1, which then becomes a product."""
+        if not has_options():
+            return False
+        if not self._is_other_gpu(device) and self._find(product) is not None:
+            return True
+        for recording in self._recordings:
+            recording.add(product, V.graph.current_node, root_of(V.graph))
+        self._notes.record(product, None, device, "miss")
+        return False
+
+    @or_else(lambda self, *asked, **named: InductorChoices.get_template_configs(self, *asked, **named))  # noqa: PLW0108 (a torch may lack it)
+    def _after_failure(
+        self,
+        kernel_inputs: KernelInputs,
+        templates: list[Template],
+        op_name: str,
+        kwarg_overrides: dict[str, dict[str, Any]] | None = None,
+    ) -> list[ChoiceCaller]:
+        """Return what a product without a row runs, for one whose look-up failed."""
+        self._failed = _current_node()
+        is_first = is_for_aten(op_name, templates)
+        if is_first:
+            self._notes.note(None, ProductUse(op_name, "failed", "the look-up failed, see the warning"))
+        if self._miss == "autotune":
+            return super().get_template_configs(kernel_inputs, templates, op_name, kwarg_overrides)
+        return self.aten(kernel_inputs, templates, op_name, kwarg_overrides) if is_first else []
+
+    @staticmethod
+    def can_fuse(
+        scheduler: Scheduler, node1: BaseSchedulerNode, node2: BaseSchedulerNode, shared_data_score: int
+    ) -> bool:
+        """Keep everything out of a row's kernel but the epilogue that it may compute."""
+        if not may_fuse(node1, node2):
+            return False
+        return InductorChoices.can_fuse(scheduler, node1, node2, shared_data_score)
+
+    def _find(self, product: LoweredProduct) -> ProductRow | None:
+        """Return the row for a product, or for the plain product; None if there is none that serves all m."""
+        own = self._rows.get(product.full_key, ())
+        row = self._serving(product, own)
+        if row is not None or product.full_key == product.key or (own and product.is_dynamic):
+            return row
+        return self._serving(product, self._rows.get(product.key, ()))
+
+    def _fused(self, product: LoweredProduct, row: ProductRow) -> frozenset[str]:
+        """Return the names of the graph's nodes that a row's kernel may compute behind the product."""
+        epilogue = product.read.epilogue
+        if not epilogue:
+            return frozenset()
+        timed = self._notes.is_of_epilogue(product, row)
+        return product.read.nodes if timed or (row.fuses_cheap and epilogue.is_cheap) else frozenset()
+
+    def _serving(self, product: LoweredProduct, rows: Sequence[ProductRow]) -> ProductRow | None:
+        """Return which of a product's rows serves all m of the graph."""
+        if product.is_dynamic:
+            return dynamic_row(product, rows)
+        serving = [row for row in rows if row.first <= product.hint <= row.last]
+        return min(serving, key=lambda row: row.last - row.first, default=None)
+
+    @or_else(lambda self, row, product, *asked: self.aten(*asked, None))  # as for `_render`
+    def _binary(
+        self,
+        row: ProductRow,
+        product: LoweredProduct,
+        kernel_inputs: KernelInputs,
+        templates: list[Template],
+        op_name: str,
+    ) -> list[ChoiceCaller]:
+        """Return the choice of a row's CuTe kernel; none where Inductor asks for ATen's alone."""
+        if not is_for_templates(op_name, templates):
+            return []
+        kernel_inputs = with_whole_bias(kernel_inputs, product)
+        kernel, computes = self._table.kernels[row.kernel], self._computes(row)
+        self._notes.record(product, row, kernel_inputs.device(), "row", "" if computes else _apart(product))
+        if not computes:
+            return [extern_choice(kernel, kernel_inputs)]
+        stored = compute_epilogue(kernel, kernel_inputs, product)
+        choices = self.aten(kernel_inputs, templates, op_name, None)  # dropped: nothing reads ATen's product
+        if stored is not None:
+            choices[0].output_node = lambda: stored  # type: ignore[method-assign]
+        return choices
+
+    def _computes(self, row: ProductRow) -> bool:
+        """Return whether a row's CuTe kernel computes the product's epilogue, too."""
+        return self._table.kernels[row.kernel].epilogue != str(NO_EPILOGUE)
+
+    def _why_not(self, row: ProductRow, product: LoweredProduct, device: torch.device) -> str:
+        """Return why a row's CuTe kernel cannot run in this graph, or an empty text.
+
+        A warning tells it once; of code that is not called from Python the report alone tells it.
+        """
+        if V.graph.aot_mode or V.graph.cpp_wrapper:
+            return "is called from Python, not from AOTInductor's or a C++ wrapper's code"
+        reason = self._unrunnable.get(row.kernel, "") or link(self._table.kernels[row.kernel], device.index or 0)
+        if not reason and not has_options():
+            reason = "needs options=gemmtune_inductor.options() in torch.compile"
+        if not reason and self._computes(row):
+            reason = why_not_computed(product)
+        if reason:
+            self._notes.warn(f"gemmtune's table has a row of {row.template} that {reason}; the row's next choice runs")
+        return reason
+
+    def _usable(self, row: ProductRow) -> KernelTemplate | None:
+        """Return the row's template; None, with a warning, if Inductor's settings rule it out.
+
+        The row was timed, so its template is used even where Inductor leaves it out: for a large k, and on GPUs under
+        68 SMs.
+        """
+        if has_options() and _use_autotune_backend("TRITON"):
+            return TRITON_TEMPLATES[row.template]
+        self._notes.warn(
+            f"gemmtune's table has a {row.template} row that Inductor's settings rule out: pass "
+            f"options=gemmtune_inductor.options() to torch.compile, and keep TRITON in max_autotune_gemm_backends"
+        )
+        return None
+
+    @or_else(nothing)  # Inductor asked for ATen before, and got none
+    def _render(
+        self,
+        row: ProductRow,
+        template: KernelTemplate,
+        product: LoweredProduct,
+        fused: frozenset[str],
+        kernel_inputs: KernelInputs,
+        op_name: str,
+    ) -> ChoiceCaller | None:
+        """Return the row's kernel; None if this torch or Triton cannot make it.
+
+        This torch derives the keywords that are not tuned, but for EVEN_K: a wrong one gives wrong results. It makes
+        templates only where it autotunes, so it does while it makes this one.
+        """
+        kernel_inputs = with_whole_bias(kernel_inputs, product)
+        fix_layouts(kernel_inputs.nodes())
+        tuned = {**row.kwargs, "EVEN_K": product.k % row.kwargs["BLOCK_K"] == 0}
+        with config.patch(max_autotune_gemm=True):
+            made = next(self.get_ktc(kernel_inputs, template, op_name, tuned), None)
+            if made is not None:
+                made.layout = kernel_inputs.output_layout(flexible=False)
+                if made.choice is not None:
+                    fuse_only(made.choice, fused)
+                    return made.choice
+        self._notes.warn(f"gemmtune's table has a {row.template} row that Inductor cannot render ({row}); ATen runs")
+        return None
+
+    def _is_other_gpu(self, device: torch.device) -> bool:
+        """Return whether no row applies because the GPU is not the table's."""
+        if self._policy == "ignore":
+            return False
+        name = torch.cuda.get_device_properties(device).name
+        if name == self._table.device:
+            return False
+        self._notes.warn(f"gemmtune's table is for {self._table.device}; on {name} no row applies")
+        return True
+
+
+def _current_node() -> object:
+    return getattr(getattr(V, "graph", None), "current_node", None)
+
+
+def _apart(product: LoweredProduct) -> str:
+    """Return a note that an epilogue runs in a kernel of its own; empty for a product without one."""
+    if product.read.reason:
+        return f", epilogue apart: {product.read.reason}"
+    return ", epilogue apart" if product.read.epilogue else ""
+
+
+def changed_templates(table: InductorTable) -> list[str]:
+    """Return the templates whose rows were timed with another source than this torch has, or with an unknown one."""
+    rows = [row for of_product in table.rows.values() for row in of_product]
+    used = {row.template for row in (*rows, *(row.otherwise for row in rows if row.otherwise))}
+    return [
+        name
+        for name, template in TRITON_TEMPLATES.items()
+        if name in used and list(table.templates.get(name, ())) != [template.src_hash]
+    ]

@@ -1,0 +1,144 @@
+"""Binaries of a table as choices of Inductor. Needs torch, and the CuTe packages to run them.
+
+A kernel's name is made of its binary. So code that torch takes from its caches finds the kernel it was compiled with,
+and a table that is installed again finds it registered. Nothing is compiled. A kernel is linked when it is first chosen
+or called, once per GPU.
+"""
+
+import tempfile
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from threading import Lock
+from typing import Any, TypeAlias
+
+import torch
+from torch._inductor.select_algorithm import ExternKernelChoice, extern_kernels
+
+from gemmtune.engine.consumers.inductor.loader.kernels.binary import KernelBinary, unpacked
+from gemmtune.engine.records.epilogue.computed import computed_by_torch
+from gemmtune.engine.records.epilogue.terms import OperandShape
+from gemmtune.engine.records.epilogue.text import parse_epilogue
+from gemmtune.engine.seams.kernel_call import binder
+from gemmtune.engine.toolchain.occupancy import clusters_at_once
+
+__all__ = ["link", "registered"]
+
+_OPERAND_ALIGNMENT = 15  # bits that are 0 in an address that is a multiple of 16
+_KERNEL_FUNCTION = "kernel"
+_Launch: TypeAlias = tuple[Callable[..., None], Callable[[Mapping[str, object]], tuple[object, ...]]]
+"""Function of a kernel on one GPU, and what makes its arguments from named tensors."""
+
+
+def registered(kernel: KernelBinary) -> ExternKernelChoice:
+    """Return Inductor's choice of a kernel; it is registered once per process, whatever loader asks first."""
+    with _kernels_lock:
+        if not hasattr(extern_kernels, kernel.name):
+            launcher = _Launcher(kernel)
+            launcher.choice = ExternKernelChoice(launcher, name=kernel.name, has_out_variant=True)
+        choice: ExternKernelChoice = getattr(extern_kernels, kernel.name).choice
+        return choice
+
+
+def link(kernel: KernelBinary, device: int) -> str:
+    """Link a registered kernel for a GPU; return why that is impossible, or an empty text."""
+    try:
+        registered(kernel)
+        getattr(extern_kernels, kernel.name).link(device)
+    except Exception as error:  # missing libraries fail in any way
+        first_line = next(iter(str(error).splitlines()), "")
+        return f"cannot be linked: {type(error).__name__}: {first_line}"[:200]
+    return ""
+
+
+_kernels_lock = Lock()
+_current_stream: Callable[[int], int] = getattr(  # public ways take longer
+    torch._C, "_cuda_getCurrentRawStream", lambda device: torch.cuda.current_stream(device).cuda_stream
+)
+
+
+class _Launcher:
+    """Function of one kernel, which generated code calls with the operands and `out`."""
+
+    choice: ExternKernelChoice
+    """Inductor's choice of this kernel, which torch 2.11 cannot look up by name."""
+
+    def __init__(self, kernel: KernelBinary) -> None:
+        self.__name__ = kernel.name
+        self._kernel = kernel
+        self._launches: dict[int, _Launch] = {}
+        self._a, self._b = (1 if layout == "n" else 0 for layout in kernel.layouts)
+        self._epilogue = parse_epilogue(kernel.epilogue)
+        self._names = [operand.name for operand in self._epilogue.operands]
+        self._outputs = ["out", *(f"out{number + 1}" for number in range(1, len(self._epilogue.outputs)))]
+
+    def __call__(self, *inputs: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+        """Enqueue a @ b with bias and epilogue on torch's current stream.
+
+        Inputs are the bias if there is one, a, b, and the epilogue's operands in the order of its text. Several outputs
+        lie one behind the other in `out`. ATen runs where an operand's address or row is no multiple of 16 bytes, which
+        only the launch can tell; a warning says so.
+        """
+        first = len(inputs) - len(self._names)
+        (*bias, a, b), further = inputs[:first], inputs[first:]
+        outputs = out.unbind() if len(self._epilogue.outputs) > 1 else (out,)
+        added = _one_row(bias[0]) if bias else outputs[0]
+        if not (_reads(a, self._a) and _reads(b, self._b) and self._reads_further(added, further, out)):
+            needs = f"{self._kernel.name} reads rows at multiples of 16 bytes, {self._kernel.layouts} in memory"
+            found = f"one of the operands, whose strides are {a.stride()} and {b.stride()}, has others"
+            way = "align the operands, or capture and tune the model again"
+            warnings.warn(f"gemmtune's kernel {needs}, but {found}, so ATen runs: {way}", stacklevel=2)
+            product = torch.addmm(bias[0], a, b) if bias else torch.mm(a, b)
+            values = computed_by_torch(self._epilogue, product.float(), further)
+            for output, value in zip(outputs, values, strict=True):
+                output.copy_(value)
+            return out
+        device = a.device.index
+        named = {"a": a, "b": b, "bias": added, "stream": _current_stream(device)}
+        named.update(zip(self._outputs, outputs, strict=True))
+        named.update(zip(self._names, further, strict=True))
+        function, bind = self._launches.get(device) or self.link(device)
+        function(*bind(named))
+        return out
+
+    def link(self, device: int) -> _Launch:
+        """Return the kernel's function on a GPU, and what makes its arguments; the first thread that asks links it.
+
+        Raises:
+            Exception: the packages are missing, or cannot link the object, or the GPU runs no such clusters.
+        """
+        with _kernels_lock:
+            if device not in self._launches:
+                bind = binder(self._kernel.call, partial(clusters_at_once, device))
+                self._launches[device] = _link_object(self._kernel), bind
+            return self._launches[device]
+
+    def _reads_further(self, added: torch.Tensor, further: Sequence[torch.Tensor], out: torch.Tensor) -> bool:
+        """Return whether the kernel can read the other matrices; where n allows, it may read 16 bytes at once."""
+        shapes = zip(self._epilogue.operands, further, strict=True)
+        matrices = [tensor for each, tensor in shapes if each.shape is OperandShape.MATRIX and not each.transposed]
+        matrices += [added] if added.dim() == 2 else []
+        return out.shape[-1] * out.itemsize & _OPERAND_ALIGNMENT != 0 or all(_reads(each, 1) for each in matrices)
+
+
+def _reads(matrix: torch.Tensor, along: int) -> bool:
+    """Return whether a matrix has contiguous elements along a dimension, and rows at multiples of 16 bytes."""
+    row = matrix.stride(1 - along) * matrix.itemsize
+    return matrix.stride(along) == 1 and not (matrix.data_ptr() | row) & _OPERAND_ALIGNMENT
+
+
+def _one_row(bias: torch.Tensor) -> torch.Tensor:
+    """Return the vector of a bias that Inductor has expanded to the rows of the output."""
+    return bias[0] if bias.dim() == 2 and bias.stride(0) == 0 else bias
+
+
+def _link_object(kernel: KernelBinary) -> Callable[..., None]:
+    from cutlass import cute
+
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "kernel.o"
+        file.write_bytes(unpacked(kernel.packed))
+        module: Any = cute.runtime.load_module(str(file), enable_tvm_ffi=True)
+        function: Callable[..., None] = module[_KERNEL_FUNCTION]
+        return function

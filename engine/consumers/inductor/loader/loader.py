@@ -1,0 +1,339 @@
+"""Loader of a gemmtune table for PyTorch Inductor. Needs torch, and the CuTe packages for rows of CuTe kernels.
+
+    import gemmtune_inductor
+    gemmtune_inductor.install()                     # before the first torch.compile
+
+    model = torch.compile(model, options=gemmtune_inductor.options())
+
+A product (mm, addmm, bmm) that has a row compiles to the row's kernel, any other to ATen. Nothing is benchmarked,
+unless `install(miss="autotune")` asks for it where there is no row. torch.export and AOTInductor use the table alike.
+
+A row serves one m or a range of m. Graphs with a dynamic m use only rows that were tuned with a dynamic m. Each such
+graph serves one range: the loader guards m, so that an m of another range compiles a graph of its own. AOTInductor, and
+an m marked with a minimum and a maximum, allow no guards: there a row applies if it serves all m of the graph.
+
+A row of a CuTe kernel runs a binary that the table contains, and compiles nothing: such a table is code. Without
+nvidia-cutlass-dsl and apache-tvm-ffi in the versions that built it, under AOTInductor, and after
+`install(binaries=False)`, the row's next choice runs, and a warning tells it.
+
+This file uses parts of Inductor that torch may change. Where one is missing or fails, a warning says so once, and torch
+compiles as without a table; `install(policy="raise")` stops instead.
+
+`report()` tells which products have a row. Each compiled product is a line of the logger `gemmtune` at INFO. A graph in
+which no product has a row ends with a warning.
+
+A row may be for a product with an epilogue: the pointwise operations behind it, which Inductor computes in the row's
+kernel. Without such a row, a product with an epilogue takes the row of the plain product. Its epilogue then stays in a
+kernel of its own, unless the row says that fusing is safe and the epilogue is cheap.
+
+`options()` is needed: Inductor's padding pass would change sizes after a benchmark. While a table is installed, a rule
+pads large products instead. All else that has no row compiles as without a table.
+"""
+
+import hashlib
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from threading import Lock
+
+import torch
+from torch._inductor import config, virtualized
+from torch._inductor.choices import InductorChoices
+
+from gemmtune.engine.consumers.inductor.loader.boundary import warn_once
+from gemmtune.engine.consumers.inductor.loader.hooks.activation import activate, lacking, restore
+from gemmtune.engine.consumers.inductor.loader.hooks.table_choices import TableChoices, changed_templates
+from gemmtune.engine.consumers.inductor.loader.kernels.extern import registered
+from gemmtune.engine.consumers.inductor.loader.loader_rows import InductorTable, parse_inductor_table
+from gemmtune.engine.consumers.inductor.loader.recorder import ProductFile, RecordingChoices
+from gemmtune.engine.consumers.inductor.loader.table_use import TableUse, UseLog
+from gemmtune.engine.tables.sealed import read_sealed, shortened
+
+__all__ = ["install", "options", "record", "report", "sizes", "stop_recording", "uninstall", "warm_up"]
+
+_POLICIES = ("strict", "warn", "ignore", "raise")
+_MISSES = ("aten", "autotune")
+_OPTIONS: dict[str, bool | str] = {"max_autotune_gemm": False, "shape_padding": False}
+_AUTOTUNING: dict[str, bool | str] = {"max_autotune_gemm": True, "max_autotune_conv_backends": "ATEN"}
+_lock = Lock()
+_uses: list[UseLog] = []  # at most one: that of the table that was installed last
+_recordings: list[ProductFile] = []  # at most one
+
+
+def install(
+    path: str | Path | None = None,
+    *,
+    policy: str = "warn",
+    miss: str = "aten",
+    sha256: str | None = None,
+    binaries: bool = True,
+) -> None:
+    """Use a table in every thread of this process.
+
+        gemmtune_inductor.install("tables/h200/inductor_table.json", policy="strict")
+
+    A table with rows of CuTe kernels is code: this process links and calls the binaries that it contains. Give `sha256`
+    to take one file alone, which you have reviewed, or `binaries=False` to link nothing.
+
+    A second call replaces the first one's table; a call that raises leaves it in place. Code compiled before stays as
+    it is; compile caches on disk tell tables apart. While compiling, a warning names rows that Inductor's settings rule
+    out, each once.
+
+    Under any torch and Triton, rows apply wherever their template has the source that was timed. Under a torch that
+    lacks a part of Inductor that this file needs, a warning names the part, `options()` is empty, and torch compiles as
+    without a table.
+
+    | policy | rows whose template's source differs or is not known | the GPU differs | this torch lacks a part |
+    |---|---|---|---|
+    | `warn` | warn once, use the rows | warn once, use no row | warn once, use no row. |
+    | `strict` | warn once, use no such row | warn once, use no row | warn once, use no row. |
+    | `ignore` | use the rows | use the rows | warn once, use no row. |
+    | `raise` | raise RuntimeError | warn once, use no row | raise RuntimeError. |
+
+    | miss | a product without a row |
+    |---|---|
+    | `aten` | runs ATen, nothing is benchmarked. |
+    | `autotune` | is benchmarked as with `max_autotune_gemm`, which `options()` then has. |
+
+    Args:
+        path: file of the table, by default `inductor_table.json` beside this file.
+        policy: rows to use where they were timed with something else, see above.
+        miss: handling of products without a row, see above.
+        sha256: digest of the file's bytes, as `sha256sum` prints it; by default any file is taken.
+        binaries: whether rows may run binaries of the table; if False, the next choices of such rows run.
+
+    Raises:
+        OSError: the file cannot be read.
+        TypeError: a part of the file has the wrong type, or `binaries` is no bool.
+        ValueError: the file has another digest, is not JSON, of another schema, edited after it was written, or has an
+            invalid row; or `policy` or `miss` is unknown.
+        RuntimeError: another choices handler is in place; or the policy is `raise`, and the others would warn now.
+    """
+    if policy not in _POLICIES:
+        raise ValueError(f"policy={policy!r} is not one of {', '.join(_POLICIES)}")
+    if miss not in _MISSES:
+        raise ValueError(f"miss={miss!r} is not one of {', '.join(_MISSES)}")
+    if not isinstance(binaries, bool):  # the text "False" of a setting is true
+        raise TypeError(f"binaries={binaries!r} is neither True nor False")
+    table = _read(path, sha256)
+    with _lock:
+        if missing := lacking():
+            _leave(table, policy, _lacks(missing))
+            return
+        _check_place()
+        changed = changed_templates(table) if policy != "ignore" else []
+        if changed:
+            made = "; ".join(f"{package} {', '.join(its)}" for package, its in sorted(table.made_with.items()))
+            then = "their rows do not apply" if policy == "strict" else "verify it with gemmtune verify, or tune again"
+            message = (
+                f"gemmtune's table was made with another source of {', '.join(changed)} than torch {torch.__version__} "
+                f"has ({made or 'its versions are not known'}): {then}"
+            )
+            if policy == "raise":
+                raise RuntimeError(message)
+            warnings.warn(message, stacklevel=2)
+        try:
+            refused = changed if policy == "strict" else ()
+            handler = TableChoices(table, policy, miss, _recordings, refused=refused, binaries=binaries)
+            for kernel in table.kernels.values() if binaries else ():
+                registered(kernel)  # for code from torch's caches, which calls it without asking a handler
+            _put(handler)
+        except Exception as error:  # a torch that changed fails in any way
+            _leave(table, policy, _lacks(f"place for a table, {type(error).__name__}: {error}"))
+        else:
+            _uses[:] = [handler.uses]
+
+
+def _lacks(part: str) -> str:
+    return f"torch {torch.__version__} has no {part}: export the table with a newer gemmtune"
+
+
+def _leave(table: InductorTable, policy: str, reason: str) -> None:
+    """Let torch compile as without a table, and say so. Called under the lock."""
+    if policy == "raise":
+        raise RuntimeError(reason)
+    restore()
+    _uses[:] = [UseLog(table.device, reason)]
+    warn_once(f"{reason}; this process compiles as without a table")
+
+
+def _put(handler: TableChoices | RecordingChoices) -> None:
+    """Put a handler in the place of the one before it, or Inductor's own. Called under the lock."""
+    restore()
+    try:
+        activate(handler)
+    except Exception:
+        restore()
+        raise
+
+
+def uninstall() -> None:
+    """Let Inductor choose as before `install`; do nothing if no table is installed."""
+    with _lock:
+        restore()
+        if _recordings:
+            activate(RecordingChoices(_recordings[0]))
+
+
+def record(path: str | Path) -> None:
+    """Append every product that this process compiles from now on to a file, for `gemmtune tune FILE`.
+
+        gemmtune_inductor.record("problems.jsonl")      # before the first torch.compile
+
+    With a table, its rows run while recording; without one, Inductor's own kernels. Lines are written whole, so a
+    process that is killed leaves a good file, and several processes may write to one. Each graph's runs are counted,
+    but for replays of CUDA graphs. Graphs of torch's caches are compiled again, since a cached graph shows no product.
+
+    With `torch.compile(options=gemmtune_inductor.options())`, Inductor makes and pads the products that a table will
+    serve, and times none.
+
+    Args:
+        path: file to append to; it is created if it does not exist.
+
+    Raises:
+        OSError: the file cannot be written.
+        RuntimeError: another choices handler is in place, or this torch asks none in the way that this file knows.
+    """
+    with _lock:
+        if missing := lacking():
+            raise RuntimeError(_lacks(missing))
+        _check_place()
+        _end_recording()
+        handler = virtualized.V.choices
+        _recordings.append(ProductFile(path))
+        _recordings[0].watch()
+        _put(handler if isinstance(handler, TableChoices) else RecordingChoices(_recordings[0]))
+
+
+def stop_recording() -> None:
+    """End the recording that `record` began; do nothing if there is none."""
+    with _lock:
+        if _end_recording():
+            handler = virtualized.V.choices
+            restore()
+            if isinstance(handler, TableChoices):
+                activate(handler)
+
+
+def _end_recording() -> bool:
+    """Forget the recording and return whether there was one. Called under the lock."""
+    ended = [_recordings.pop() for _ in _recordings[:]]
+    for each in ended:
+        each.close()
+    return bool(ended)
+
+
+def options() -> dict[str, bool | str]:
+    """Return settings for `torch.compile(options=...)` that allow every row of a table.
+
+    model = torch.compile(model, options=gemmtune_inductor.options())
+
+    A setting that this torch no longer has is left out, with a warning. There is none where `install` used no table
+    because this torch lacks a part of Inductor. Call it after `install`: with `miss="autotune"`, the settings let
+    Inductor tune what has no row.
+    """
+    if lacking() or (_uses and _uses[-1].unused):
+        return {}
+    handler = virtualized.V.choices
+    settings = _OPTIONS | (_AUTOTUNING if isinstance(handler, TableChoices) and handler.autotunes else {})
+    gone = [name for name in settings if not hasattr(config, name)]
+    if gone:
+        warnings.warn(f"torch {torch.__version__} has no setting {', '.join(gone)}", stacklevel=2)
+    return {name: value for name, value in settings.items() if name not in gone}
+
+
+def report() -> TableUse:
+    """Return which rows the products use that were compiled since the last `install`.
+
+        print(gemmtune_inductor.report())
+
+    The report has a text, `misses` as names for `gemmtune tune --problem`, and `to_dict()`. Graphs that torch takes
+    from its caches are not compiled, so their products are not counted. Where `install` used no table, the report says
+    why in `unused`.
+
+    Raises:
+        RuntimeError: no table was installed.
+    """
+    if not _uses:
+        raise RuntimeError("no table was installed: call gemmtune_inductor.install() before the first torch.compile")
+    return _uses[-1].report()
+
+
+def sizes(path: str | Path | None = None, *, sha256: str | None = None) -> tuple[int, ...]:
+    """Return one m per graph that a table may make, ascending: for each row, each range, and beyond the last range.
+
+    Args:
+        path: file of the table, by default `inductor_table.json` beside this file.
+        sha256: digest of the file's bytes, see `install`.
+
+    Raises:
+        OSError, TypeError, ValueError: the file cannot be read, or is no valid table, see `install`.
+    """
+    rows = [row for of_product in _read(path, sha256).rows.values() for row in of_product]
+    beyond = max((row.last for row in rows if row.first < row.last), default=None)
+    return tuple(sorted({row.last for row in rows} | ({beyond + 1} if beyond else set())))
+
+
+def warm_up(call: Callable[[int], object], path: str | Path | None = None, *, sha256: str | None = None) -> bytes:
+    """Call a model at every m of `sizes`, and return the compiled code for the processes that serve it.
+
+        artifacts = gemmtune_inductor.warm_up(lambda m: model(torch.randn(m, 4096, device="cuda")))
+        Path("warm.bin").write_bytes(artifacts)
+
+    A serving process loads it after `install` and before the first call, and then compiles nothing:
+
+        torch.compiler.load_cache_artifacts(Path("warm.bin").read_bytes())
+
+    Both processes must install the table with equal policy, miss and binaries, which are part of the cache's key. A
+    size that the model refuses is skipped with a warning, unless it is the first. The file holds code: load only one
+    that you have made.
+
+    Args:
+        call: calls the model with m rows.
+        path: file of the table, by default `inductor_table.json` beside this file.
+        sha256: digest of the file's bytes, see `install`.
+
+    Raises:
+        OSError, TypeError, ValueError: the file cannot be read, or is no valid table, see `install`.
+        RuntimeError: torch compiled nothing that it caches.
+        Exception: the call of the first size failed; its exception is raised as it is.
+    """
+    first, *others = sizes(path, sha256=sha256)
+    call(first)
+    for m in others:
+        try:
+            call(m)
+        except Exception as error:  # a model may refuse a long input in any way
+            what = next(iter(str(error).splitlines()), "")
+            text = f"the model does not run at m = {m}, nothing is compiled for it: {type(error).__name__}: {what}"
+            warnings.warn(text, stacklevel=2)
+    found = torch.compiler.save_cache_artifacts()
+    if found is None:
+        raise RuntimeError("nothing was compiled that torch caches: is the model compiled, and fx_graph_cache on?")
+    artifacts, _ = found
+    return artifacts
+
+
+def _check_place() -> None:
+    """Refuse to choose where another handler does."""
+    current = type(virtualized.V.choices)
+    if current not in (InductorChoices, RecordingChoices, TableChoices):
+        raise RuntimeError(f"Inductor already chooses by {current.__module__}.{current.__qualname__}: remove it first")
+
+
+def _read(path: str | Path | None, sha256: str | None = None) -> InductorTable:
+    """Return a table; refuse one whose bytes have another digest than `sha256`, unless that is None."""
+
+    def parse(content: bytes) -> InductorTable:
+        found = hashlib.sha256(content).hexdigest()
+        if sha256 is not None and found != str(sha256).lower():
+            raise ValueError(f"sha256 {found} is not {shortened(sha256)}, which was asked for: take the reviewed file")
+        return parse_inductor_table(content)
+
+    source = Path(__file__).with_name("inductor_table.json") if path is None else Path(path)
+    try:
+        return read_sealed(source, parse)
+    except OSError as error:
+        place = "beside its loader" if path is None else "there"
+        ways = "write one with gemmtune export table.json --to inductor, and pass its path: install(path)"
+        raise type(error)(f"{source}: no table can be read {place} ({error.strerror}): {ways}") from None

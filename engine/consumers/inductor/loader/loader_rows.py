@@ -1,0 +1,188 @@
+"""Content of `inductor_table.json` and its checks, for the exporter and for the loader, which contains this file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+from gemmtune.engine.consumers.inductor.loader.kernels.binary import KernelBinary, parse_kernels
+from gemmtune.engine.tables.sealed import (
+    parse_sealed,
+    require_config,
+    require_facts,
+    require_integer,
+    require_object,
+    require_params,
+    require_texts,
+    shortened,
+)
+
+__all__ = ["PACKAGES", "SCHEMA", "InductorTable", "ProductRow", "parse_inductor_table"]
+
+SCHEMA = 5
+PACKAGES = ("torch", "triton")
+"""Packages whose versions change Inductor's kernels."""
+
+_LARGEST = 2**31 - 1  # that of a problem's sizes
+_SIZE = r"[1-9]\d{0,9}"
+_KEY = re.compile(
+    rf"(mm|addmm|bmm):\w+:[nt]{{2}}:{_SIZE}x{_SIZE}x{_SIZE}:(none|vector|matrix):(static|dynamic)"
+    r"(:[\w.,()\[\]+-]+)?",
+    re.ASCII,
+)
+_TEMPLATES_OF = {
+    "mm": ("aten::mm", "triton::mm"),
+    "addmm": ("aten::addmm", "triton::mm"),
+    "bmm": ("aten::bmm", "triton::bmm"),
+}
+_ROW_FIELDS = {"first", "last", "template", "kwargs", "fuses_cheap", "facts", "kernel", "otherwise"}
+_CUTE = "cute::"
+_OPS_OF_CUTE = ("mm", "addmm")
+_KWARGS = {"BLOCK_M", "BLOCK_N", "BLOCK_K", "GROUP_M", "num_stages", "num_warps"}
+_POWERS_OF_2 = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "num_warps")  # Triton compiles no other values
+_Params = Mapping[str, Mapping[str, Mapping[str, object]]]
+
+
+class ProductRow(NamedTuple):
+    """The choice for one m, or a range of m, of one product."""
+
+    first: int
+    """Least m that the row serves."""
+    last: int
+    """Greatest m that the row serves."""
+    template: str
+    """Inductor's name of the kernel's template."""
+    kwargs: Mapping[str, Any]
+    """Tuned keywords of the template, or the config of a CuTe kernel; empty for ATen."""
+    kernel: str = ""
+    """Name of the CuTe kernel among the table's; empty where torch makes the kernel."""
+    otherwise: ProductRow | None = None
+    """Choice to run where a CuTe kernel cannot; None for other rows."""
+    fuses_cheap: bool = False
+    """Whether a plain product's kernel may compute a cheap epilogue that it was not timed with."""
+
+    @property
+    def is_aten(self) -> bool:
+        """Whether the vendor library runs."""
+        return self.template.startswith("aten::")
+
+
+class InductorTable(NamedTuple):
+    """Content of `inductor_table.json`."""
+
+    sha256: str
+    """Hash of the content."""
+    device: str
+    """Name of the GPU, as torch gives it."""
+    made_with: Mapping[str, Sequence[str]]
+    """Versions that timed the rows, by package."""
+    templates: Mapping[str, Sequence[str]]
+    """Hashes of the template's source that timed the rows, by Triton template."""
+    rows: Mapping[str, tuple[ProductRow, ...]]
+    """Rows by product, ascending."""
+    kernels: Mapping[str, KernelBinary]
+    """CuTe kernels by name."""
+
+
+def parse_inductor_table(content: bytes) -> InductorTable:
+    """Check the JSON of a table.
+
+    Raises:
+        TypeError: a part has the wrong type; the message names row and field.
+        ValueError: a part has a value that Inductor would fail on or compute wrongly; the message names row and field.
+    """
+    fields = parse_sealed(content, "inductor", SCHEMA, {"made_with", "templates", "params", "rows", "kernels"})
+    made_with = _texts_by_name("made_with", fields["made_with"], PACKAGES)
+    triton = [name for names in _TEMPLATES_OF.values() for name in names if name.startswith("triton::")]
+    templates = _texts_by_name("templates", fields["templates"], triton)
+    params = {name: _params(name, values) for name, values in require_object("params", fields["params"]).items()}
+    kernels = parse_kernels(fields["kernels"])
+    rows = {key: _rows(key, its, params, kernels) for key, its in require_object("rows", fields["rows"]).items()}
+    return InductorTable(fields["sha256"], fields["device"]["name"], made_with, templates, rows, kernels)
+
+
+def _texts_by_name(name: str, value: object, known: Sequence[str]) -> dict[str, list[str]]:
+    found = require_object(name, value)
+    if unknown := [key for key in found if key not in known]:
+        raise ValueError(f"{name} has the unknown field {shortened(unknown[0])}; known: {', '.join(known)}")
+    return {key: require_texts(f"{name}.{key}", texts) for key, texts in found.items()}
+
+
+def _params(template: str, values: object) -> dict[str, dict[str, object]]:
+    """Return the values of a template's keywords; torch derives all others, and a wrong EVEN_K gives wrong results."""
+    name = f"params.{shortened(template)}"
+    if template.startswith(_CUTE):
+        if values == {}:
+            raise ValueError(f"{name} is empty: every CuTe kernel has params")
+        return require_params(name, values)
+    params = require_params(name, values, _KWARGS if template.startswith("triton::") else set())
+    for keyword, known in params.items():
+        for value in known.values():
+            number = require_integer(f"{name}.{keyword}", value, 1, _LARGEST)
+            if keyword in _POWERS_OF_2 and number & number - 1:
+                raise ValueError(f"{name}.{keyword}={number} is not a power of 2")
+    return params
+
+
+def _rows(key: str, entries: object, params: _Params, kernels: Mapping[str, KernelBinary]) -> tuple[ProductRow, ...]:
+    """Return the rows of one product; refuse two for one m, and two ranges that share an m.
+
+    A row for one m may lie within a range.
+    """
+    found = _KEY.fullmatch(key)
+    if found is None:
+        raise ValueError(f"rows: the key {shortened(key)} names no product of mm, addmm or bmm")
+    if not isinstance(entries, list):
+        raise TypeError(f"{key}: its rows={shortened(entries)} are not a list")
+    rows: list[ProductRow] = []
+    known = {template: params[template] for template in _TEMPLATES_OF[found[1]] if template in params}
+    if found[1] in _OPS_OF_CUTE:
+        known |= {template: its for template, its in params.items() if template.startswith(_CUTE)}
+    for number, entry in enumerate(entries, 1):
+        try:
+            rows.append(_row(entry, known, kernels, (found[4] or ":none")[1:]))
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"{key}: row {number}: {error}") from None
+    rows.sort(key=itemgetter(0, 1))  # first and last
+    for one, other in pairwise([row for row in rows if row.first == row.last]):
+        if one.first == other.first:
+            raise ValueError(f"{key}: two rows are for m={one.first}")
+    for one, other in pairwise([row for row in rows if row.first < row.last]):
+        if other.first <= one.last:
+            raise ValueError(f"{key}: m={other.first} is in two ranges")
+    return tuple(rows)
+
+
+def _row(entry: object, known: _Params, kernels: Mapping[str, KernelBinary], epilogue: str) -> ProductRow:
+    fields = require_object("it", entry, _ROW_FIELDS)
+    first = require_integer("first", fields["first"], 1, _LARGEST)
+    last = require_integer("last", fields["last"], first, _LARGEST)
+    template, kwargs = _choice("", fields, known)
+    require_facts(fields["facts"])
+    kernel, otherwise = fields["kernel"], fields["otherwise"]
+    if not template.startswith(_CUTE):
+        for name in ("kernel", "otherwise"):
+            if fields[name] is not None:
+                raise ValueError(f"{name}={shortened(fields[name])}: {template} has none, only rows of CuTe have")
+        if not isinstance(fields["fuses_cheap"], bool):
+            raise TypeError(f"fuses_cheap={shortened(fields['fuses_cheap'])} is not true or false")
+        return ProductRow(first, last, template, kwargs, fuses_cheap=fields["fuses_cheap"])
+    if not isinstance(kernel, str) or kernel not in kernels:
+        raise ValueError(f"kernel={shortened(kernel)} is not one of the table's kernels")
+    if (computed := kernels[kernel].epilogue) != epilogue:
+        raise ValueError(f"kernel={kernel} computes the epilogue {shortened(computed)}, its row has {epilogue}")
+    of_torch = {name: its for name, its in known.items() if not name.startswith(_CUTE)}
+    next_choice = require_object("otherwise", otherwise, {"template", "kwargs"})
+    instead = ProductRow(first, last, *_choice("otherwise.", next_choice, of_torch))
+    return ProductRow(first, last, template, kwargs, kernel, instead)
+
+
+def _choice(where: str, fields: Mapping[str, Any], known: _Params) -> tuple[str, Mapping[str, Any]]:
+    """Return the template and the tuned keywords of a choice."""
+    template = fields["template"]
+    if not isinstance(template, str) or template not in known:
+        raise ValueError(f"{where}template={shortened(template)} is not one of {', '.join(known) or 'params'}")
+    return template, require_config(f"{where}kwargs", fields["kwargs"], known[template])

@@ -1,0 +1,259 @@
+"""Products as Inductor asks its choices handler for them. Needs torch alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import torch
+from torch._inductor import config
+from torch._inductor.choices import InductorChoices
+from torch._inductor.ir import ComputedBuffer, FlexibleLayout, MutableBox, TensorBox
+from torch._inductor.kernel.bmm import aten_bmm
+from torch._inductor.kernel.mm import aten_addmm, aten_bias_addmm, aten_mm
+from torch._inductor.kernel_inputs import MMKernelInputs
+from torch._inductor.lowering import expand
+from torch._inductor.select_algorithm import ExternKernelChoice, realize_inputs
+from torch._inductor.utils import use_aten_gemm_kernels
+from torch._inductor.virtualized import V
+
+from gemmtune.engine.consumers.inductor.epilogues.graph_nodes import are_equal, name_of
+from gemmtune.engine.consumers.inductor.epilogues.reader import PLAIN, ReadEpilogue, read_epilogue
+from gemmtune.engine.consumers.inductor.loader.table_use import DTYPE_NAMES
+
+if TYPE_CHECKING:
+    from torch._inductor.codegen.common import KernelTemplate
+    from torch._inductor.ir import ChoiceCaller
+    from torch._inductor.kernel_inputs import KernelInputs
+
+__all__ = [
+    "AtenChoices",
+    "LoweredProduct",
+    "Template",
+    "dtype_name",
+    "has_options",
+    "is_autotuning",
+    "is_for_aten",
+    "is_for_templates",
+    "lowered_product",
+    "root_of",
+    "with_whole_bias",
+]
+
+Template: TypeAlias = "KernelTemplate | ExternKernelChoice"
+"""Kernel that Inductor offers: a template to render, or one of ATen's."""
+
+_BIAS = {"addmm": 0, "convolution": 2}
+"""Places of the bias among the arguments of the graph's operators that are lowered to an addmm."""
+_ATEN = {"mm": aten_mm, "addmm": aten_addmm, "bmm": aten_bmm}
+
+
+@dataclass(frozen=True)
+class LoweredProduct:
+    """Product that a row may describe."""
+
+    m: Any
+    """Rows of the first factor: a number or an expression."""
+    hint: int
+    """Value of m that torch saw first."""
+    key: str
+    """Table's key of all products that differ in m alone."""
+    k: int
+    """Columns of the first factor."""
+    read: ReadEpilogue
+    """Epilogue that Inductor can fuse."""
+
+    @property
+    def full_key(self) -> str:
+        """Table's key with the epilogue."""
+        return f"{self.key}:{self.read.epilogue}" if self.read.epilogue else self.key
+
+    @property
+    def is_dynamic(self) -> bool:
+        """Whether m is an expression of sizes that torch left open."""
+        return bool(getattr(self.m, "free_symbols", None))
+
+
+class AtenChoices(InductorChoices):
+    """Inductor's choices, with a way to take the vendor library's alone."""
+
+    def aten(
+        self,
+        kernel_inputs: KernelInputs,
+        templates: list[Template],
+        op_name: str,
+        kwarg_overrides: dict[str, dict[str, Any]] | None,
+    ) -> list[ChoiceCaller]:
+        """Return ATen's choice alone; if neither Inductor nor this file has one, all that Inductor offers.
+
+        Without autotuning, Inductor's own answer is ATen's choice.
+        """
+        if not is_autotuning():
+            return super().get_template_configs(kernel_inputs, templates, op_name, kwarg_overrides)
+        offered: list[Template] = [t for t in templates if isinstance(t, ExternKernelChoice)]
+        aten = [t for t in offered if t is not aten_bias_addmm][:1] or (
+            [_ATEN[op_name]] if op_name in _ATEN else templates
+        )
+        if _is_complete(templates):  # both are offered an expanded bias; only this one runs cuBLAS's fused epilogue
+            found: list[ChoiceCaller] = super().get_template_configs(kernel_inputs, [aten_bias_addmm], op_name)
+            if found:
+                return found
+        return super().get_template_configs(kernel_inputs, aten, op_name, kwarg_overrides)
+
+
+def lowered_product(kernel_inputs: KernelInputs, op_name: str) -> LoweredProduct | str:
+    """Return the product, or the operation and why no row describes it; empty text if it is no product."""
+    if not isinstance(kernel_inputs, MMKernelInputs):
+        return ""
+    if op_name == "mm_plus_mm":  # ATen's choice is an mm into the output and an addmm onto it
+        m, n, k = kernel_inputs.mnk_hinted()
+        return f"{op_name}: two products of {m}x{n}x{k} and their sum in one call; rows are for one product"
+    if op_name not in _ATEN:
+        return f"{op_name}: tables have rows of mm, addmm and bmm"
+    dtypes, sizes = kernel_inputs.dtypes(), kernel_inputs.shapes_hinted()
+    operands = zip(kernel_inputs.nodes(), sizes, kernel_inputs.strides_hinted(), strict=True)
+    strides = [_strides(node, size, stride) for node, size, stride in operands]
+    if len({*dtypes, kernel_inputs.out_dtype()}) > 1:
+        names = ", ".join(str(each).removeprefix("torch.") for each in (*dtypes, kernel_inputs.out_dtype()))
+        return f"{op_name}: operands and output have several dtypes: {names}"
+    m, n, k = kernel_inputs.mnk_symbolic()
+    *batch, _, _ = kernel_inputs.mat1mat2()[0].get_size()
+    if any(getattr(size, "free_symbols", None) for size in (n, k, *batch)):
+        return f"{op_name}: n, k or the batch is dynamic"  # with another k, EVEN_K would be wrong
+    if 0 in (m, n, k, *batch):
+        return f"{op_name}: the product of {m}x{n}x{k} is empty"
+    bias, reason = _bias_of(kernel_inputs, sizes[0], strides[0]) if op_name == "addmm" else ("none", "")
+    if reason:
+        return f"addmm: {reason}"
+    layouts = [_layout(size, stride) for size, stride in zip(sizes[-2:], strides[-2:], strict=True)]
+    hint, count_n, count_k = kernel_inputs.mnk_hinted()
+    if "" in layouts:
+        return f"{op_name}: an operand of {hint}x{count_n}x{count_k} is neither row-major nor transposed"
+    dtype = dtype_name(dtypes[0])
+    if dtype not in DTYPE_NAMES:
+        return f"{op_name}: tables have no rows of {dtype}"
+    kind = "dynamic" if getattr(m, "free_symbols", None) else "static"
+    if op_name == "bmm" and kind == "dynamic":
+        return "bmm: m is dynamic"
+    parts = (op_name, dtype, "".join(layouts), f"{kernel_inputs.batch_hinted()}x{count_n}x{count_k}", bias, kind)
+    node = V.graph.current_node
+    read = read_epilogue(node) if isinstance(node, torch.fx.Node) else PLAIN
+    return LoweredProduct(m, hint, ":".join(parts), count_k, read)
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """Return a type's name in a product's key; that of fp32 says how torch multiplies it."""
+    precision = torch.backends.cuda.matmul.fp32_precision if dtype is torch.float32 else "none"
+    return str(dtype).removeprefix("torch.") if precision in ("ieee", "none") else str(precision)
+
+
+def with_whole_bias(kernel_inputs: KernelInputs, product: LoweredProduct) -> MMKernelInputs:
+    """Return the operands of a row's kernel, whose bias has all rows: torch may ask with the bias as it is."""
+    assert isinstance(kernel_inputs, MMKernelInputs)  # as those of every LoweredProduct are
+    bias, *factors = kernel_inputs.nodes()
+    sizes = [product.m, kernel_inputs.mnk_symbolic()[1]]
+    if len(factors) == 1 or [*bias.get_size()] == sizes:
+        return kernel_inputs
+    boxed = bias if isinstance(bias, TensorBox) else TensorBox(bias)
+    whole = realize_inputs(expand(boxed, sizes))  # type: ignore[no-untyped-call]
+    return MMKernelInputs([whole, *factors], scalars={"alpha": 1, "beta": 1})
+
+
+def root_of(graph: Any) -> Any:  # noqa: ANN401 (Inductor's GraphLowering)
+    """Return the graph that a graph is a part of, or the graph itself."""
+    while (parent := getattr(graph, "parent", None)) is not None:
+        graph = parent
+    return graph
+
+
+def _strides(node: Any, size: Sequence[int], stride: Sequence[int]) -> Sequence[int]:  # noqa: ANN401 (Inductor's)
+    """Return the strides that an operand will have: Inductor may yet order it as what it is computed from.
+
+    A large transposed weight with padding is such an operand.
+    """
+    while isinstance(node, MutableBox):
+        node = node.data
+    order = node.get_fill_order() if isinstance(node, ComputedBuffer) else None  # none once its layout is fixed
+    return [int(step) for step in FlexibleLayout.fill_ordered(size, order)] if order else stride
+
+
+def _layout(size: Sequence[int], stride: Sequence[int]) -> str:
+    """Return `n` for contiguous rows, `t` for contiguous columns, empty for other strides or a strided batch.
+
+    A lone row is contiguous whatever its step to a next row is: Inductor writes 0 where the model has one token.
+    """
+    rows, columns = size[-2:]
+    if len(size) == 3 and size[0] > 1 and stride[0] != rows * columns:
+        return ""
+    lone = "n" if rows == 1 and stride[-1] == 1 else ""
+    return {(columns, 1): "n", (1, rows): "t"}.get((stride[-2], stride[-1]), lone)
+
+
+def _bias_of(kernel_inputs: MMKernelInputs, size: Sequence[Any], stride: Sequence[Any]) -> tuple[str, str]:
+    """Return an addmm's bias, or why no row describes it; `size` and `stride` are the bias's as torch asks now."""
+    if (kernel_inputs.get_scalar("alpha"), kernel_inputs.get_scalar("beta")) != (1, 1):
+        return "", "alpha or beta is not 1"
+    size, stride = _bias_in_graph() or (size, stride)
+    if bias := _bias(size, stride, kernel_inputs.mnk_symbolic()[0], kernel_inputs.mnk_hinted()[1]):
+        return bias, ""
+    shown = f"sizes {_text(size)} and strides {_text(stride)}" if size else "one number"
+    return "", f"the bias, {shown}, is neither a row nor a matrix of rows"
+
+
+def _bias_in_graph() -> tuple[Sequence[Any], Sequence[Any]] | None:
+    """Return sizes and strides of the bias as the graph has it, None where it does not say.
+
+    Torch asks several times for one addmm: with the bias, and with the bias expanded to all rows, which may be a copy.
+    """
+    node = V.graph.current_node
+    if not isinstance(node, torch.fx.Node) or name_of(node) not in _BIAS:
+        return None
+    bias = node.args[_BIAS[name_of(node)]]
+    value = bias.meta.get("val") if isinstance(bias, torch.fx.Node) else None
+    return (tuple(value.shape), tuple(value.stride())) if isinstance(value, torch.Tensor) else None
+
+
+def _bias(size: Sequence[Any], stride: Sequence[Any], m: Any, n: int) -> str:  # noqa: ANN401 (a number or an expression)
+    """Return `vector` for one row, expanded or not; `matrix` for contiguous rows; empty for anything else."""
+    if not size:
+        return ""
+    if n != 1 and not (are_equal(size[-1], n) and are_equal(stride[-1], 1)):
+        return ""
+    lone = len(size) == 1 or are_equal(stride[0], 0) or (are_equal(size[0], 1) and m != 1)
+    return "vector" if lone else "matrix" if are_equal(stride[0], n) else ""
+
+
+def _text(numbers: Sequence[Any]) -> str:
+    return "x".join(map(str, numbers))
+
+
+def is_autotuning() -> bool:
+    """Return whether Inductor may choose its templates."""
+    return any(getattr(config, name, False) for name in ("max_autotune", "max_autotune_gemm"))
+
+
+def has_options() -> bool:
+    """Return whether the graph is compiled with a table's options, or with Inductor's own templates."""
+    return is_autotuning() or not getattr(config, "shape_padding", False)
+
+
+def _is_complete(templates: list[Template]) -> bool:
+    """Return whether Inductor asks once for all that an addmm may run, as torch 2.11 does: bias_addmm comes first."""
+    return templates[:1] == [aten_bias_addmm]
+
+
+def is_for_aten(op_name: str, templates: list[Template]) -> bool:
+    """Return whether ATen answers: an autotuned addmm is asked for ATen, maybe for a subgraph, and for templates."""
+    if op_name == "addmm" and use_aten_gemm_kernels():
+        return aten_addmm in templates
+    return is_for_templates(op_name, templates)
+
+
+def is_for_templates(op_name: str, templates: list[Template]) -> bool:
+    """Return whether a template answers, see `is_for_aten`."""
+    if op_name != "addmm" or not is_autotuning() or _is_complete(templates):
+        return True
+    rendered = [template for template in templates if not isinstance(template, ExternKernelChoice)]
+    names = {getattr(template, "uid", type(template).__name__) for template in rendered}
+    return not templates or not names <= {"contiguous_addmm", "ContiguousTemplate"}

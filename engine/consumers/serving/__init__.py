@@ -1,0 +1,1 @@
+"""Serving engines: their tuned files read, audited, and written from a gemmtune table."""

@@ -1,0 +1,210 @@
+"""Fused mixture-of-experts layers, as a serving engine runs them: sizes, types and the routing of tokens."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any, ClassVar, Self
+
+from gemmtune.engine.consumers.serving.contract.layer import SCALE_BLOCK, Layer
+from gemmtune.engine.records.errors import ProblemError
+
+__all__ = ["MoeLayer", "MoeType", "SglangMoe", "VllmMoe"]
+
+_UNIFORM = "uniform"
+_EXPERTS_PER_UNSORTED_ROW = 4
+"""Experts per row of the products from which vLLM does not sort rows (`_prepare_expert_assignment`)."""
+
+
+class MoeType(StrEnum):
+    """Types of activations and weights, with their scales."""
+
+    BF16 = "bf16"
+    """Both in bf16, without scales."""
+    FP8_TENSOR = "fp8_tensor"
+    """Both in e4m3, with a scale per tensor of activations and per expert."""
+    FP8_BLOCK = "fp8_block"
+    """Both in e4m3, with a scale per block of a weight and per part of an activation's row."""
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes per element of activations and weights."""
+        return 2 if self is MoeType.BF16 else 1
+
+
+@dataclass(frozen=True, slots=True)
+class MoeLayer(Layer):
+    """Both grouped GEMMs of one layer on one device, with one config: tokens to 2·inter, and inter to hidden."""
+
+    letters: ClassVar[Mapping[str, str]] = {"m": "tokens", "e": "experts", "k": "top_k", "h": "hidden", "n": "inter"}
+    form: ClassVar[str] = (
+        "write KIND:m16:e128:k8:h2048:n768:bf16, with zipf=1.2 or counts=3.5.0… behind it for uneven routing"
+    )
+
+    experts: int
+    """Experts on this device, fused shared ones included; at least `top_k`."""
+    top_k: int
+    """Experts per token; at least 1."""
+    hidden: int
+    """Size of a token's vector; at least 1."""
+    inter: int
+    """Intermediate size on this device: half the rows of an expert's first weight; at least 1."""
+    dtype: MoeType = MoeType.BF16
+    """Types of activations and weights."""
+    routing: str = _UNIFORM
+    """Popularity of experts: `uniform`, `zipf=S` with exponent S, or `counts=A.B.C…` with a count per expert."""
+
+    def refuse(self) -> None:
+        """Refuse sizes that do not go together, and routings that no layer has."""
+        if self.top_k > self.experts:
+            raise ProblemError(f"top_k={self.top_k} > experts={self.experts}: a token takes each expert once at most")
+        if self.dtype is MoeType.FP8_BLOCK:
+            for name in ("hidden", "inter"):
+                if getattr(self, name) % SCALE_BLOCK:
+                    raise ProblemError(
+                        f"{name}={getattr(self, name)} is no multiple of {SCALE_BLOCK}, the block of scales: "
+                        "take fp8_tensor or bf16"
+                    )
+        kind, _, value = self.routing.partition("=")
+        if kind == "zipf":
+            if not re.fullmatch(r"[0-9]+(\.[0-9]+)?", value) or not 0 < float(value) <= 10:
+                raise ProblemError(f"routing={self.routing!r}: the exponent of zipf is a number above 0 and up to 10")
+            if value != f"{float(value):g}":
+                object.__setattr__(self, "routing", f"zipf={float(value):g}")
+        elif kind == "counts":
+            counts = value.split(".")
+            if len(counts) != self.experts or not all(re.fullmatch(r"[0-9]{1,18}", c) for c in counts):
+                raise ProblemError(f"routing has {len(counts)} counts for {self.experts} experts: give one per expert")
+            chosen = sum(int(c) > 0 for c in counts)
+            if chosen < self.top_k:
+                raise ProblemError(f"routing has {chosen} experts with a count above 0 < top_k={self.top_k}")
+        elif self.routing != _UNIFORM:
+            raise ProblemError(f"routing={self.routing!r} is none of {_UNIFORM}, zipf=S, counts=A.B.C…")
+
+    @property
+    def popularity(self) -> tuple[float, ...]:
+        """Probability of each expert to be drawn first; they sum to 1."""
+        kind, _, value = self.routing.partition("=")
+        if kind == "zipf":
+            shares = [rank ** -float(value) for rank in range(1, self.experts + 1)]
+        elif kind == "counts":
+            shares = [float(count) for count in value.split(".")]
+        else:
+            shares = [1.0] * self.experts
+        total = sum(shares)
+        return tuple(share / total for share in shares)
+
+    @property
+    def rows(self) -> int:
+        """Rows of both products: one per token and expert that it takes."""
+        return self.tokens * self.top_k
+
+    @property
+    def products(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Columns and depth of both products: n and k."""
+        return (2 * self.inter, self.hidden), (self.hidden, self.inter)
+
+    @property
+    def takes_rows_unsorted(self) -> bool:
+        """Whether the engine gives each row a tile of its own, and sorts none."""
+        return False
+
+    def sorted_rows(self, block_m: int) -> int:
+        """Return the length of the engine's sorted row numbers, with room to pad each expert's rows to whole blocks."""
+        raise NotImplementedError
+
+    @property
+    def active_experts(self) -> float:
+        """Expected number of experts that some token takes."""
+        return sum(1 - (1 - min(1.0, self.top_k * share)) ** self.tokens for share in self.popularity)
+
+    @property
+    def name(self) -> str:
+        """Canonical text, `vllm_moe:m16:e128:k8:h2048:n768:bf16`, which `parse` reads."""
+        routing = [] if self.routing == _UNIFORM else [self.routing]
+        return ":".join([Layer.name.__get__(self), self.dtype.value, *routing])
+
+    @property
+    def flops(self) -> int:
+        """Number of arithmetic operations of both products, without padding."""
+        return 2 * self.rows * sum(n * k for n, k in self.products)
+
+    @property
+    def compute_type(self) -> str:
+        """Type of both products."""
+        return "bf16" if self.dtype is MoeType.BF16 else "fp8"
+
+    @property
+    def min_bytes(self) -> int:
+        """Bytes of activations and outputs, and of the weights of `top_k` experts, which one token takes already."""
+        return self.bytes_with(self.top_k)
+
+    def bytes_with(self, experts: float) -> int:
+        """Return the bytes that move if the tokens take so many experts."""
+        itemsize = self.dtype.itemsize
+        weights = experts * sum(n * k for n, k in self.products) * itemsize
+        activations = (self.tokens * self.hidden + self.rows * self.inter) * itemsize
+        return int(weights) + activations + 2 * self.rows * sum(n for n, _ in self.products)
+
+    @property
+    def traits(self) -> Mapping[str, float]:
+        """Element size in bytes, whether scales are per block, and the expected share of experts that work."""
+        return {
+            "bytes per element": float(self.dtype.itemsize),
+            "scales per block": float(self.dtype is MoeType.FP8_BLOCK),
+            "active experts": self.active_experts / self.experts,
+        }
+
+    @classmethod
+    def traits_of(cls, record: Mapping[str, str]) -> Mapping[str, Any]:
+        """Return type and routing; both may be missing."""
+        dtype = record.get("dtype", MoeType.BF16.value)
+        if dtype not in set(MoeType):
+            raise ProblemError(f"no dtype {dtype!r}; known: {', '.join(MoeType)}")
+        return {"dtype": MoeType(dtype), "routing": record.get("routing", _UNIFORM)}
+
+    @classmethod
+    def field_of(cls, part: str) -> str:
+        """Return `routing` or `dtype`."""
+        return "routing" if part == _UNIFORM or part.startswith(("zipf", "counts")) else "dtype"
+
+    @property
+    def family(self) -> Self:
+        """Layer of types alone, with every size and the weight 1."""
+        least = SCALE_BLOCK if self.dtype is MoeType.FP8_BLOCK else 1
+        return replace(self, tokens=1, experts=1, top_k=1, hidden=least, inter=least, routing=_UNIFORM, weight=1.0)
+
+
+class VllmMoe(MoeLayer):
+    """Layer that vLLM runs with its Triton kernel."""
+
+    __slots__ = ()
+    kind = searched_space = "vllm_moe"
+    baseline_space = "vllm_moe_shipped"
+    baseline_words = "vLLM's present config"
+
+    @property
+    def takes_rows_unsorted(self) -> bool:
+        """Whether few experts work, so that vLLM gives each row a tile of its own."""
+        return self.rows * _EXPERTS_PER_UNSORTED_ROW <= self.experts
+
+    def sorted_rows(self, block_m: int) -> int:
+        """Return the length of vLLM's sorted row numbers (`moe_align_block_size`)."""
+        padded = self.rows + self.experts * (block_m - 1)
+        return min(self.rows * block_m, padded) if self.rows < self.experts else padded
+
+
+class SglangMoe(MoeLayer):
+    """Layer that SGLang runs with its Triton kernel."""
+
+    __slots__ = ()
+    kind = searched_space = "sglang_moe"
+    baseline_space = "sglang_moe_shipped"
+    baseline_words = "SGLang's present config"
+
+    def sorted_rows(self, block_m: int) -> int:
+        """Return the length of SGLang's sorted row numbers (`moe_align_block_size`), a multiple of 4."""
+        buckets = self.experts + 1  # one more for rows of other devices' experts
+        few = self.rows < buckets
+        padded = self.rows * block_m if few else self.rows + buckets * (block_m - 1)
+        return -(-padded // 4) * 4

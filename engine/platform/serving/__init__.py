@@ -1,1 +1,0 @@
-"""Sources, file names and tuned files of serving engines on this host."""

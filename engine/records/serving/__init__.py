@@ -1,1 +1,0 @@
-"""Workloads of serving engines: fused mixture-of-experts layers, and linear layers with scales per block."""

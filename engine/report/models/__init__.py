@@ -1,1 +1,0 @@
-"""Reports of models: what they run, and what a table makes of them."""

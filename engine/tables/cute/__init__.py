@@ -1,1 +1,0 @@
-"""Tables for CuTe dispatchers: exporter and loaders."""

@@ -1,1 +1,0 @@
-"""Tables for PyTorch Inductor: exporter, loader and guard analysis."""

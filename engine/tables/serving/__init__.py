@@ -1,1 +1,0 @@
-"""Tables of the serving engines: their files read, audited, and written from a gemmtune table."""

@@ -1,0 +1,1 @@
+"""Rules and results that the spaces of several families share."""

@@ -1,0 +1,1 @@
+"""GEMMs: the kind of workload, registered under the entry points `gemmtune.workloads`."""

@@ -1,0 +1,222 @@
+"""GEMM workloads: operands with normal values, and their product in float64."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from gemmtune.engine.records.epilogue.chain import Epilogue
+from gemmtune.engine.records.epilogue.terms import Call, Operand, Term
+from gemmtune.engine.records.problem import Bias, DType, Layout, Op, Problem
+from gemmtune.engine.seams.workload import Expected, Operands, TensorSource, WorkloadKind
+from gemmtune.engine.toolchain.vendor_gemm import reference_problem
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["Gemm", "GemmOperands"]
+
+_INTEGER_SCALE = 32.0  # standard deviation of integer operands: 1 value in 16,000 is cut off at 127
+_LARGEST_FP16 = 65504.0
+_BIAS_SHARE = 0.25  # standard deviation of a bias, as a share of the product's
+_LARGEST_SUM = 6.0  # largest sum to expect in a large output, in standard deviations
+
+_TOLERANCE = {DType.BF16: 8e-3, DType.FP16: 1e-3, DType.FP32: 1e-4, DType.INT32: 1e-6}
+"""Largest ‖out − reference‖ / ‖reference‖ that rounding alone may cause, by the output's dtype.
+
+Rounding the output to a grid of 2⁻ᵖ costs 2⁻ᵖ/√12 to 2⁻ᵖ/√3 in this norm. The bounds leave a factor of about four.
+"""
+_TF32_TOLERANCE = 2e-3
+"""Tolerance if both operands are rounded to 10 bits of mantissa."""
+_SHORT_ACCUMULATOR_TOLERANCE = 1.5e-4
+"""Tolerance of an accumulator shorter than fp32, to be multiplied by the root of k.
+
+The bound leaves a factor of four over simulated tensor cores that round sums to fp16 or cut terms at 14 bits, as Hopper
+does with 8-bit floats (DeepSeek-V3 Technical Report, section 3.3.2).
+"""
+
+_ROUNDINGS_OF_EPILOGUE = 2
+"""Roundings before an output behind an epilogue: that of the product, and that of the output."""
+_LEAST_RMS_OF_EPILOGUE = 1e-2
+"""Root mean square that an epilogue's output counts with at least; the product's is near 1."""
+_OF_POSITIVE = ("sqrt", "rsqrt", "log", "log2", "log1p", "pow")
+"""Operations whose first argument has to be positive, for operands of the epilogue that they read."""
+
+
+@dataclass(frozen=True, slots=True)
+class GemmOperands:
+    """A, B, outputs, bias and the epilogue's operands of one problem; bmm puts the batch dimension first."""
+
+    a: torch.Tensor
+    """Left operand, m×k, with the problem's dtype and layout."""
+    b: torch.Tensor
+    """Right operand, k×n, with the problem's dtype and layout."""
+    outputs: tuple[torch.Tensor, ...]
+    """Outputs of the kernel, m×n, row-major."""
+    bias: torch.Tensor | None = None
+    """Summand of addmm with the output's dtype: n elements, or m×n row-major."""
+    further: tuple[torch.Tensor, ...] = ()
+    """Operands of the epilogue in the order of its text, each broadcast to the output by its shape."""
+
+    @property
+    def out(self) -> torch.Tensor:
+        """First output of the kernel."""
+        return self.outputs[0]
+
+    @property
+    def arguments(self) -> tuple[torch.Tensor, ...]:
+        """Arguments of a kernel's call, in the order of `Problem.argument_names`."""
+        bias = () if self.bias is None else (self.bias,)
+        return (self.a, self.b, *self.outputs, *bias, *self.further)
+
+
+class Gemm(WorkloadKind[Problem]):
+    """General matrix products, with an optional bias and a dense batch."""
+
+    sizes: ClassVar[tuple[str, ...]] = ("m", "n", "k", "batch")
+    needed: ClassVar[tuple[str, ...]] = ("m", "n", "k")
+    listed: ClassVar[str] = "m"
+
+    def parse(self, text: str) -> Problem:
+        """Return the problem of its text; see `Problem.parse`."""
+        return Problem.parse(text)
+
+    def from_fields(self, fields: Mapping[str, str]) -> Problem:
+        """Return the problem of text fields; see `Problem.from_fields`."""
+        return Problem.from_fields(fields)
+
+    def operands(self, workload: Problem, source: TensorSource, number: int) -> GemmOperands:
+        """Return standard-normal A and B and a bias, with uninitialised outputs; kernels run faster on zeros.
+
+        Integers are 32 times normal and rounded, or less if fp16 would not hold their sums. Before an epilogue B is
+        smaller by about the root of k. So the product has a variance near 1, as activations have in a model.
+        """
+        name = f"{workload.name}#{number}" if number else workload.name
+        scale = _integer_scale(workload)
+        batch = (workload.batch,) if workload.op is Op.BMM else ()
+
+        def operand(
+            which: str, rows: int, columns: int, dtype: DType, layout: Layout, factor: float = 1.0
+        ) -> torch.Tensor:
+            of_type = scale if dtype.is_integer else factor
+            if layout is Layout.N:
+                return source.normal(_dtype(dtype), (*batch, rows, columns), f"{name} {which}", of_type)
+            return source.normal(_dtype(dtype), (*batch, columns, rows), f"{name} {which}", of_type).mT
+
+        return GemmOperands(
+            a=operand("a", workload.m, workload.k, workload.a_dtype, workload.a_layout),
+            b=operand("b", workload.k, workload.n, workload.b_dtype, workload.b_layout, _shrunk(workload)),
+            outputs=tuple(
+                source.empty(_dtype(dtype), (*batch, workload.m, workload.n), f"{name} out{number or ''}")
+                for number, dtype in enumerate(workload.stored_dtypes)
+            ),
+            bias=None if workload.bias is Bias.NONE else _bias(workload, source, f"{name} bias", scale),
+            further=tuple(
+                _further(workload, each, source, f"{name} {each.name}") for each in workload.epilogue.operands
+            ),
+        )
+
+    def expected(self, workload: Problem, operands: Operands) -> tuple[Expected, ...]:
+        """Return product and epilogue in float64, computed by blocks of rows, so that float64 copies stay small."""
+        import torch
+
+        from gemmtune.engine.records.epilogue.computed import computed_by_torch
+
+        assert isinstance(operands, GemmOperands)
+        b, bias = operands.b.double(), operands.bias
+        rows = max(1, 2**27 // (workload.batch * workload.n))  # at most 1 GiB of float64 output at once
+        blocks: list[list[torch.Tensor]] = [[] for _ in operands.outputs]
+        for i in range(0, workload.m, rows):
+            product = operands.a[..., i : i + rows, :].double() @ b
+            if bias is not None:
+                product += bias if bias.dim() == 1 else bias[i : i + rows]
+            further = [each[..., i : i + rows, :] if each.shape[-2] > 1 else each for each in operands.further]
+            for block, values in zip(blocks, computed_by_torch(workload.epilogue, product, further), strict=True):
+                block.append(values.float())
+        # Inputs are standard normal, so an element has variance k, or with an epilogue about 1.
+        least = _LEAST_RMS_OF_EPILOGUE if workload.epilogue else workload.k**0.5
+        tolerances = [_tolerance(workload, dtype) for dtype in workload.stored_dtypes]
+        # Elements of a product are alike in size; those that an epilogue multiplies are not.
+        return tuple(
+            Expected(torch.cat(block, dim=-2), tolerance, tolerance if workload.epilogue else 0.0, least)
+            for block, tolerance in zip(blocks, tolerances, strict=True)
+        )
+
+    def timed_beside(self, workload: Problem) -> Problem:
+        """Return the problem itself if the vendor library runs it, else its bf16 product."""
+        return reference_problem(workload)
+
+
+def _integer_scale(problem: Problem) -> float:
+    if problem.out_dtype is not DType.FP16:
+        return _INTEGER_SCALE
+    return min(_INTEGER_SCALE, math.sqrt(_LARGEST_FP16 / _LARGEST_SUM / math.sqrt(problem.k)))
+
+
+def _bias(problem: Problem, source: TensorSource, name: str, integer_scale: float) -> torch.Tensor:
+    """Return a normal bias, large enough that the check catches a kernel which leaves it out."""
+    import torch
+
+    shape = (problem.n,) if problem.bias is Bias.VECTOR else (problem.m, problem.n)
+    values = source.own(torch.float32, shape, name)
+    values *= _BIAS_SHARE * math.sqrt(problem.k)
+    return (values * integer_scale**2 if problem.a_dtype.is_integer else values).to(_dtype(problem.out_dtype))
+
+
+def _shrunk(problem: Problem) -> float:
+    """Return a power of two near 1/√k for B before an epilogue, else 1."""
+    return 2.0 ** -round(math.log2(problem.k) / 2) if problem.epilogue else 1.0
+
+
+def _further(problem: Problem, operand: Operand, source: TensorSource, name: str) -> torch.Tensor:
+    """Return a normal operand of an epilogue; half of a condition's values are true, and roots get positive ones."""
+    import torch
+
+    shape = problem.shape_of(operand.shape)
+    if operand.transposed:
+        shape = (*shape[:-2], shape[-1], shape[-2])
+    if operand.dtype == "bool":
+        found = source.own(torch.float32, shape, name) > 0
+    elif operand in _positive(problem.epilogue):
+        found = source.own(torch.float32, shape, name).abs().to(_dtype(DType(operand.dtype or problem.out_dtype)))
+    else:
+        found = source.normal(_dtype(DType(operand.dtype or problem.out_dtype)), shape, name)
+    return found.mT if operand.transposed else found
+
+
+def _positive(epilogue: Epilogue) -> set[Term]:
+    """Return the operands that are read as an argument of a root, a logarithm or a power."""
+    waiting, found = [output.term for output in epilogue.outputs], set()
+    while waiting:
+        term = waiting.pop()
+        if isinstance(term, Call):
+            waiting += term.arguments
+            if term.op in _OF_POSITIVE:
+                found.add(term.arguments[0])
+    return found
+
+
+def _tolerance(problem: Problem, stored: DType) -> float:
+    """Return the tolerance of an output; an epilogue may add a rounding to its operand's, the product's."""
+    if problem.epilogue:
+        return _ROUNDINGS_OF_EPILOGUE * max(_tolerance_of_product(problem), _TOLERANCE[stored])
+    return _tolerance_of_product(problem)
+
+
+def _tolerance_of_product(problem: Problem) -> float:
+    if problem.allow_tf32:
+        return _TF32_TOLERANCE
+    of_output = _TOLERANCE[problem.out_dtype]
+    eight_bit_float = problem.a_dtype.itemsize == 1 and not problem.a_dtype.is_integer
+    if eight_bit_float or problem.acc_dtype is DType.FP16:
+        return max(of_output, _SHORT_ACCUMULATOR_TOLERANCE * math.sqrt(problem.k))
+    return of_output
+
+
+def _dtype(dtype: DType) -> torch.dtype:
+    import torch
+
+    found: torch.dtype = getattr(torch, dtype.torch_name)
+    return found

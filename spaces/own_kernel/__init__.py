@@ -1,1 +1,0 @@
-"""Build of a user's own Triton kernel for a GPU that need not be present."""

@@ -1,0 +1,78 @@
+"""Compile a user's Triton kernel for a GPU that need not be present. Imports torch and Triton."""
+
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+import triton
+from triton.backends.compiler import GPUTarget
+
+from gemmtune.engine.records.artifact import Artifact
+from gemmtune.engine.records.config import Config, Value
+from gemmtune.engine.records.device import Device
+from gemmtune.engine.records.task import Task
+from gemmtune.engine.seams.space import BuildError, Space
+from gemmtune.spaces.common.build_result import artifact_of, reason_of
+from gemmtune.spaces.triton.definition import Definition
+from gemmtune.spaces.triton_source.compiler import compiler_settings, write_cubin
+
+__all__ = ["build"]
+
+
+def build(
+    space: Space, task: Task, config: Config, values: Mapping[str, Value], definition: Definition, folder: Path
+) -> Artifact:
+    """Compile the kernel as a call of it would, and leave the cubin in `folder`.
+
+    `values` are the parameters and options of the compiler that the config stands for.
+
+    Raises:
+        BuildError: Triton refuses the config, or it needs more than a block may have.
+    """
+    started = time.perf_counter()
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        binary = _compiled(task, values, definition, scratch)
+        facts = binary.metadata
+        if getattr(facts, "num_ctas", 1) != 1:
+            raise BuildError(f"the kernel runs in clusters of {facts.num_ctas} blocks, which gemmtune does not launch")
+        file = Path(scratch) / "kernels.cubins"
+        resources = write_cubin(binary, file, task.device)
+        passed = [name for name, kind in binary.src.signature.items() if kind != "constexpr"]
+        launch: tuple[tuple[str, int | str], ...] = (
+            ("config", config.json),
+            ("passed", " ".join(passed)),
+            ("entry_0", facts.name),
+            ("bytes_0", len(binary.asm["cubin"])),
+            ("shared_0", resources.shared_bytes),
+            ("threads_0", resources.threads),
+            ("scratch_0", facts.global_scratch_size),
+        )
+        return artifact_of(space, task, config, file, folder, launch, resources, started)
+
+
+def _compiled(task: Task, values: Mapping[str, Value], definition: Definition, scratch: str) -> Any:  # noqa: ANN401 (Triton has no types)
+    kernel = definition.jit
+    arguments = definition.values(definition.tensors(task.problem.sizes), values)
+    kernel.device_caches.clear()  # they hold the target of an earlier build
+    try:
+        with compiler_settings(scratch), patch.object(triton.runtime.driver, "_active", _driver_of(task.device)):
+            # Tensors without memory have address 0, which is aligned as operands in device memory are.
+            return kernel.run(grid=(1, 1, 1), warmup=True, **arguments)
+    except Exception as error:
+        raise BuildError(reason_of(error)) from error
+    finally:
+        kernel.device_caches.clear()
+
+
+def _driver_of(device: Device) -> SimpleNamespace:
+    """Return a Triton driver of an absent GPU: it knows its target and nothing else."""
+    major, minor = device.capability
+    return SimpleNamespace(
+        get_current_target=lambda: GPUTarget("cuda", major * 10 + minor, device.warp_size),
+        get_current_device=lambda: 0,
+        get_current_stream=lambda _: 0,
+    )

@@ -1,0 +1,343 @@
+"""Cases of a user's own Triton kernel, which a class in the user's file describes."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Self
+
+from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.errors import ProblemError, UnknownDefinition, did_you_mean
+from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.workload import Workload
+from gemmtune.engine.seams.workload import Expected, Operands, TensorSource, WorkloadKind, gemm_like
+
+if TYPE_CHECKING:
+    import torch
+
+    from gemmtune.spaces.triton.definition import Definition
+
+__all__ = ["KernelCase", "KernelOperands", "TritonKernelKind", "definition_of"]
+
+_NAME = re.compile(r"triton:(?P<kernel>[A-Za-z_]\w*)@(?P<source>[0-9a-f]{12}):(?P<sizes>\w+=\d+(,\w+=\d+)*)")
+_TOLERANCE = {"bfloat16": 8e-3, "float16": 1e-3, "float32": 1e-4, "float64": 1e-4}
+"""Largest relative error by the output's type; see `gemm.py`. 8-bit floats have 0.04, other types none."""
+_TOLERANCE_8_BIT = 0.04
+
+
+@dataclass(frozen=True, slots=True)
+class KernelCase(Workload):
+    """Sizes that a user's kernel is called with, and what follows from them for a launch."""
+
+    kind: ClassVar[str] = "triton"
+    baseline_space: ClassVar[str] = "triton_default"
+    baseline_words: ClassVar[str] = "the kernel's default config"
+    searched_space: ClassVar[str] = "triton_kernel"
+
+    kernel: str
+    """Name of the user's class."""
+    source: str
+    """First 12 digits of the SHA-256 of the kernel and of the class's `arguments` and `grid`."""
+    case: tuple[tuple[str, int], ...]
+    """Sizes by name, in the class's order."""
+    nearest: str = ""
+    """Name of the size that the exported table may match by the nearest value; empty for none."""
+    scalars: tuple[tuple[str, int], ...] = ()
+    """Integers among the kernel's arguments, by name."""
+    dtypes: tuple[str, ...] = ()
+    """Types of the tensors among the kernel's arguments, in order, as `torch.bfloat16`."""
+    default: str = ""
+    """Config that the user runs untuned, as JSON; empty if the class says none."""
+    kernel_sha256: str = ""
+    """SHA-256 of the kernel's source, which the exported table's loader compares."""
+    operations: int = 1
+    """Number of arithmetic operations of one launch: the class's, else one per element of the outputs."""
+    least_bytes: int = 1
+    """Bytes that one launch must move: the class's, else those of the outputs."""
+    operand_bytes: int = 1
+    """Size of all tensors, in bytes."""
+    file: str = field(default="", compare=False, repr=False)
+    """Path of the user's file on this machine; empty for a case that was read from a database."""
+    weight: float = field(default=1.0, compare=False)
+    """Call frequency in the user's program, relative to the other workloads."""
+
+    @property
+    def name(self) -> str:
+        """Canonical text, `triton:Softmax@1a2b3c4d5e6f:M=4096,N=1024`."""
+        return f"triton:{self.kernel}@{self.source}:{_pairs(self.case)}"
+
+    @property
+    def flops(self) -> int:
+        """Number of arithmetic operations of one launch."""
+        return self.operations
+
+    @property
+    def min_bytes(self) -> int:
+        """Bytes that one launch must move."""
+        return self.least_bytes
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """Sizes of the case."""
+        return dict(self.case)
+
+    @property
+    def learns_from(self) -> str:
+        """Kernel and source: no other kernel has the same parameters."""
+        return f"triton:{self.kernel}@{self.source}"
+
+    @property
+    def described_by(self) -> tuple[str, str]:
+        """Class with its kernel, and the hash that an edit of `arguments` or `grid` changes, too."""
+        return f"triton:{self.kernel}@{self.kernel_sha256}", self.source
+
+    @property
+    def range_size(self) -> str:
+        """Size that the exported table may match by the nearest value."""
+        return self.nearest
+
+    @property
+    def series(self) -> Self:
+        """Case at range size 1, without what follows from the sizes."""
+        return self._at({self.nearest: 1}) if self.nearest else self
+
+    @property
+    def family(self) -> Self:
+        """Case with every size 1, without what follows from the sizes."""
+        return self._at(dict.fromkeys(self.sizes, 1))
+
+    def resized(self, size: int, weight: float | None = None) -> Self:
+        """Return the case at another value of `nearest`; needs the user's file."""
+        if not self.nearest:
+            raise ProblemError(f"{self.name} has no range size: give the class an attribute `nearest`")
+        sizes = {**self.sizes, self.nearest: size}
+        found = case_of(definition_of(self), sizes, self.weight if weight is None else weight)
+        return replace(self, **{name: getattr(found, name) for name in (*_DERIVED, "case", "file", "weight")})
+
+    def to_fields(self) -> dict[str, str]:
+        """Return every compared field as text."""
+        return {
+            "kernel": self.kernel,
+            "source": self.source,
+            "case": _pairs(self.case),
+            "nearest": self.nearest,
+            "scalars": _pairs(self.scalars),
+            "dtypes": ",".join(self.dtypes),
+            "default": self.default,
+            "kernel_sha256": self.kernel_sha256,
+            **{name: str(getattr(self, name)) for name in ("operations", "least_bytes", "operand_bytes")},
+        }
+
+    def _at(self, sizes: Mapping[str, int]) -> Self:
+        case = tuple({**self.sizes, **sizes}.items())
+        return replace(self, case=case, scalars=(), operations=1, least_bytes=1, operand_bytes=1, weight=1.0)
+
+
+_DERIVED = ("scalars", "dtypes", "operations", "least_bytes", "operand_bytes")
+
+
+@dataclass(frozen=True, slots=True)
+class KernelOperands:
+    """Arguments of one launch by name, without those that the config gives."""
+
+    by_name: Mapping[str, object]
+    """Tensors and numbers, in the kernel's order."""
+    written: tuple[str, ...]
+    """Names of the outputs."""
+
+    @property
+    def arguments(self) -> tuple[object, ...]:
+        """Tensors and numbers, in the kernel's order."""
+        return tuple(self.by_name.values())
+
+    @property
+    def outputs(self) -> tuple[torch.Tensor, ...]:
+        """Tensors that the kernel writes."""
+        return tuple(self.by_name[name] for name in self.written)  # type: ignore[misc] # `tensors` checked it
+
+
+class TritonKernelKind(WorkloadKind[KernelCase]):
+    """Own Triton kernels: a text names the class in a file, or a case of a kernel that was loaded from one."""
+
+    def parse(self, text: str) -> KernelCase:
+        """Return one case: `triton:Softmax@1a2b3c4d5e6f:M=4096,N=1024`, or of a file with one case alone.
+
+        Raises:
+            ProblemError: the text is malformed, or the kernel's file is not known here.
+        """
+        named = _NAME.match(text)
+        if named is None:
+            found = self.expand(text)
+            if len(found) > 1:
+                names = ", ".join(_pairs(case.case) for case in found)
+                raise ProblemError(f"{text} has {len(found)} cases: add one behind a colon, {names}")
+            return found[0]
+        rest = text[named.end() :].removeprefix(":")
+        fields = dict(part.partition("=")[::2] for part in rest.split(";")) if rest else {}
+        identity = {"kernel": named["kernel"], "source": named["source"], "case": named["sizes"]}
+        if fields:
+            return self.from_fields({**fields, **identity})
+        definition = _loaded.get((named["kernel"], named["source"]))
+        if definition is None:
+            raise ProblemError(f"{text}: no file of this kernel was read here; name triton:FILE.py:{named['kernel']}")
+        return case_of(definition, dict(_integers("case", named["sizes"])))
+
+    def expand(self, text: str) -> tuple[KernelCase, ...]:
+        """Return the cases of `triton:FILE.py:Class`, or one: of `triton:FILE.py:Class:M=4096,N=1024`, or of a name.
+
+        Raises:
+            ProblemError: the file or the class is wrong.
+        """
+        if _NAME.match(text):
+            return (self.parse(text),)
+        where = text.strip().removeprefix("triton:")
+        head, _, last = where.rpartition(":")
+        where, wanted = (head, last) if "=" in last else (where, "")
+        file, colon, name = where.rpartition(":")
+        if not colon or not file.endswith(".py") or not name.isidentifier() or "\0" in file:
+            raise ProblemError(f"kernel {where!r} is not FILE.py:CLASS, for example ./softmax.py:Softmax")
+        definition = _definition(Path(file).resolve(), name)
+        cases = [(_pairs(tuple(sizes.items())), sizes, weight) for sizes, weight in definition.cases.values()]
+        chosen = [case for case in cases if wanted in ("", case[0])]
+        if not chosen:
+            raise ProblemError(f"{where} has no case {wanted}; its cases: {', '.join(case[0] for case in cases)}")
+        return tuple(case_of(definition, sizes, weight) for _, sizes, weight in chosen)
+
+    def from_fields(self, fields: Mapping[str, str]) -> KernelCase:
+        """Return the case of text fields.
+
+        Raises:
+            ProblemError: a field is unknown, missing or malformed.
+        """
+        known = set(KernelCase("", "", ()).to_fields())
+        if unknown := sorted(set(fields) - known):
+            meant = did_you_mean(unknown[0], known)
+            names = ", ".join(sorted(known))
+            raise ProblemError(f"unknown field {unknown[0]!r} of a kernel's case; {meant}known: {names}")
+        for name in ("kernel", "source", "case"):
+            if not fields.get(name):
+                raise ProblemError(f"field {name!r} of a kernel's case is missing")
+        if not re.fullmatch(r"[\w.<>]+@\w+", named := f"{fields['kernel']}@{fields['source']}"):
+            raise ProblemError(f"{named[:80]!r} is no class with the digits of its source")
+        numbers = {name: fields[name] for name in ("operations", "least_bytes", "operand_bytes") if fields.get(name)}
+        if wrong := [name for name, text in numbers.items() if not re.fullmatch(r"[0-9]{1,18}", text)]:
+            raise ProblemError(
+                f"{wrong[0]}={numbers[wrong[0]][:80]!r} is not an integer from 0 on, of at most 18 digits"
+            )
+        return KernelCase(
+            kernel=fields["kernel"],
+            source=fields["source"],
+            case=_integers("case", fields["case"]),
+            nearest=fields.get("nearest", ""),
+            scalars=_integers("scalars", fields.get("scalars", "")),
+            dtypes=tuple(fields["dtypes"].split(",")) if fields.get("dtypes") else (),
+            default=fields.get("default", ""),
+            kernel_sha256=fields.get("kernel_sha256", ""),
+            operations=int(numbers.get("operations", 1)),
+            least_bytes=int(numbers.get("least_bytes", 1)),
+            operand_bytes=int(numbers.get("operand_bytes", 1)),
+        )
+
+    def operands(self, workload: KernelCase, source: TensorSource, number: int) -> KernelOperands:
+        """Return what the class's `arguments` makes."""
+        definition = definition_of(workload)
+        name = f"{workload.name}#{number}" if number else workload.name
+        return KernelOperands(definition.tensors(workload.sizes, source, name), definition.outputs)
+
+    def expected(self, workload: KernelCase, operands: Operands) -> tuple[Expected, ...]:
+        """Return what the class's `reference` computes."""
+        assert isinstance(operands, KernelOperands)
+        definition = definition_of(workload)
+        found = definition.reference(workload.sizes, operands.by_name)
+        tolerances = (
+            definition.tolerance(name, out.dtype, _default_tolerance(out.dtype))
+            for name, out in zip(operands.written, operands.outputs, strict=True)
+        )
+        return tuple(
+            Expected(values.float(), each, of_each=each) for values, each in zip(found, tolerances, strict=True)
+        )
+
+    def timed_beside(self, workload: KernelCase) -> Problem:
+        """Return a GEMM that moves about the bytes of all tensors."""
+        return gemm_like(max(workload.flops, 1), workload.operand_bytes, workload.weight)
+
+
+_loaded: dict[tuple[str, str], Definition] = {}
+
+
+def definition_of(workload: Workload) -> Definition:
+    """Return the class of a case, loaded from its file.
+
+    Raises:
+        UnknownDefinition: no file of the workload was read in this process.
+        ProblemError: the workload is of another kind, or its file has changed since.
+    """
+    if not isinstance(workload, KernelCase):
+        raise ProblemError(f"{workload.name} is a workload of kind {workload.kind}, and this needs an own kernel")
+    if not workload.file:
+        known = _loaded.get((workload.kernel, workload.source))
+        if known is None:
+            way_out = f"name triton:FILE.py:{workload.kernel}"
+            raise UnknownDefinition(f"{workload.name}: no file of this kernel was read here; {way_out}")
+        return known
+    found = _definition(Path(workload.file), workload.kernel)
+    if found.source != workload.source:
+        raise ProblemError(f"{workload.file} has changed: it holds {found.name}@{found.source}, not {workload.name}")
+    return found
+
+
+def _definition(file: Path, name: str) -> Definition:
+    from gemmtune.spaces.triton.definition import load_definition
+
+    found = load_definition(file, name)
+    _loaded[found.name, found.source] = found
+    return found
+
+
+def case_of(definition: Definition, sizes: Mapping[str, int], weight: float = 1.0) -> KernelCase:
+    """Return the case of these sizes, with what follows from them.
+
+    Raises:
+        ProblemError: the class's `arguments` fails.
+    """
+    import torch
+
+    arguments = definition.tensors(sizes)
+    tensors = {name: value for name, value in arguments.items() if isinstance(value, torch.Tensor)}
+    outputs = [tensors[name] for name in definition.outputs]
+    flops, moved = definition.number("flops", sizes), definition.number("bytes", sizes)
+    return KernelCase(
+        kernel=definition.name,
+        source=definition.source,
+        case=tuple(sizes.items()),
+        nearest=definition.nearest,
+        scalars=tuple((name, value) for name, value in arguments.items() if type(value) is int),
+        dtypes=tuple(str(tensor.dtype) for tensor in tensors.values()),
+        default="" if definition.default is None else Config(definition.default).json,
+        kernel_sha256=definition.kernel_sha256,
+        operations=sum(out.numel() for out in outputs) if flops is None else flops,
+        least_bytes=sum(out.nbytes for out in outputs) if moved is None else moved,
+        operand_bytes=sum(math.prod(tensor.shape) * tensor.itemsize for tensor in tensors.values()),
+        file=str(definition.file),
+        weight=weight,
+    )
+
+
+def _default_tolerance(dtype: torch.dtype) -> float:
+    if dtype.is_floating_point and dtype.itemsize == 1:
+        return _TOLERANCE_8_BIT
+    return _TOLERANCE.get(str(dtype).removeprefix("torch."), 0.0)
+
+
+def _pairs(pairs: tuple[tuple[str, int], ...]) -> str:
+    return ",".join(f"{name}={value}" for name, value in pairs)
+
+
+def _integers(field_name: str, text: str) -> tuple[tuple[str, int], ...]:
+    """Return pairs of name and integer from `M=4096,N=1024`."""
+    if not re.fullmatch(r"(\w+=-?[0-9]{1,18}(,\w+=-?[0-9]{1,18})*)?", text):
+        raise ProblemError(f"{field_name}={text[:80]!r} is not NAME=INTEGER,... of at most 18 digits each")
+    return tuple((name, int(value)) for name, value in (part.split("=") for part in text.split(",") if part))

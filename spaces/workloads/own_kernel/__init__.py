@@ -1,1 +1,0 @@
-"""Helpers of `triton_kernel`: a user's class, its checks and its operands."""

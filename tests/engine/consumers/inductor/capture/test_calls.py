@@ -1,0 +1,152 @@
+"""Models that a callable refers to, and tensors of a GPU that is not here."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+pytest.importorskip("triton", reason="triton is not installed")
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # torch warns of itself
+    from gemmtune.engine.consumers.inductor.capture import calls, lowering
+
+from torch._functorch import config as functorch_config  # noqa: E402 (torch is there)
+from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
+
+ONE, OTHER = torch.nn.Linear(2, 2), torch.nn.ReLU()
+
+
+def of_globals(x):
+    return OTHER(ONE(x))
+
+
+def of_closure(model):
+    def call(x):
+        return model(x)
+
+    return call
+
+
+class Method(torch.nn.Module):
+    def call(self, x):
+        return x
+
+
+METHOD = Method()
+
+
+@pytest.mark.parametrize(
+    ("call", "models"),
+    [
+        (ONE, [ONE]),
+        (of_globals, [OTHER, ONE]),
+        (of_closure(ONE), [ONE]),
+        (METHOD.call, [METHOD]),
+        (functools.partial(of_closure(ONE), scale=OTHER), [ONE, OTHER]),
+        (functools.partial(METHOD.call, ONE), [METHOD, ONE]),
+        (functools.partial(ONE, ONE), [ONE]),
+        (torch.relu, []),
+        (len, []),
+    ],
+)
+def test_the_models_of_a_callable_are_found_once_each(call, models):
+    found = calls.models_of(call)
+    assert sorted(map(id, found)) == sorted(map(id, models))
+
+
+def test_a_tensor_without_data_on_a_cpu_is_not_on_the_fake_gpu():
+    with FakeTensorMode():
+        fake = torch.empty(2)
+    assert not calls._is_on_fake_gpu(fake)
+    assert not calls._is_on_fake_gpu(torch.empty(2))
+
+
+def test_a_capture_takes_nothing_from_caches_and_frees_no_input_meanwhile():
+    before = functorch_config.enable_autograd_cache, functorch_config.donated_buffer
+    recorder = lowering.Lowering((), {})
+    assert not recorder.is_running
+    with recorder.settings():
+        assert (functorch_config.enable_autograd_cache, functorch_config.donated_buffer) == (False, False)
+    assert (functorch_config.enable_autograd_cache, functorch_config.donated_buffer) == before
+
+
+def gone(x):
+    return ONE(x)
+
+
+class Builder:
+    def __init__(self):
+        raise MemoryError("too\nlarge")
+
+
+class Silent:
+    pass
+
+
+@pytest.mark.parametrize(
+    ("given", "has_inputs", "built"),
+    [
+        (ONE, True, ONE),
+        (lambda: ONE, True, ONE),
+        (gone, True, gone),
+        (max, True, max),  # Python knows no signature of it
+        (torch.nn.ReLU, False, torch.nn.ReLU),
+    ],
+)
+def test_a_class_and_a_function_without_parameters_build_the_model(given, has_inputs, built):
+    found = calls.built_call(given, "m:x", has_inputs=has_inputs)
+    assert built in (found, type(found))
+
+
+def test_without_inputs_a_function_without_parameters_is_the_call():
+    def run():
+        raise AssertionError
+
+    assert calls.built_call(run, "m:x", has_inputs=False) is run
+
+
+def test_a_model_that_is_not_built_is_refused_with_the_first_line_of_its_reason():
+    with pytest.raises(calls.UsageError, match=r"^m:x builds no model: MemoryError: too( \(.*, line \d+\))?$"):
+        calls.built_call(Builder, "m:x", has_inputs=True)
+    with pytest.raises(calls.UsageError, match=r"^m:x returns Silent, which cannot be called$"):
+        calls.built_call(Silent, "m:x", has_inputs=True)
+
+    def stopped():
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        calls.built_call(stopped, "m:x", has_inputs=True)
+
+
+def test_the_cause_of_an_error_is_the_innermost_exception():
+    inner, outer = ValueError("inner"), TypeError("outer")
+    outer.__cause__ = inner
+    assert calls.cause_of(outer) is inner
+    assert calls.described(outer) == "ValueError: inner"
+    assert calls.described(ValueError("x" * 400)) == f"ValueError: {'x' * 300}"
+    assert calls.described(ValueError()) == "ValueError: "
+    hidden = TypeError("handled")
+    hidden.__context__ = inner
+    assert calls.cause_of(hidden) is hidden
+    outer.__cause__ = KeyboardInterrupt()
+    assert calls.cause_of(outer) is outer
+
+
+def test_models_get_tensors_without_data_within_the_block_and_their_own_back_after_it():
+    model = torch.nn.BatchNorm1d(4)
+    model.shared = model.weight
+    model.bias.requires_grad_(False)
+    weight, mean = model.weight, model.running_mean
+    with FakeTensorMode(allow_non_fake_inputs=True), calls.on_fake_gpu(model):
+        assert model.weight is model.shared
+        assert (model.weight.requires_grad, model.bias.requires_grad) == (True, False)
+        assert isinstance(model.weight, torch.nn.Parameter)
+        assert not isinstance(model.running_mean, torch.nn.Parameter)
+        assert {each.device.type for each in (model.weight, model.running_mean)} == {calls.GPU.type}
+        assert model.weight.shape == (4,)
+    assert model.weight is model.shared is weight
+    assert model.running_mean is mean

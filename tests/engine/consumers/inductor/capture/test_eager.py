@@ -1,0 +1,41 @@
+"""Products that run outside of graphs are counted by their sizes."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # torch warns of itself
+    from gemmtune.engine.consumers.inductor.capture.eager import EagerProducts
+
+A, B, V = torch.ones(2, 3), torch.ones(3, 4), torch.ones(3)
+PRODUCTS = {
+    "aten.mm[2, 3]×[3, 4]": lambda: A @ B,
+    "aten.addmm[4]×[2, 3]×[3, 4]": lambda: torch.addmm(torch.ones(4), A, B),
+    "aten.bmm[1, 2, 3]×[1, 3, 4]": lambda: torch.bmm(A[None], B[None]),
+    "aten.baddbmm[4]×[1, 2, 3]×[1, 3, 4]": lambda: torch.baddbmm(torch.ones(4), A[None], B[None]),
+    "aten.addbmm[4]×[1, 2, 3]×[1, 3, 4]": lambda: torch.addbmm(torch.ones(4), A[None], B[None]),
+    "aten.mv[2, 3]×[3]": lambda: A @ V,
+    "aten.addmv[2]×[2, 3]×[3]": lambda: torch.addmv(torch.ones(2), A, V),
+    "aten.dot[3]×[3]": lambda: V @ V,
+}
+
+
+@pytest.mark.parametrize(("name", "run"), PRODUCTS.items(), ids=PRODUCTS)
+def test_a_product_is_counted_by_its_operands_and_runs(name, run):
+    with EagerProducts(lambda: False) as eager:
+        results = [run(), run()]
+        torch.relu(A)
+    assert dict(eager.counts) == {name: 2}
+    assert torch.equal(results[0], run())
+
+
+def test_what_a_graph_runs_is_not_counted_twice():
+    with EagerProducts(lambda: True) as eager:
+        torch.addmm(torch.ones(4), A, B, beta=2)
+    assert not eager.counts
+    assert EagerProducts.is_infra_mode() is EagerProducts.supports_higher_order_operators is True

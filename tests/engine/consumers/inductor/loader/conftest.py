@@ -1,0 +1,65 @@
+"""Fixtures that export rows, and run a probe of Inductor on an export in a process of its own."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from gemmtune.engine.consumers.inductor.exporter import InductorExporter
+from gemmtune.engine.consumers.inductor.loader import exporter
+from gemmtune.engine.consumers.inductor.loader.kernels.binary import kernel_name, packed
+from gemmtune.engine.records.problem import gemm
+from gemmtune.engine.seams import registry
+from gemmtune.engine.seams.kernel_call import RUNTIME_PACKAGES
+from gemmtune.engine.testing.exporter_conformance import example_table
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    """Return a function that exports rows and ranges, and returns the folder."""
+
+    def export(rows=(), ranges=()):
+        folder = tmp_path_factory.mktemp("export")
+        for name, text in InductorExporter().export(replace(example_table(), rows=rows, ranges=ranges)).items():
+            (folder / name).write_text(text, encoding="utf-8")
+        return folder
+
+    return export
+
+
+@pytest.fixture(scope="module")
+def probed(probe):
+    """Return a function that runs a probe on an export, and returns what it answers."""
+
+    def run(name, folder, *arguments):
+        done = probe(Path(__file__).with_name(name), folder, str(folder), *map(str, arguments))
+        assert done.returncode == 0, done.stderr[-3000:]
+        return json.loads(done.stdout.splitlines()[-1])
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def unbuilt():
+    """Export CuTe kernels without compiling them: their calls are right, and their objects link nowhere."""
+
+    def entries(wanted):
+        return {(task, config): entry(task, config) for task, config in wanted}
+
+    def entry(task, config):
+        problem, params = gemm(task.problem), dict(config)
+        launch = {"swap_ab": False, "max_swizzle_size": 8}  # of QuACK's kernels
+        launch = {**launch, **params, "cluster_size": params.get("cluster_m", 1) * params.get("cluster_n", 1)}
+        call = registry.space(task.space).deployed_call(SimpleNamespace(launch=launch), task)
+        layouts, epilogue = f"{problem.a_layout}{problem.b_layout}", str(problem.epilogue)
+        fields = {"object": packed(b"none"), "call": call, "layouts": layouts, "epilogue": epilogue}
+        fields["packages"] = dict.fromkeys(RUNTIME_PACKAGES, "1.0")
+        return kernel_name(task.space, b"none", call, layouts, epilogue), fields
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(exporter, "built_kernels", entries)
+        yield

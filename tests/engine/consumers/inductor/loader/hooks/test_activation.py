@@ -1,0 +1,107 @@
+"""Functions that take the place of Inductor's while a handler is in place, and what a torch may lack."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+pytest.importorskip("triton", reason="triton is not installed")
+
+from torch._inductor import config  # noqa: E402 (torch is there)
+
+from gemmtune.engine.consumers.inductor.loader.hooks import activation  # noqa: E402
+
+
+def named(name):
+    return lambda *asked, **options: (name, asked, options)
+
+
+@pytest.mark.parametrize(
+    ("padding", "undone", "decides"),
+    [(False, False, "table"), (True, False, "torch"), (False, True, "torch"), (True, True, "torch")],
+)
+def test_the_table_decides_to_pad_where_its_options_turn_torchs_padding_off(monkeypatch, padding, undone, decides):
+    monkeypatch.setattr(activation, "should_pad", named("table"))
+    pads = activation._padding(SimpleNamespace(is_undone=undone), named("torch"))
+    with config.patch(shape_padding=padding):
+        assert pads(1, key=2) == (decides, (1,), {"key": 2})
+
+
+@pytest.mark.parametrize("undone", [False, True])
+def test_a_large_kernel_is_tuned_and_a_graph_seen_until_the_handler_is_gone(monkeypatch, undone):
+    monkeypatch.setattr(activation, "tuned_if_large", lambda kernel, generated: ("tuned", kernel, generated()))
+    replaced, plain = SimpleNamespace(is_undone=undone), ("source", ("kernel", 1), {"key": 2})
+    generate = activation._generating(replaced, named("source"))
+    assert generate("kernel", 1, key=2) == (plain if undone else ("tuned", "kernel", plain))
+    seen = []
+    run = activation._seeing(replaced, SimpleNamespace(see_graph=seen.append), named("ran"))
+    assert run("graph", 1, key=2) == ("ran", ("graph", 1), {"key": 2})
+    assert seen == ([] if undone else ["graph"])
+
+
+def test_a_cache_key_holds_the_handlers_uuid_and_a_memory_formats_name():
+    tag = activation._CacheTag("gemmtune-table:1")
+    assert (tag.uuid(), tag(None)) == ("gemmtune-table:1", None)
+    assert activation._name_in_torch(torch.channels_last) == "channels_last"
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "instead", "lacks"),
+    [
+        ("InductorChoices", "get_ktc", None, "InductorChoices.get_ktc"),
+        (
+            "InductorChoices",
+            "get_template_configs",
+            lambda self, other: None,
+            "InductorChoices.get_template_configs with the known parameters",
+        ),
+        (
+            "InductorChoices",
+            "get_template_configs",
+            None,
+            "InductorChoices.get_template_configs with the known parameters",
+        ),
+        (
+            "InductorChoices",
+            "can_fuse",
+            lambda scheduler, node1, node2: None,
+            "InductorChoices.can_fuse with the known parameters",
+        ),
+        ("TritonKernel", "codegen_kernel", None, "TritonKernel.codegen_kernel and estimate_kernel_num_bytes"),
+        (
+            "TritonKernel",
+            "estimate_kernel_num_bytes",
+            None,
+            "TritonKernel.codegen_kernel and estimate_kernel_num_bytes",
+        ),
+        ("virtualized", "V", None, "virtualized.V.choices"),
+        ("virtualized", "_choices", None, "virtualized._choices with _key and _default"),
+        ("virtualized", "_choices", SimpleNamespace(_key="choices"), "virtualized._choices with _key and _default"),
+    ],
+)
+def test_the_first_part_that_a_torch_lacks_is_named(monkeypatch, owner, name, instead, lacks):
+    real = getattr(activation, owner)
+    # A stand-in with all of the parts but one.
+    parts = {each: getattr(real, each) for each in dir(real) if not each.startswith("__")}
+    parts.pop(name)
+    parts |= {name: instead} if instead is not None else {}
+    monkeypatch.setattr(activation, owner, SimpleNamespace(**parts))
+    assert activation.lacking() == lacks
+
+
+def test_private_names_that_are_gone_are_all_named(monkeypatch):
+    assert activation.lacking() == ""
+    monkeypatch.setattr(activation, "absent", ["torch._inductor.a", "torch._inductor.b"])
+    assert activation.lacking() == "torch._inductor.a and torch._inductor.b"
+
+
+def test_nothing_is_put_back_where_nothing_was_replaced(monkeypatch):
+    monkeypatch.setattr(activation, "_replaced", [])
+    activation.restore()
+    undone = []
+    activation._replaced.append(SimpleNamespace(undo=lambda: undone.append(True)))
+    activation.restore()
+    activation.restore()
+    assert undone == [True]

@@ -1,0 +1,124 @@
+"""Kernels of a table: what is refused by name, and which packages run them."""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError
+
+import pytest
+
+from gemmtune.engine.consumers.inductor.loader.kernels import binary
+from gemmtune.engine.consumers.inductor.loader.kernels.binary import (
+    KernelBinary,
+    difference,
+    kernel_name,
+    packed,
+    parse_kernels,
+    unpacked,
+)
+from gemmtune.engine.seams.kernel_call import RUNTIME_PACKAGES
+
+CODE, CALL = b"object file", ["a", "b", "out"]
+FIELDS = {
+    "object": packed(CODE),
+    "call": CALL,
+    "layouts": "nt",
+    "epilogue": "none",
+    "packages": {**dict.fromkeys(RUNTIME_PACKAGES, "1.0"), "quack-kernels": "2.0"},
+}
+NAME = kernel_name("quack_gemm", CODE, CALL, "nt", "none")
+RESEALED = "is not the name of its object, call, layouts, epilogue: export the table again"
+
+
+def test_a_kernel_has_what_its_launch_needs():
+    assert parse_kernels({NAME: FIELDS}) == {
+        NAME: KernelBinary(NAME, FIELDS["object"], CALL, "nt", "none", FIELDS["packages"])
+    }
+    assert unpacked(FIELDS["object"]) == CODE
+    assert parse_kernels({}) == {}
+
+
+def test_a_name_tells_whatever_runs_apart():
+    names = {
+        kernel_name(*each)
+        for each in (
+            ("quack_gemm", CODE, CALL, "nt", "none"),
+            ("cute_gemm", CODE, CALL, "nt", "none"),
+            ("quack_gemm", b"other", CALL, "nt", "none"),
+            ("quack_gemm", CODE, CALL[:2], "nt", "none"),
+            ("quack_gemm", CODE, CALL, "nn", "none"),
+            ("quack_gemm", CODE, CALL, "nt", "relu"),
+        )
+    }
+    assert len(names) == 6
+    assert all(len(name.rpartition("_")[2]) == 16 for name in names)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "error", "message"),
+    [
+        ("quack", {}, ValueError, "kernels.'quack' is no name of a kernel"),
+        (NAME + "0", {}, ValueError, "is no name of a kernel"),
+        (NAME, {"layouts": "nx"}, ValueError, "layouts='nx' is not two of n and t"),
+        (NAME, {"layouts": 3}, ValueError, "layouts=3 is not two of n and t"),
+        (NAME, {"layouts": "ntn"}, ValueError, "layouts='ntn' is not two of n and t"),
+        (NAME, {"layouts": "tt"}, ValueError, RESEALED),
+        (NAME, {"object": 3}, TypeError, "has no texts `object` and `epilogue` and list `call`"),
+        (NAME, {"epilogue": None}, TypeError, "has no texts `object` and `epilogue` and list `call`"),
+        (NAME, {"call": "a"}, TypeError, "has no texts `object` and `epilogue` and list `call`"),
+        (NAME, {"epilogue": "silly"}, ValueError, "epilogue='silly' is no epilogue"),
+        (NAME, {"epilogue": "relu"}, ValueError, RESEALED),
+        (NAME, {"call": ["a"]}, ValueError, RESEALED),
+        (NAME, {"object": packed(b"other")}, ValueError, RESEALED),
+        (NAME, {"object": "not base 64!"}, ValueError, "its `object` or `call` is damaged: "),
+        (NAME, {"object": packed(CODE)[:8]}, ValueError, "is damaged: it ends early, or has more than 67108864 bytes"),
+        (NAME, {"object": "AAAA"}, ValueError, "its `object` or `call` is damaged: Error -3"),
+        (
+            NAME,
+            {"packages": {}},
+            ValueError,
+            f"packages has no version of {RUNTIME_PACKAGES[0]}, which runs its object",
+        ),
+        (NAME, {"packages": []}, TypeError, "packages"),
+        (
+            NAME,
+            {"packages": {**FIELDS["packages"], "quack-kernels": 2}},
+            TypeError,
+            "packages.'quack-kernels'=2 is not text",
+        ),
+        (NAME, {"more": 1}, ValueError, "more"),
+    ],
+)
+def test_a_damaged_kernel_is_refused_by_name_and_field(name, change, error, message):
+    with pytest.raises(error) as refused:
+        parse_kernels({name: {**FIELDS, **change}})
+    assert message in str(refused.value)
+    assert str(refused.value).startswith("kernels.")
+
+
+def test_an_object_of_too_many_bytes_is_refused(monkeypatch):
+    monkeypatch.setattr(binary, "_LARGEST_BYTES", len(CODE))
+    assert unpacked(packed(CODE)) == CODE
+    with pytest.raises(ValueError, match=f"has more than {len(CODE)} bytes"):
+        unpacked(packed(CODE + b"!"))
+
+
+@pytest.mark.parametrize(
+    ("here", "any_version", "text"),
+    [
+        ({"a": "1.0", "b": "2.0"}, False, ""),
+        ({"a": "1.0", "b": "2.1"}, False, "needs b 2.0, here is 2.1"),
+        ({"a": "1.1", "b": "2.1"}, False, "needs a 1.0, here is 1.1"),
+        ({"a": "1.1", "b": "2.1"}, True, ""),
+        ({"a": "1.0"}, False, "needs b 2.0, here is none"),
+        ({"b": "2.0"}, True, "needs a 1.0, here is none"),
+    ],
+)
+def test_packages_that_cannot_run_a_kernel_are_named(monkeypatch, here, any_version, text):
+    def version(package):
+        if package not in here:
+            raise PackageNotFoundError(package)
+        return here[package]
+
+    monkeypatch.setattr(binary, "version", version)
+    kernel = KernelBinary("k", "", [], "nt", "none", {"b": "2.0", "a": "1.0"})
+    assert difference(kernel, any_version=any_version) == text

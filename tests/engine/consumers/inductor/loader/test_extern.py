@@ -1,0 +1,40 @@
+"""A kernel is linked once per GPU, and starts as many clusters as that GPU runs."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("torch", reason="torch is not installed")
+
+from gemmtune.engine.consumers.inductor.loader.kernels import extern
+from gemmtune.engine.consumers.inductor.loader.kernels.binary import KernelBinary
+
+KERNEL = KernelBinary("gemmtune_quack_gemm_0123456789abcdef", "", ["a", ["clusters.4", None]], "nt", "none", {})
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """GPUs and cluster sizes that the driver is asked for; GPU 1 runs one cluster less than GPU 0, GPU 2 runs none."""
+    found = []
+
+    def clusters(device, blocks):
+        found.append((device, blocks))
+        if device == 2:
+            raise RuntimeError("GPU 2 runs no clusters of 4 blocks; it runs [1, 2]")
+        return 30 - device
+
+    monkeypatch.setattr(extern, "clusters_at_once", clusters)
+    monkeypatch.setattr(extern, "_link_object", lambda kernel: print)
+    return found
+
+
+def test_each_gpu_gets_its_own_number_of_clusters(asked):
+    launcher = extern._Launcher(KERNEL)
+    made = [bind({"a": "A"}) for _, bind in map(launcher.link, (0, 1, 0))]
+    assert made == [("A", (30, None)), ("A", (29, None)), ("A", (30, None))]
+    assert asked == [(0, 4), (1, 4)]
+
+
+def test_a_gpu_without_such_clusters_gets_the_next_choice(asked):
+    found = extern.link(KERNEL, 2)
+    assert found == "cannot be linked: RuntimeError: GPU 2 runs no clusters of 4 blocks; it runs [1, 2]"

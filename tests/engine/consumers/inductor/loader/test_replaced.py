@@ -1,0 +1,115 @@
+"""Functions of torch that a table replaces: what the program had put there before, or puts there meanwhile, stays."""
+
+from __future__ import annotations
+
+import copyreg
+import sys
+import types
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+pytest.importorskip("triton", reason="triton is not installed")
+
+from torch._inductor import config  # noqa: E402 (torch is there)
+from torch._inductor.codegen.common import custom_backend_passes  # noqa: E402
+from torch._inductor.codegen.triton import TritonKernel  # noqa: E402
+from torch._inductor.fx_passes import pad_mm  # noqa: E402
+from torch._inductor.graph import GraphLowering  # noqa: E402
+from torch._inductor.lowering import lowerings  # noqa: E402
+from torch._inductor.virtualized import V  # noqa: E402
+
+from gemmtune.engine.consumers.inductor.loader import loader  # noqa: E402
+
+pytestmark = pytest.mark.slow(6)
+
+ATTRIBUTES = [(pad_mm, "should_pad"), (TritonKernel, "codegen_kernel"), (GraphLowering, "run")]
+ITEMS = [(copyreg.dispatch_table, torch.memory_format), (lowerings, torch.ops.aten.convolution.default)]
+
+
+@pytest.fixture
+def install(exported):
+    """Return a function that installs a table without rows."""
+    yield lambda: loader.install(exported() / "inductor_table.json")
+    loader.uninstall()
+
+
+def mine(*_, **__):
+    return "mine"
+
+
+@pytest.mark.parametrize(("owner", "name"), ATTRIBUTES)
+def test_a_function_of_the_program_comes_back_and_a_later_one_stays(install, monkeypatch, owner, name):
+    stock = getattr(owner, name)
+    install()
+    assert getattr(owner, name) is not stock
+    loader.uninstall()
+    assert getattr(owner, name) is stock
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, mine)
+        install()
+        assert getattr(owner, name) is not mine
+        loader.uninstall()
+        assert getattr(owner, name) is mine
+    install()
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, mine)
+        loader.uninstall()
+        assert getattr(owner, name) is mine
+
+
+@pytest.mark.parametrize(("mapping", "key"), ITEMS, ids=["reducer", "lowering"])
+def test_an_entry_of_the_program_comes_back_and_a_later_one_stays(install, monkeypatch, mapping, key):
+    before = mapping.get(key)
+    install()
+    assert mapping[key] is not before
+    loader.uninstall()
+    assert mapping.get(key) is before
+    with monkeypatch.context() as patch:
+        patch.setitem(mapping, key, mine)
+        install()
+        assert mapping[key] is not mine
+        loader.uninstall()
+        assert mapping[key] is mine
+    install()
+    with monkeypatch.context() as patch:
+        patch.setitem(mapping, key, mine)
+        loader.uninstall()
+        assert mapping[key] is mine
+
+
+def test_passes_of_other_backends_stay(install, monkeypatch):
+    monkeypatch.setitem(custom_backend_passes, "another", None)
+    install()
+    loader.uninstall()
+    assert "another" in custom_backend_passes
+    assert "gemmtune" not in custom_backend_passes
+
+
+def test_a_function_that_wraps_ours_runs_the_earlier_one_once_the_table_is_gone(install, monkeypatch):
+    asked = []
+    monkeypatch.setattr(pad_mm, "should_pad", lambda *_, **__: asked.append("earlier") or True)
+    install()
+    ours = pad_mm.should_pad
+    monkeypatch.setattr(pad_mm, "should_pad", lambda *given, **named: asked.append("later") or ours(*given, **named))
+    meta = torch.empty(8, 8, device="meta")
+    with config.patch(shape_padding=False):
+        assert not pad_mm.should_pad(None, meta, meta, torch.ops.aten.mm)
+        assert asked == ["later"]
+        loader.uninstall()
+        assert pad_mm.should_pad(None, meta, meta, torch.ops.aten.mm)
+    assert asked == ["later", "later", "earlier"]
+
+
+def test_a_thread_that_has_chosen_by_one_loader_chooses_by_the_next(exported, monkeypatch):
+    folder = exported()
+    code = compile((folder / "gemmtune_inductor.py").read_text(encoding="utf-8"), "a loader", "exec")
+    for name in ("first_loader", "second_loader"):
+        its = types.ModuleType(name)
+        monkeypatch.setitem(sys.modules, name, its)
+        exec(code, vars(its))
+        its.install(folder / "inductor_table.json")
+        with V.set_choices_handler(V.choices):
+            pass  # leaves the handler behind in this thread
+        assert type(V.choices) is its.TableChoices
+        its.uninstall()

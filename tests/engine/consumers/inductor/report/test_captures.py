@@ -1,0 +1,65 @@
+"""Report of a capture: a line per problem that gets rows, the work that gets none, and the command that goes on."""
+
+from __future__ import annotations
+
+import pytest
+
+from gemmtune.engine.consumers.inductor.capture.captured import Captured, CapturedProduct, Unseen
+from gemmtune.engine.consumers.inductor.report.captures import capture_report
+from gemmtune.engine.records.problem import Problem
+
+FIXED, OPEN, ENDED = (Problem.parse(f"{m}x32x64") for m in (16, 8, 4))
+CHAINED = (CapturedProduct(FIXED, 3.0, epilogues=(("relu", 2.0),)), CapturedProduct(ENDED, 1.0, "s1", 4, 64))
+UNREADABLE = CapturedProduct(OPEN, 5.0, "s0", 2, epilogues=(("unreadable: sum", 1.0),))
+NOT_OPEN = {"m_expression": None, "first": None, "last": None}
+
+
+def test_every_problem_has_its_runs_sizes_and_what_compiled_it():
+    unseen = (Unseen("bmm", "batched twice", 2.0),)
+    captured = Captured((*CHAINED, UNREADABLE), unseen, "model.py:Net", "2.13.0", {FIXED.name: 4})
+    report = capture_report(captured, "net.toml")
+    assert report.to_json() == {
+        "source": "model.py:Net",
+        "torch": "2.13.0",
+        "products": [
+            {"problem": f"{FIXED.name}:epilogue=relu", "count": 2.0, "compiled": None, "m": [16], "epilogues": []}
+            | NOT_OPEN,
+            {"problem": FIXED.name, "count": 1.0, "compiled": 4, "m": [16], "epilogues": []} | NOT_OPEN,
+            {"problem": ENDED.name, "count": 1.0, "compiled": None, "m": [4, 16, 64], "epilogues": []}
+            | {"m_expression": "s1", "first": 4, "last": 64},
+            {"problem": OPEN.name, "count": 5.0, "compiled": None, "m": [2, 4, 16, 64, 256, 1024, 4096, 8192]}
+            | {"m_expression": "s0", "first": 2, "last": None}
+            | {"epilogues": [{"epilogue": "unreadable: sum", "count": 1.0}]},
+        ],
+        "not_tuned": [{"operation": "bmm", "reason": "batched twice", "count": 2.0}],
+        "written": "net.toml",
+    }
+    assert report.to_text().split("\n\n") == [
+        "model.py:Net",
+        "product                         runs         m  epilogue without a text\n"
+        "──────────────────────────────  ────  ────────  ───────────────────────\n"
+        "16x32x64:bf16:nt:epilogue=relu     2        16\n"
+        "16x32x64:bf16:nt                   1        16\n"
+        "mx32x64:bf16:nt                    1   4 to 64\n"
+        "mx32x64:bf16:nt                    5  2 to any  unreadable: sum (1)",
+        "not to be tuned  runs  reason\n───────────────  ────  ─────────────\nbmm                 2  batched twice",
+        "written: net.toml\nto tune: gemmtune tune net.toml --out out",
+    ]
+
+
+def test_a_recorded_program_has_no_torch_and_names_no_file_without_a_product():
+    report = capture_report(Captured((), (), "calls.jsonl"), "net.toml")
+    assert report.to_text() == "calls.jsonl\n\nIt runs no product that a table can serve."
+    assert report.to_json() == {
+        "source": "calls.jsonl",
+        "torch": None,
+        "products": [],
+        "not_tuned": [],
+        "written": "net.toml",
+    }
+
+
+@pytest.mark.parametrize("shown", [CHAINED, (CapturedProduct(FIXED, 0.5),)])
+def test_the_column_of_epilogues_is_left_out_without_any(shown):
+    header = capture_report(Captured(shown, (), "x"), "net.toml").to_text().splitlines()[2]
+    assert header.split() == ["product", "runs", "m"]

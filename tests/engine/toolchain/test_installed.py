@@ -1,0 +1,43 @@
+"""Hints install an extra the way that gemmtune was installed."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from gemmtune.engine.toolchain import installed
+
+
+class Distribution:
+    def __init__(self, text: str | None) -> None:
+        self.text = text
+
+    def read_text(self, name: str) -> str | None:
+        assert name == "direct_url.json"
+        return self.text
+
+
+@pytest.mark.parametrize(
+    ("direct", "command"),
+    [
+        (None, "pip install 'gemmtune[cute]'"),
+        ({"url": "file:///my%20tree", "dir_info": {"editable": True}}, "pip install --editable '/my tree[cute]'"),
+        ({"url": "file:///src/g", "dir_info": {}}, "pip install '/src/g[cute]'"),
+        ({"url": "file:///g-0.1.whl", "archive_info": {}}, "pip install '/g-0.1.whl[cute]'"),
+        (
+            {"url": "https://host/g.git", "vcs_info": {"vcs": "git", "commit_id": "abc"}},
+            "pip install 'gemmtune[cute] @ git+https://host/g.git@abc'",
+        ),
+        ({"url": "https://host/g.whl", "archive_info": {}}, "pip install 'gemmtune[cute] @ https://host/g.whl'"),
+    ],
+)
+def test_a_hint_installs_from_where_gemmtune_came(monkeypatch, direct, command):
+    text = None if direct is None else json.dumps(direct)
+    monkeypatch.setattr(installed, "distribution", lambda name: Distribution(text))
+    assert installed.install_command("cute") == command
+
+
+def test_a_hint_without_an_extra_names_gemmtune_alone(monkeypatch):
+    monkeypatch.setattr(installed, "distribution", lambda name: Distribution(None))
+    assert installed.install_command() == "pip install gemmtune"
