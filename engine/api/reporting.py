@@ -2,11 +2,13 @@
 
 import hashlib
 import os
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
 from gemmtune.engine.api.table import Table, read_table
 from gemmtune.engine.campaign.known_table import known_table
+from gemmtune.engine.consumers.inductor.bench.model_bench import ModelBench
 from gemmtune.engine.consumers.inductor.report.bench_file import read_benches
 from gemmtune.engine.io.numbers import checked_fraction
 from gemmtune.engine.io.paths import FileKind, find, kind_of_file
@@ -109,8 +111,8 @@ def replaced_rows(path: Path, table: Table) -> str:
 
 def _write_campaign(table: TableRecord, folder: Path, target: Path, database: Database | None) -> Path:
     objective = registry.objective(table.objective)
-    record = gather(table, objective, database, read_run(folder), read_benches(folder))
-    return _write(record, target, _sources(table, folder, database))
+    record = gather(table, objective, database, read_run(folder))
+    return _write(record, target, _sources(table, folder, database), read_benches(folder))
 
 
 def _sources(table: TableRecord, folder: Path, database: Database | None) -> str:
@@ -128,8 +130,9 @@ def _shows(target: Path, sources: str) -> bool:
         return False
 
 
-def _write(record: CampaignRecord, target: Path, sources: str = "") -> Path:
+def _write(record: CampaignRecord, target: Path, sources: str = "", benches: Sequence[ModelBench] = ()) -> Path:
+    from gemmtune.engine.consumers.inductor.report.model_section import models
     from gemmtune.engine.report.html.campaign_page import campaign_html  # matplotlib takes a while to import
 
-    write_whole(target, campaign_html(record, sources).encode())
+    write_whole(target, campaign_html(record, sources, models(benches)).encode())
     return target

@@ -14,11 +14,11 @@ from typing import Any, TypeAlias
 
 from gemmtune.engine.api.landscapes import LandscapeSource, sources_of
 from gemmtune.engine.api.output_folder import folder_of, make_folder
+from gemmtune.engine.api.plans import read_plan
 from gemmtune.engine.api.tune_result import TABLE_FILE, TuneResult
 from gemmtune.engine.campaign.execute import execute
 from gemmtune.engine.campaign.open_backend import open_backend
 from gemmtune.engine.campaign.plan import Plan
-from gemmtune.engine.campaign.plan_file import read_plan
 from gemmtune.engine.campaign.result import Finding
 from gemmtune.engine.io.paths import find_database
 from gemmtune.engine.records import catalogue

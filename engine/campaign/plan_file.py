@@ -28,14 +28,13 @@ k = 4096
 dynamic_m = true
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from gemmtune.engine.campaign.plan import Plan
-from gemmtune.engine.consumers.inductor.capture.captured import BUDGET, Captured
-from gemmtune.engine.consumers.inductor.capture.recorded import RECORD_SUFFIXES, read_recorded
 from gemmtune.engine.io.numbers import checked, shown
 from gemmtune.engine.io.paths import FileKind, find
 from gemmtune.engine.io.reading import parse_toml, read_text
@@ -67,8 +66,12 @@ KEY_NAMES = ("problem", "problems", "hold_out", *_VALUES, *_NAMES, *_LOSSES, *_L
 """Names of the keys of a campaign file."""
 
 
-def read_plan(path: Path) -> Plan:
-    """Read a campaign file, or the products that a program recorded: see `capture.recorded`.
+def read_plan(path: Path, recordings: Mapping[str, Callable[[Path], Plan]] = MappingProxyType({})) -> Plan:
+    """Read a campaign file, or what a program recorded.
+
+    Args:
+        path: the file.
+        recordings: readers of recordings, by the suffixes of their files.
 
     Raises:
         UsageError: it is missing, not TOML, or has an unknown key, a value of the wrong kind or one out of bounds.
@@ -76,21 +79,18 @@ def read_plan(path: Path) -> Plan:
     if not path.exists() and _is_problem(str(path)):
         raise UsageError(f"{path} is a problem and no campaign file; name it with --problem {path}")
     path = Path(find(path, FileKind.CAMPAIGN, FileKind.RECORDING))
-    recorded = read_recorded(path) if path.suffix in RECORD_SUFFIXES else None
-    content = {} if recorded else parse_toml(read_text(path, "campaign"), f"campaign {path}")
-    try:
-        plan = _recorded_plan(recorded) if recorded else _plan(content, path.parent)
-    except UsageError as error:
-        raise UsageError(f"campaign {path}: {error}") from None
+    recorded, content = recordings.get(path.suffix), dict[str, Any]()
+    if recorded is not None:
+        plan = recorded(path)
+    else:
+        content = parse_toml(read_text(path, "campaign"), f"campaign {path}")
+        try:
+            plan = _plan(content, path.parent)
+        except UsageError as error:
+            raise UsageError(f"campaign {path}: {error}") from None
     if not plan.problems and (not content or {"problem", "problems"} & set(content)):
         raise UsageError(f"campaign {path} has no problems; name some, or leave it out to tune the recorded ones")
     return plan
-
-
-def _recorded_plan(recorded: Captured) -> Plan:
-    """Return the plan that `to_toml` writes down, made of the records: no text of theirs is read as TOML."""
-    ranges = RangeLimits() if recorded.has_open_sizes else None
-    return Plan(problems=recorded.problems, budget=BUDGET, ranges=ranges)
 
 
 def _is_problem(text: str) -> bool:

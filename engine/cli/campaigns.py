@@ -126,9 +126,9 @@ def tune(
     their times estimated, where the space has a model of them.
     """
     with show_work("at work", quiet=as_json):
+        from gemmtune.engine.api.plans import read_plan
         from gemmtune.engine.api.tuning import tune as tune_problems
         from gemmtune.engine.campaign.plan import Plan
-        from gemmtune.engine.campaign.plan_file import read_plan
         from gemmtune.engine.report.progress.display import show_progress
         from gemmtune.engine.report.progress.json_lines import EventFile
         from gemmtune.engine.report.progress.progress_file import keep_progress

@@ -28,7 +28,7 @@ from gemmtune.engine.store.files import write_whole
 from gemmtune.engine.toolchain.releases import TORCH_VERSIONS
 
 if TYPE_CHECKING:
-    from gemmtune.engine.consumers.inductor.loader.products import Traced
+    from gemmtune.engine.consumers.inductor.graphs.products import Traced
 
 __all__ = ["describe_space", "doctor", "explain", "init", "list_choices"]
 
@@ -191,7 +191,7 @@ def explain(
 
 def _traced(call: str, inputs: Sequence[str], dtype: str, grad: bool) -> tuple[Traced, ...]:
     """Return the graphs of a callable that is imported from this folder."""
-    from gemmtune.engine.consumers.inductor.loader.products import trace
+    from gemmtune.engine.consumers.inductor.graphs.products import trace
 
     if not inputs:
         raise UsageError(f"{call} takes inputs, and none is named: --input mx4096, once for each")

@@ -50,7 +50,7 @@ def show(
     if as_json and (sort is not None or contains):
         raise UsageError("--json prints all that there is, in order; leave out --sort and --filter")
     with show_work(f"reading {source}", quiet=as_json):
-        from gemmtune.engine.report.files import file_report
+        from gemmtune.engine.api.showing import file_report
 
         report = file_report(source)
     output.show(report.arranged(sort, contains), as_json=as_json)

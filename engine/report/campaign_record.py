@@ -6,7 +6,6 @@ from functools import cached_property
 from itertools import accumulate
 from math import exp, fsum, inf, log
 
-from gemmtune.engine.consumers.inductor.bench.model_bench import ModelBench
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.final import Final
 from gemmtune.engine.records.measurement import Evidence, Measurement, Status
@@ -79,8 +78,6 @@ class CampaignRecord:
     """Problems with their evaluations, the largest weighted time first; empty without a database."""
     run: Run | None = None
     """Record of the run; None without one."""
-    benches: tuple[ModelBench, ...] = ()
-    """Times of models with the table and without."""
 
     @cached_property
     def evidence(self) -> frozenset[Evidence]:
@@ -106,7 +103,6 @@ def gather(
     objective: Objective,
     database: Database | None = None,
     run: Run | None = None,
-    benches: tuple[ModelBench, ...] = (),
 ) -> CampaignRecord:
     """Return the record of a table; evaluations are read for at most DETAILED problems.
 
@@ -117,7 +113,7 @@ def gather(
     rows = sorted(table.rows, key=lambda row: row.problem.weight * row.choices[0].time_ns, reverse=True)[:DETAILED]
     optima = run.optima if run else {}
     problems = () if database is None else tuple(_problem(row, table, objective, database, optima) for row in rows)
-    return CampaignRecord(table, objective, problems, run, benches)
+    return CampaignRecord(table, objective, problems, run)
 
 
 def lead(row: Row) -> tuple[float, float, float] | None:

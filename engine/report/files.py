@@ -1,15 +1,11 @@
 """Reports of every file that gemmtune writes: `gemmtune show`."""
 
-import json
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, TypeVar
 
-from gemmtune.engine.consumers.cute.table_loader import parse_cute_table
-from gemmtune.engine.consumers.inductor.loader.loader_rows import parse_inductor_table
-from gemmtune.engine.consumers.inductor.report.bench_file import read_bench
-from gemmtune.engine.consumers.inductor.report.benches import bench_report
 from gemmtune.engine.io.paths import FileKind, find, json_kind, kind_of_file
 from gemmtune.engine.io.reading import parse_json, read_text
 from gemmtune.engine.records.config import Config
@@ -17,7 +13,7 @@ from gemmtune.engine.records.errors import TableError
 from gemmtune.engine.records.landscape import Landscape
 from gemmtune.engine.records.measurement import Status
 from gemmtune.engine.report.database import database_report
-from gemmtune.engine.report.layout import Grid, Report, count, microseconds, span, tally
+from gemmtune.engine.report.layout import Grid, Report, count, microseconds, params_text, tally
 from gemmtune.engine.report.progress.run import RUN_FILE, Run, read_run
 from gemmtune.engine.report.progress.state import duration
 from gemmtune.engine.store.database import Database
@@ -25,8 +21,12 @@ from gemmtune.engine.store.landscapes.landscape_file import find_landscapes, rea
 from gemmtune.engine.tables.sealed import read_sealed
 from gemmtune.engine.tables.table_file import read_table
 
-__all__ = ["file_report", "is_database"]
+__all__ = ["FileReport", "file_report", "is_database", "read_exported"]
 
+FileReport = Callable[[Path, Mapping[str, Any]], Report]
+"""Report of a file, of its path and its fields."""
+
+_T = TypeVar("_T")
 _SHOWN = (
     FileKind.TABLE,
     FileKind.DATABASE,
@@ -40,8 +40,12 @@ _SHOWN = (
 )
 
 
-def file_report(source: str) -> Report:
-    """Report a table, an exported table, a run, a comparison, a bench, landscapes, a campaign's folder or a database.
+def file_report(source: str, further: Mapping[FileKind, FileReport] = MappingProxyType({})) -> Report:
+    """Report a table, a run, a comparison, landscapes, a campaign's folder or a database; or a file of a consumer.
+
+    Args:
+        source: path, or the URL of a database.
+        further: reports of the files that consumers know, by their kind.
 
     Raises:
         LandscapeError: the file of landscapes is malformed.
@@ -56,7 +60,7 @@ def file_report(source: str) -> Report:
             return database_report(store)
     if not path.is_file() or kind_of_file(path) is FileKind.LANDSCAPES:
         return _landscapes_report(find_landscapes(found))
-    return _json_report(path)
+    return _json_report(path, further)
 
 
 def is_database(source: str) -> bool:
@@ -68,24 +72,18 @@ def is_database(source: str) -> bool:
     return kind is FileKind.DATABASE or (kind is None and path.is_file() and path.suffix != ".json")
 
 
-def _json_report(path: Path) -> Report:
+def _json_report(path: Path, further: Mapping[FileKind, FileReport]) -> Report:
     record = parse_json(read_text(path, "file", TableError), str(path), TableError)
     fields: Mapping[str, Any] = record if isinstance(record, dict) else {}
     match json_kind(fields):
-        case FileKind.INDUCTOR:
-            return _inductor_report(path, fields)
-        case FileKind.CUTE:
-            return _cute_report(path)
+        case kind if kind is not None and kind in further:
+            return _checked_report(path, further[kind], fields)
         case FileKind.COMPARISON:
             return _checked_report(path, _comparison_report, fields)
-        case FileKind.BENCH:
-            return bench_report(read_bench(path))
         case FileKind.RUN if path.name == RUN_FILE and (found := read_run(path.parent)) is not None:
             return Report(fields, [_run_text(found)])
         case FileKind.LANDSCAPES:
             return _landscapes_report(read_landscapes(path))
-        case FileKind.LOOKUP:
-            return _checked_report(path, _lookup_report, fields)
     from gemmtune.engine.report.tables import table_report  # imports NumPy, which a database needs not
 
     table, run = read_table(path), read_run(path.parent)
@@ -93,16 +91,28 @@ def _json_report(path: Path) -> Report:
     return table_report(table, notes)
 
 
-def _checked_report(path: Path, report: Callable[[Mapping[str, Any]], Report], record: Mapping[str, Any]) -> Report:
-    """Return the report of a file that carries no hash of its content.
+def _checked_report(path: Path, report: FileReport, record: Mapping[str, Any]) -> Report:
+    """Return the report of a file, which may carry no hash of its content.
 
     Raises:
         TableError: the file lacks what the report shows.
     """
     try:
-        return report(record)
+        return report(path, record)
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         raise TableError(f"{path} is damaged, or no file of gemmtune: {type(error).__name__}: {error}") from None
+
+
+def read_exported(path: Path, parse: Callable[..., _T]) -> _T:
+    """Return what a consumer's reader makes of an exported file.
+
+    Raises:
+        TableError: the file cannot be read, or its content is not what its hash says.
+    """
+    try:
+        return read_sealed(path, parse)
+    except (OSError, TypeError, ValueError) as error:
+        raise TableError(str(error)) from None
 
 
 def _run_text(run: Run) -> str:
@@ -110,52 +120,7 @@ def _run_text(run: Run) -> str:
     return f"tuned {run.started_at} in {duration(run.seconds)}, {made}\n{run.command}"
 
 
-def _inductor_report(path: Path, record: Mapping[str, Any]) -> Report:
-    table = _checked(path, parse_inductor_table)
-    entries = [(key, entry) for key, rows in record["rows"].items() for entry in rows]
-    columns = {
-        "product": [key for key, _ in entries],
-        "m": [span(entry["first"], entry["last"]) for _, entry in entries],
-        "µs": [microseconds(entry["facts"].get("time_ns")) for _, entry in entries],
-        "template": [entry["template"] for _, entry in entries],
-        "config": [_config(entry["kwargs"]) for _, entry in entries],
-    }
-    packages = ", ".join(f"{name} {' or '.join(versions)}" for name, versions in table.made_with.items())
-    title = f"{table.device}: {count(len(entries), 'row')} for torch.compile, objective {record['objective']}"
-    head = f"{title}\nmade with {packages or 'unknown versions'}; written by gemmtune {record['gemmtune']}"
-    return Report(record, [head, Grid(columns, ("product", "m", "template", "config"))])
-
-
-def _cute_report(path: Path) -> Report:
-    record = _checked(path, parse_cute_table)
-    entries = [(space, row) for space, rows in record["rows"].items() for row in rows.values()]
-    columns = {
-        "problem": [row["problem"] for _, row in entries],
-        "space": [space for space, _ in entries],
-        "µs": [microseconds(row["time_ns"]) for _, row in entries],
-        "loss": ["-" if row["loss"] is None else f"{row['loss']:.2%}" for _, row in entries],
-        "winner": [row["winner"] for _, row in entries],
-        "config": [_config(row["config"]) for _, row in entries],
-    }
-    packages = {name: version for _, row in entries for name, version in row["packages"].items()}
-    title = f"{record['device']['name']}: {count(len(entries), 'row')} for CuTe, objective {record['objective']}"
-    made_with = ", ".join(f"{name} {version}" for name, version in sorted(packages.items()))
-    head = f"{title}\nmade with {made_with or 'unknown versions'}; written by gemmtune {record['gemmtune']}"
-    return Report(record, [head, Grid(columns, ("problem", "space", "winner", "config"))])
-
-
-def _lookup_report(record: Mapping[str, Any]) -> Report:
-    entries = [(key, dict(entry)) for key, rows in record.items() for entry in rows]
-    columns = {
-        "template": [str(entry.pop("template_id", "-")) for _, entry in entries],
-        "product": [key for key, _ in entries],
-        "config": [_config(entry) for _, entry in entries],
-    }
-    head = f"{count(len(entries), 'row')} for stock Inductor (torch._inductor.config.lookup_table)"
-    return Report(record, [head, Grid(columns, tuple(columns))])
-
-
-def _comparison_report(record: Mapping[str, Any]) -> Report:
+def _comparison_report(_path: Path, record: Mapping[str, Any]) -> Report:
     curves = record["curves"]
     scored = Counter(curve["arm"] for curve in curves if curve["landscape"] and curve["score"] is not None)
     columns = {
@@ -183,7 +148,7 @@ def _landscapes_report(found: tuple[Landscape, ...]) -> Report:
         timed = [(point.time_ns, point.config) for point in each.points.values() if point.time_ns is not None]
         best_ns, config = min(timed, key=lambda pair: pair[0], default=(None, Config({})))
         near = sum(best_ns is not None and time_ns <= best_ns * 1.02 for time_ns, _ in timed)
-        cells = [str(len(each.points)), microseconds(best_ns), str(near), tally(failures) or "-", _config(config)]
+        cells = [str(len(each.points)), microseconds(best_ns), str(near), tally(failures) or "-", params_text(config)]
         lines.append([each.name, each.context.get("space", "-"), *cells])
         facts.append({
             "problem": each.name,
@@ -199,14 +164,3 @@ def _landscapes_report(found: tuple[Landscape, ...]) -> Report:
     headers = ("problem", "space", "configs", "best µs", "within 2 %", "failed", "best config")
     grid = Grid.of_rows(headers, lines, ("problem", "space", "failed", "best config"))
     return Report({"landscapes": facts}, [title, grid])
-
-
-def _checked(path: Path, parse: Any) -> Any:  # noqa: ANN401 (a reader of an exported file and what it returns)
-    try:
-        return read_sealed(path, parse)
-    except (OSError, TypeError, ValueError) as error:
-        raise TableError(str(error)) from None
-
-
-def _config(config: Mapping[str, Any]) -> str:
-    return " ".join(f"{k}={v if not isinstance(v, dict | list) else json.dumps(v)}" for k, v in config.items()) or "-"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
@@ -34,6 +35,7 @@ __all__ = [
     "left_out",
     "microseconds",
     "natural",
+    "params_text",
     "readable",
     "readable_unit",
     "span",
@@ -162,6 +164,12 @@ def config_text(task: Task, config: Config | None) -> str:
 def choice_text(device: Device, problem: Workload, choice: Choice) -> str:
     """Return the config of a choice in a table of this device as text."""
     return config_text(Task(problem, device, choice.space), choice.config)
+
+
+def params_text(params: Mapping[str, object]) -> str:
+    """Return the params of a config as text, those with parts of their own as JSON; `-` without any."""
+    parts = {name: json.dumps(value) if isinstance(value, dict | list) else value for name, value in params.items()}
+    return " ".join(f"{name}={value}" for name, value in parts.items()) or "-"
 
 
 def microseconds(time_ns: float | None) -> str:

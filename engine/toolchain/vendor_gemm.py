@@ -6,18 +6,16 @@ aten/src/ATen/native/cuda (torch 2.11 to 2.13), and `test__int_mm` in test/test_
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING
 
-from gemmtune.engine.records.epilogue.chain import NO_EPILOGUE
 from gemmtune.engine.records.problem import DType, Layout, Op, Problem
 from gemmtune.engine.records.verdict import Verdict
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["multiply", "operator_name", "reference_problem", "supports"]
+__all__ = ["multiply", "operator_name", "supports"]
 
 _LEAST_ROWS_OF_INT8 = 17
 _MULTIPLE = {DType.INT8: 8, DType.E4M3: 16, DType.E5M2: 16}  # divisor of n and k, in elements
@@ -49,14 +47,6 @@ def supports(problem: Problem) -> Verdict:
     if problem.a_dtype.is_integer and problem.m < _LEAST_ROWS_OF_INT8:
         return Verdict.no("rows", f"{name} wants m of at least {_LEAST_ROWS_OF_INT8}, not {problem.m}")
     return Verdict.yes()
-
-
-def reference_problem(problem: Problem) -> Problem:
-    """Return the problem that the reference kernel solves: the plain problem if supported, else its bf16 product."""
-    if supports(problem):
-        return replace(problem, epilogue=NO_EPILOGUE) if problem.epilogue else problem
-    a_layout, b_layout, weight = problem.a_layout, problem.b_layout, problem.weight
-    return Problem(problem.m, problem.n, problem.k, a_layout=a_layout, b_layout=b_layout, weight=weight)
 
 
 def multiply(

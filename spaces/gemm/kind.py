@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
-from gemmtune.engine.records.epilogue.chain import Epilogue
+from gemmtune.engine.records.epilogue.chain import NO_EPILOGUE, Epilogue
 from gemmtune.engine.records.epilogue.terms import Call, Operand, Term
 from gemmtune.engine.records.problem import Bias, DType, Layout, Op, Problem
 from gemmtune.engine.seams.workload import Expected, Operands, TensorSource, WorkloadKind
-from gemmtune.engine.toolchain.vendor_gemm import reference_problem
+from gemmtune.engine.toolchain.vendor_gemm import supports
 
 if TYPE_CHECKING:
     import torch
@@ -146,7 +146,10 @@ class Gemm(WorkloadKind[Problem]):
 
     def timed_beside(self, workload: Problem) -> Problem:
         """Return the problem itself if the vendor library runs it, else its bf16 product."""
-        return reference_problem(workload)
+        if supports(workload):
+            return replace(workload, epilogue=NO_EPILOGUE) if workload.epilogue else workload
+        a_layout, b_layout, weight = workload.a_layout, workload.b_layout, workload.weight
+        return Problem(workload.m, workload.n, workload.k, a_layout=a_layout, b_layout=b_layout, weight=weight)
 
 
 def _integer_scale(problem: Problem) -> float:

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import gemmtune as gt
-from gemmtune.engine.campaign.plan_file import read_plan
+from gemmtune.engine.api.plans import read_plan
 from gemmtune.engine.io.numbers import checked, parse_number, shown
 from gemmtune.engine.io.reading import parse_json, parse_toml, read_text
 from gemmtune.engine.records import catalogue

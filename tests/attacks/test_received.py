@@ -19,7 +19,8 @@ from typing import Any
 import pytest
 
 import gemmtune as gt
-from gemmtune.engine.campaign.plan_file import read_plan
+from gemmtune.engine.api.plans import read_plan
+from gemmtune.engine.api.showing import file_report
 from gemmtune.engine.consumers.cute.table_loader import parse_cute_table
 from gemmtune.engine.consumers.inductor.bench.model_bench import ArmTimes, ModelBench, ProductGain
 from gemmtune.engine.consumers.inductor.loader.loader_rows import parse_inductor_table
@@ -28,7 +29,6 @@ from gemmtune.engine.consumers.serving.audit import audit
 from gemmtune.engine.consumers.triton.loader import parse_triton_table
 from gemmtune.engine.records.errors import GemmtuneError, ProblemError
 from gemmtune.engine.report.campaign_record import CampaignRecord
-from gemmtune.engine.report.files import file_report
 from gemmtune.engine.report.html.row_sections import markdown
 from gemmtune.engine.report.progress.progress_file import read_progress
 from gemmtune.engine.report.progress.run import read_run

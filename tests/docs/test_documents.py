@@ -12,7 +12,7 @@ import pytest
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from gemmtune.engine.campaign.plan_file import read_plan
+from gemmtune.engine.api.plans import read_plan
 from gemmtune.engine.toolchain.gpu_info import present_device
 
 pytestmark = pytest.mark.slow(12)

@@ -1,10 +1,11 @@
 """Page of a campaign, or of a table alone."""
 
+from collections.abc import Sequence
+
 from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.records.workload import baseline_name
 from gemmtune.engine.report.campaign_record import CampaignRecord
 from gemmtune.engine.report.html import (
-    model_section,
     range_section,
     roofline_section,
     row_sections,
@@ -20,17 +21,20 @@ from gemmtune.engine.report.why import why
 __all__ = ["campaign_html"]
 
 
-def campaign_html(record: CampaignRecord, sources: str = "") -> str:
+def campaign_html(record: CampaignRecord, sources: str = "", first: Sequence[Section] = ()) -> str:
     """Return the page of a campaign: headline, pictures with their numbers, every row, and Markdown to paste.
 
-    The head of the page names `sources`, a hash of what the page is made from.
+    Args:
+        record: the campaign.
+        sources: hash of what the page is made from, which its head names.
+        first: sections of consumers, which stand before the others.
     """
     table = record.table
     title = f"{table.device.name}: {count(len(table.rows), 'row')}, {table.objective}"
     cards = _cards(record)
     headline = [f"{card.value} {card.meaning}" for card in cards]
     found = [
-        model_section.models(record),
+        *first,
         row_sections.leads(record),
         roofline_section.roofs(record),
         range_section.m_ranges(record),

@@ -5,12 +5,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from gemmtune.engine.consumers.inductor.capture.captured import Captured, CapturedProduct, Unseen, merged
+from gemmtune.engine.campaign.plan import Plan
+from gemmtune.engine.consumers.inductor.capture.captured import BUDGET, Captured, CapturedProduct, Unseen, merged
 from gemmtune.engine.io.reading import parse_json, read_text
 from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.tables.ranges import RangeLimits
 
-__all__ = ["RECORD_SUFFIXES", "read_recorded"]
+__all__ = ["RECORD_SUFFIXES", "read_recorded", "recorded_plan"]
 
 RECORD_SUFFIXES = (".jsonl", ".csv")
 """Suffixes of the files that `read_recorded` reads."""
@@ -37,6 +39,20 @@ def read_recorded(path: Path) -> Captured:
         if path.suffix == ".csv":
             return _captured(_tunable(lines), f"Products that TunableOp recorded in {path.name}.")
         return _captured(_lowered(lines), f"Products that a program compiled, recorded in {path.name}.")
+    except UsageError as error:
+        raise UsageError(f"record {path}: {error}") from None
+
+
+def recorded_plan(path: Path) -> Plan:
+    """Return the plan that `Captured.to_toml` writes down, made of the records: no text of theirs is read as TOML.
+
+    Raises:
+        UsageError: the file cannot be read, or a line is malformed.
+    """
+    recorded = read_recorded(path)
+    try:
+        ranges = RangeLimits() if recorded.has_open_sizes else None
+        return Plan(problems=recorded.problems, budget=BUDGET, ranges=ranges)
     except UsageError as error:
         raise UsageError(f"record {path}: {error}") from None
 

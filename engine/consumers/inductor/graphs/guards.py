@@ -18,8 +18,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gemmtune.engine.consumers.inductor.graphs.layers import Product, Question
+from gemmtune.engine.consumers.inductor.graphs.products import asked_by_torch
 from gemmtune.engine.consumers.inductor.loader.graph_sizes import cut_sizes
-from gemmtune.engine.consumers.inductor.loader.products import asked_by_torch
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.problem import DType, gemm
 from gemmtune.engine.records.table import RangeRow

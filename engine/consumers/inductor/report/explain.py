@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from gemmtune.engine.consumers.inductor.graphs.guards import Range, product_ranges, rows_of
 from gemmtune.engine.consumers.inductor.graphs.layers import Linear
-from gemmtune.engine.consumers.inductor.loader.products import Traced
+from gemmtune.engine.consumers.inductor.graphs.products import Traced
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.problem import DType
 from gemmtune.engine.records.table import RangeRow, Row, Table

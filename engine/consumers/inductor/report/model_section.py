@@ -1,7 +1,8 @@
 """Section on whole models: their times with the table and without."""
 
+from collections.abc import Iterable
+
 from gemmtune.engine.consumers.inductor.bench.model_bench import ArmTimes, ModelBench
-from gemmtune.engine.report.campaign_record import CampaignRecord
 from gemmtune.engine.report.html.page import Section, Sheet
 
 __all__ = ["models"]
@@ -13,10 +14,10 @@ _TEXT = (
 )
 
 
-def models(record: CampaignRecord) -> Section | None:
-    """List the arms of every bench; None without a bench."""
-    rows = [_row(bench, arm) for bench in record.benches for arm in bench.arms]
-    return Section("Models", _TEXT, sheet=Sheet(_HEADERS, rows, ("model", "arm"))) if rows else None
+def models(benches: Iterable[ModelBench]) -> list[Section]:
+    """Return a section with the arms of every bench; none without a bench."""
+    rows = [_row(bench, arm) for bench in benches for arm in bench.arms]
+    return [Section("Models", _TEXT, sheet=Sheet(_HEADERS, rows, ("model", "arm")))] if rows else []
 
 
 def _row(bench: ModelBench, arm: ArmTimes) -> list[str]:

@@ -9,9 +9,6 @@ from gemmtune.engine.consumers.inductor.report.bench_file import read_benches, w
 from gemmtune.engine.consumers.inductor.report.benches import bench_report
 from gemmtune.engine.consumers.inductor.report.model_section import models
 from gemmtune.engine.records.errors import UsageError
-from gemmtune.engine.report.campaign_record import CampaignRecord
-from gemmtune.engine.seams import registry
-from gemmtune.engine.testing.exporter_conformance import example_table
 
 
 def bench(*arms, products=()):
@@ -96,7 +93,7 @@ def test_a_bench_is_read_back_as_it_was_and_stands_in_the_report(tmp_path):
     found = bench(ArmTimes("compile", SLOW), ArmTimes("table", failure="RuntimeError: no"), products=(gain,))
     write_bench(found, tmp_path / "bench.json")
     assert read_benches(tmp_path) == (found,)
-    section = models(CampaignRecord(example_table(), registry.objective("latency"), benches=(found,)))
+    [section] = models([found])
     assert [row[1] for row in section.sheet.rows] == ["compile", "table"]
     assert section.sheet.rows[0][2] == "2.450"
     assert section.sheet.rows[1][-1] == "RuntimeError: no"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gemmtune.engine.campaign.plan_file import read_plan
+from gemmtune.engine.api.plans import read_plan
 from gemmtune.engine.consumers.inductor.capture.captured import Captured, CapturedProduct, Unseen, merged
 from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.records.problem import Problem

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import gemmtune as gt
-from gemmtune.engine.campaign.plan_file import read_plan
+from gemmtune.engine.api.plans import read_plan
 from gemmtune.engine.consumers.inductor.exporter import InductorExporter
 from gemmtune.engine.testing.exporter_conformance import example_table
 

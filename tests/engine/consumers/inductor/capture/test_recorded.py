@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 import gemmtune as gt
-from gemmtune.engine.campaign.plan_file import read_plan
+from gemmtune.engine.api.plans import read_plan
 from gemmtune.engine.records.errors import UsageError
 
 PRODUCT = {"epilogue": "", "m": "16", "first": 16, "last": 16, "step": 1}

@@ -6,9 +6,10 @@ import json
 
 import pytest
 
+from gemmtune.engine.api.showing import file_report
 from gemmtune.engine.consumers.cute.exporter import CuteExporter
 from gemmtune.engine.records.errors import TableError
-from gemmtune.engine.report.files import file_report, is_database
+from gemmtune.engine.report.files import is_database
 from gemmtune.engine.report.progress.run import read_run
 from gemmtune.engine.report.progress.state import duration
 from gemmtune.engine.seams import registry

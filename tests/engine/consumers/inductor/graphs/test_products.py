@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gemmtune.engine.consumers.inductor.loader.products import TracedProduct, asked_by_torch, trace
+from gemmtune.engine.consumers.inductor.graphs.products import TracedProduct, asked_by_torch, trace
 from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.records.problem import DType
 
