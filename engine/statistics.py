@@ -10,8 +10,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from gemmtune.engine.records.measurement import Estimate
 
-__all__ = ["FULL_COVERAGE_SAMPLES", "estimate", "location_interval", "median_interval", "outliers"]
-
 FULL_COVERAGE_SAMPLES = 6
 """Fewest samples whose extremes cover the median with 95 %: six cover 1 − 2·2⁻⁶ = 96.9 %, five 93.8 %."""
 

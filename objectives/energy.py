@@ -4,8 +4,6 @@ from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.records.measurement import Measurement, Status
 from gemmtune.engine.seams.objective import Objective
 
-__all__ = ["Energy"]
-
 
 class Energy(Objective):
     """Energy per launch in joules, from the GPU's energy counter over a long loop of launches."""

@@ -3,8 +3,6 @@
 from gemmtune.engine.records.measurement import Measurement, Status
 from gemmtune.engine.seams.objective import Objective
 
-__all__ = ["Latency"]
-
 
 class Latency(Objective):
     """Time of one launch in a CUDA graph, in nanoseconds, with inputs in device memory."""

@@ -4,8 +4,6 @@ from gemmtune.engine.records.measurement import Measurement
 from gemmtune.objectives.energy import Energy
 from gemmtune.objectives.latency import Latency
 
-__all__ = ["LatencyEnergy"]
-
 
 class LatencyEnergy(Latency):
     """Latency and energy of one measurement; the latency ranks."""

@@ -2,8 +2,6 @@
 
 from gemmtune.objectives.latency import Latency
 
-__all__ = ["LatencyWarm"]
-
 
 class LatencyWarm(Latency):
     """Time of one launch in a CUDA graph, in nanoseconds, with inputs in L2 as far as they fit."""

@@ -19,8 +19,6 @@ from gemmtune.engine.toolchain.versions import toolchain_of
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["AtenSpace"]
-
 _FIRST_WITH_FP8 = (8, 9)
 
 

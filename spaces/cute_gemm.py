@@ -20,8 +20,6 @@ from gemmtune.spaces.cute.families import FAMILIES, families_of
 from gemmtune.spaces.cute.rules import COPY_BYTES, design_exists, operands_fit
 from gemmtune.spaces.matmul_heuristics.model import Shape, prior_of, proposed_configs
 
-__all__ = ["CuteGemmSpace"]
-
 _BY_NAME = {family.name: family for family in FAMILIES}
 _CLUSTER_SIDES = (1, 2, 4, 8, 16)
 _SCHEDULERS = ("clc", "none", "static")

@@ -8,8 +8,6 @@ from gemmtune.engine.records.task import Task
 from gemmtune.spaces.cute.decode.space import DecodeSpace
 from gemmtune.spaces.cute.decode.tiling import WARP, Tiling
 
-__all__ = ["CuteGemvSpace"]
-
 _PARAMS = (
     Param("outputs_per_warp", (1, 2, 4, 8)),
     Param("warps_n", (1, 2, 4, 8)),

@@ -8,8 +8,6 @@ from gemmtune.engine.records.task import Task
 from gemmtune.spaces.cute.decode.space import DecodeSpace
 from gemmtune.spaces.cute.decode.tiling import Tiling
 
-__all__ = ["CuteSplitKSpace"]
-
 _PARAMS = (
     Param("warp_n", (16, 32, 64)),
     Param("warps_n", (1, 2, 4)),

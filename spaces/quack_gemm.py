@@ -21,8 +21,6 @@ from gemmtune.spaces.quack.operands import is_plain
 from gemmtune.spaces.quack.rules import runs, serves
 from gemmtune.spaces.quack.tiles import clustered_tile, modelled, operand_traffic, tile_order, transposed
 
-__all__ = ["QuackGemmSpace"]
-
 # Named as the fields of quack.gemm_config.GemmConfig.
 _PARAMS = (
     Param("tile_m", (64, 128, 192, 256)),

@@ -12,8 +12,6 @@ from gemmtune.spaces.serving.linear_space import OUT, LinearSpace
 from gemmtune.spaces.serving.rules import TILE_PARAMS
 from gemmtune.spaces.triton_source.launches import KernelLaunch, Workspace
 
-__all__ = ["SglangBlockFp8Space", "ShippedSglangBlockFp8Space"]
-
 _PLAIN, _HOPPER, _SUM = "_w8a8_block_fp8_matmul", "_w8a8_block_fp8_matmul_hopper", "_reduce_block_fp8_split_k"
 _SUMMED_AT_ONCE = 256
 """Elements per block of the kernel that adds partial sums."""

@@ -11,8 +11,6 @@ from gemmtune.spaces.serving.moe_space import MoeSpace
 from gemmtune.spaces.serving.rules import tile
 from gemmtune.spaces.triton_source.launches import Argument, KernelLaunch
 
-__all__ = ["SglangMoeSpace", "ShippedSglangMoeSpace"]
-
 _FIRST_WITH_DEPENDENT_LAUNCH = (9, 0)
 """Lowest compute capability for which SGLang builds the kernel with a programmatic dependent launch."""
 _EARLY_ROWS = 512

@@ -13,8 +13,6 @@ from gemmtune.engine.seams.space import BuildError, Launchable, Space
 from gemmtune.engine.toolchain.versions import triton_toolchain
 from gemmtune.spaces.triton.kind import definition_of
 
-__all__ = ["TritonDefaultSpace", "TritonKernelSpace"]
-
 _ALIGNED = 16  # divisor of an integer argument that Triton compiles a kernel of its own for
 
 

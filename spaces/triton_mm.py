@@ -31,8 +31,6 @@ from gemmtune.spaces.inductor.rules import (
 )
 from gemmtune.spaces.inductor.tile_features import tiled_features
 
-__all__ = ["TritonMmSpace"]
-
 # (BLOCK_M, BLOCK_N, BLOCK_K, num_stages, num_warps) of `mm_configs` in torch 2.13's
 # torch/_inductor/template_heuristics/triton.py; 2.11's list lacks the last one.
 _DEFAULT_LIST = (

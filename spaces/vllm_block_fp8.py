@@ -10,8 +10,6 @@ from gemmtune.spaces.serving.engine_space import Shipped
 from gemmtune.spaces.serving.linear_space import LinearSpace
 from gemmtune.spaces.triton_source.launches import KernelLaunch
 
-__all__ = ["ShippedVllmBlockFp8Space", "VllmBlockFp8Space"]
-
 _FUNCTION = "_w8a8_triton_block_scaled_mm"
 
 

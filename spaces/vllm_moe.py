@@ -9,8 +9,6 @@ from gemmtune.spaces.serving.moe_operands import FIRST, ROUTED_EXPERTS
 from gemmtune.spaces.serving.moe_space import MoeSpace
 from gemmtune.spaces.triton_source.launches import Argument, KernelLaunch
 
-__all__ = ["ShippedVllmMoeSpace", "VllmMoeSpace"]
-
 _ARGUMENTS = (
     "a_ptr b_ptr c_ptr b_bias_ptr a_scale_ptr b_scale_ptr topk_weights_ptr sorted_token_ids_ptr expert_ids_ptr "
     "num_tokens_post_padded_ptr N K EM num_valid_tokens stride_am stride_ak stride_be stride_bk stride_bn stride_cm "

@@ -29,16 +29,16 @@ def words(name: str) -> list[str]:
 
 
 def public_names(path: Path) -> Iterator[str]:
-    """The module's name, the names of its `__all__`, and the public methods and fields of the classes among them."""
+    """The module's name, the names that it defines, and the methods and fields of its classes."""
     yield path.parent.name if path.stem == "__init__" else path.stem
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    listed: set[str] = set()
-    for node in tree.body:
-        if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == "__all__" for t in node.targets):
-            listed = set(ast.literal_eval(node.value))
-    yield from listed
-    for node in tree.body:
-        if isinstance(node, ast.ClassDef) and node.name in listed:
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.Assign):
+            yield from (target.id for target in node.targets if isinstance(target, ast.Name))
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            yield node.target.id
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield node.name
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
             for member in node.body:
                 if isinstance(member, ast.FunctionDef):
                     yield member.name

@@ -13,8 +13,6 @@ from gemmtune.engine.io.paths import FileKind, find
 from gemmtune.engine.records.errors import DeviceError, UsageError, did_you_mean
 from gemmtune.engine.toolchain.gpu_info import present_device, why_no_gpu
 
-__all__ = ["LOADER_FILE", "bench"]
-
 LOADER_FILE = "inductor/inductor_table.json"
 """The loader's table in a campaign's folder."""
 

@@ -14,8 +14,6 @@ from gemmtune.engine.records.errors import DeviceError, ToolchainMissing, UsageE
 from gemmtune.engine.toolchain.gpu_info import present_device, why_no_gpu
 from gemmtune.engine.toolchain.installed import install_command
 
-__all__ = ["capture"]
-
 
 def capture(
     call: Callable[..., object] | str,

@@ -9,8 +9,6 @@ from gemmtune.engine.records.errors import LandscapeError
 from gemmtune.engine.records.landscape import Landscape
 from gemmtune.engine.store.landscapes.landscape_file import embedded, find_landscapes
 
-__all__ = ["LandscapeSource", "landscapes", "read_sources", "sources_of"]
-
 LandscapeSource: TypeAlias = str | os.PathLike[str] | Landscape
 """A device, a file, or a landscape that was read before."""
 

@@ -9,8 +9,6 @@ from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.report.layout import count
 from gemmtune.engine.store.files import write_whole
 
-__all__ = ["folder_of", "left_behind", "make_folder", "write_all"]
-
 _NAMED = 3  # files that a notice names
 
 

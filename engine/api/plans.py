@@ -6,8 +6,6 @@ from gemmtune.engine.campaign import plan_file
 from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.consumers.inductor.capture.recorded import RECORD_SUFFIXES, recorded_plan
 
-__all__ = ["read_plan"]
-
 
 def read_plan(path: Path) -> Plan:
     """Read a campaign file, or the products that a program recorded.

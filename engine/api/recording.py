@@ -25,8 +25,6 @@ from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.landscapes.landscape_file import write_landscapes
 from gemmtune.engine.toolchain.gpu_info import present_device, why_no_gpu
 
-__all__ = ["landscape_from", "record"]
-
 
 def record(
     problems: ProblemLike | Iterable[ProblemLike],

@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from pandas import DataFrame
 
-__all__ = ["Study", "replay"]
-
 
 @dataclass(eq=False, repr=False)
 class Study:

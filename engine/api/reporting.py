@@ -23,8 +23,6 @@ from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.files import write_whole
 from gemmtune.engine.tables.table_file import table_sha256
 
-__all__ = ["REPORT_FILE", "replaced_rows", "report", "table_of_database", "update_report"]
-
 REPORT_FILE = "report.html"
 """Name of a campaign's page in its folder."""
 

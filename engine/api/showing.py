@@ -12,8 +12,6 @@ from gemmtune.engine.io.paths import FileKind
 from gemmtune.engine.report import files
 from gemmtune.engine.report.layout import Report
 
-__all__ = ["file_report"]
-
 
 def file_report(source: str) -> Report:
     """Report a table, an exported table, a run, a comparison, a bench, landscapes, a campaign's folder or a database.

@@ -23,8 +23,6 @@ from gemmtune.engine.tables.export import export_table
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-__all__ = ["Table", "read_table"]
-
 
 @dataclass(frozen=True, slots=True)
 class Table(TableRecord):

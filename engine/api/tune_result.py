@@ -33,8 +33,6 @@ from gemmtune.engine.tables.table_file import write_table
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-__all__ = ["TABLE_FILE", "TuneResult", "export_everywhere"]
-
 TABLE_FILE = "table.json"
 """Name of the table in a campaign's folder."""
 

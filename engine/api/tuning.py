@@ -34,8 +34,6 @@ from gemmtune.engine.tables.earlier import read_earlier
 from gemmtune.engine.tables.portfolio import LossLimits
 from gemmtune.engine.tables.ranges import RangeLimits
 
-__all__ = ["ProblemLike", "database_url", "parse_problems", "tune"]
-
 ProblemLike: TypeAlias = str | Workload | type
 """A problem, or its text: "2048x4096x4096:bf16:nt"."""
 _Path: TypeAlias = str | os.PathLike[str]

@@ -21,8 +21,6 @@ from gemmtune.engine.scheduling.callbacks import Callback, notify
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.files import write_whole
 
-__all__ = ["VerifyResult", "verify"]
-
 
 @dataclass(frozen=True, slots=True)
 class VerifyResult:

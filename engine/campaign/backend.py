@@ -12,8 +12,6 @@ from gemmtune.engine.seams.executor import Executor
 from gemmtune.engine.seams.sampler import Sampler
 from gemmtune.engine.search.samplers.exhaustive import ExhaustiveSampler
 
-__all__ = ["Backend", "TaskConfigs", "unknown_optimum"]
-
 
 def unknown_optimum(task: Task) -> float | None:
     """Return None: nobody knows the best score there is."""

@@ -15,8 +15,6 @@ from gemmtune.engine.seams.space import Space
 from gemmtune.engine.search.enumeration import feasible_configs
 from gemmtune.engine.search.samplers.exhaustive import ExhaustiveSampler
 
-__all__ = ["estimated_backend"]
-
 
 def estimated_backend(
     plan: Plan,

@@ -21,8 +21,6 @@ from gemmtune.engine.scheduling.task_history import TaskHistory
 from gemmtune.engine.scheduling.task_search import TaskSearch
 from gemmtune.engine.store.database import Database
 
-__all__ = ["execute"]
-
 
 def execute(
     plan: Plan,

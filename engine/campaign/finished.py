@@ -15,8 +15,6 @@ from gemmtune.engine.store.column_types import DEVICE, PROBLEM
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.known import Wanted
 
-__all__ = ["FinishedSearches"]
-
 _WRITTEN_TOGETHER = 16  # searches; a campaign that is killed asks the samplers of fewer again
 
 

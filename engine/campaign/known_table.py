@@ -17,8 +17,6 @@ from gemmtune.engine.store.database import Database
 from gemmtune.engine.tables.ranking import Ranking, rank
 from gemmtune.engine.tables.rows import build_table
 
-__all__ = ["known_table"]
-
 
 def known_table(
     database: Database, objective: Objective, name: str, *, margin: float, device: str | None = None

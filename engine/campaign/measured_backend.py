@@ -18,8 +18,6 @@ from gemmtune.engine.search.enumeration import enumerate_space, feasible_configs
 from gemmtune.engine.toolchain.clock_lock import ClockLock
 from gemmtune.engine.toolchain.gpu_info import equal_gpus
 
-__all__ = ["OpenExecutor", "measured_backend", "named_problems", "reason_of_none", "unsearched"]
-
 OpenExecutor = Callable[[tuple[str, ...]], Executor]
 """Function that opens an executor for the spaces of these names."""
 

@@ -33,8 +33,6 @@ from gemmtune.engine.toolchain.telemetry import gpu_names
 if TYPE_CHECKING:
     from gemmtune.engine.execution.ray.cluster import Cluster  # imports ray, which is optional
 
-__all__ = ["open_backend"]
-
 
 def open_backend(
     plan: Plan,

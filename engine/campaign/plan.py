@@ -19,8 +19,6 @@ from gemmtune.engine.seams.space import Space
 from gemmtune.engine.tables.portfolio import LossLimits
 from gemmtune.engine.tables.ranges import RangeLimits
 
-__all__ = ["Plan", "Plugins"]
-
 
 @dataclass(frozen=True, slots=True)
 class Plugins:

@@ -48,8 +48,6 @@ from gemmtune.engine.seams.workload import WorkloadKind
 from gemmtune.engine.tables.portfolio import LossLimits
 from gemmtune.engine.tables.ranges import RangeLimits
 
-__all__ = ["KEY_NAMES", "read_plan"]
-
 _T = TypeVar("_T")
 _KINDS: dict[type, str] = {
     bool: "true or false",

@@ -3,8 +3,6 @@
 from dataclasses import dataclass
 from textwrap import wrap
 
-__all__ = ["KEYS", "PROBLEM_KEYS", "TABLE_KEYS", "Key", "campaign_template"]
-
 _COLUMNS = 100
 _FRACTION = "fraction, at least 0"
 

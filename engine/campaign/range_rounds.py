@@ -26,15 +26,6 @@ from gemmtune.engine.search.enumeration import feasible_configs
 from gemmtune.engine.tables.ranges import RangeLimits, build_ranges
 from gemmtune.engine.tables.ranking import Ranking
 
-__all__ = [
-    "RangeMeasurements",
-    "interior_problems",
-    "measure_ranges",
-    "probe_problems",
-    "probe_searches",
-    "winner_searches",
-]
-
 _PER_NEIGHBOUR = 5
 """Configs of a space that a probe takes from each neighbour; the winners alone miss the best (experiments/tables)."""
 

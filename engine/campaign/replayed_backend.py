@@ -24,16 +24,6 @@ from gemmtune.engine.search.enumeration import membership
 from gemmtune.engine.store.landscapes.landscape_file import embedded, read_landscapes
 from gemmtune.engine.toolchain.installed import install_command
 
-__all__ = [
-    "completed",
-    "read_all",
-    "recorded_device",
-    "recorded_feasible",
-    "recorded_of",
-    "replayed_backend",
-    "require_cache_state",
-]
-
 _OBJECTIVES = {"cold-l2": "latency", "warm-l2": "latency_warm"}
 """Objective that recordings allow, by the cache state that their protocol's name contains."""
 

@@ -28,8 +28,6 @@ from gemmtune.engine.tables.ranges import RangesReport, build_ranges, ranges_rep
 from gemmtune.engine.tables.ranking import Contender, Ranking, rank
 from gemmtune.engine.tables.rows import build_table, reach_ns
 
-__all__ = ["Finding", "Result", "ResultReader", "read_problems"]
-
 
 @dataclass(frozen=True, slots=True)
 class Finding:

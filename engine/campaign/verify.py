@@ -28,8 +28,6 @@ from gemmtune.engine.tables.rows import build_table
 from gemmtune.engine.tables.table_file import require_device
 from gemmtune.engine.toolchain.gpu_info import present_device, why_no_gpu
 
-__all__ = ["Check", "CheckedRange", "Verified", "open_executor", "verify"]
-
 WORST = 0.02
 """Loss against the best contender, a fraction, at which a choice still holds: the spread across GPUs of one model."""
 

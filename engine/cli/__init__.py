@@ -11,8 +11,6 @@ from gemmtune.engine.io.blame import account, line_of
 from gemmtune.engine.io.printing import print_notice, silence
 from gemmtune.engine.records.errors import GemmtuneError, Stopped
 
-__all__ = ["main"]
-
 _RESUMED = ("tune", "record", "verify", "merge")
 """Commands that keep what they did when they are stopped, in a database."""
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EBADF)

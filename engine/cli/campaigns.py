@@ -29,8 +29,6 @@ from gemmtune.engine.report.progress.work import show_work
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.sampler_class import sampler_named
 
-__all__ = ["record", "tune"]
-
 _CAMPAIGN_HELP = "A campaign file (TOML); Python files that it names are imported. Or a recording of a program."
 _SPACE_HELP = f"A space to search, {one_of(Kind.SPACES)}. Repeat for more. [default: triton_mm]"
 _PRUNER_HELP = f"A pruner, asked before and after each build: {one_of(Kind.PRUNERS)}."

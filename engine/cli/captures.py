@@ -15,8 +15,6 @@ from gemmtune.engine.io.printing import print_notice
 from gemmtune.engine.report.progress.work import show_work
 from gemmtune.engine.store.files import write_whole
 
-__all__ = ["bench", "capture"]
-
 _CALL_HELP = (
     "A torch module, its class, a function without parameters that builds one, or a function of the inputs; imported "
     "from this folder."

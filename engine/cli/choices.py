@@ -13,8 +13,6 @@ from gemmtune.engine.seams.pruner import Pruner
 from gemmtune.engine.seams.sampler import Sampler
 from gemmtune.engine.seams.space import Space
 
-__all__ = ["SEAMS", "Kind", "completed", "completed_problem", "kind_named", "names", "one_of"]
-
 _BASELINES = ("aten", "_default", "_shipped")
 """Ends of the names of the spaces that hold a baseline's one config: every campaign measures it, and none searches."""
 

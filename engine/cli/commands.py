@@ -21,8 +21,6 @@ from gemmtune.engine.io.reading import is_text
 from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.report.progress.work import QUIET
 
-__all__ = ["app", "run"]
-
 
 def _print_version(wanted: bool) -> None:
     if wanted:

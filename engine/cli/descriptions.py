@@ -30,8 +30,6 @@ from gemmtune.engine.toolchain.releases import TORCH_VERSIONS
 if TYPE_CHECKING:
     from gemmtune.engine.consumers.inductor.graphs.products import Traced
 
-__all__ = ["describe_space", "doctor", "explain", "init", "list_choices"]
-
 _CALL_HELP = "Explain this function, torch module or module class; imported from this folder."
 _INPUT_HELP = "Sizes of one input of --call, with m where they are dynamic: mx4096. Repeat for more."
 _LINEAR_HELP = "A linear layer by its sizes. [default: the table's layers]"

@@ -6,8 +6,6 @@ from typing import Any, Protocol
 import typer
 from typer.core import TyperCommand
 
-__all__ = ["Command"]
-
 _OTHERS = "Options"
 
 

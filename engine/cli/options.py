@@ -8,22 +8,6 @@ import typer
 from gemmtune.engine.cli.choices import Kind, completed, completed_problem
 from gemmtune.engine.records.errors import UsageError
 
-__all__ = [
-    "MARGIN_HELP",
-    "NO_BINARIES_HELP",
-    "PROBLEM_HELP",
-    "SAMPLER_HELP",
-    "AsJson",
-    "Builders",
-    "DatabaseUrl",
-    "LockClocks",
-    "Problems",
-    "Replayed",
-    "fraction",
-    "named",
-    "time_span",
-]
-
 
 def named(kind: Kind, help: str, panel: str | None = None) -> Any:  # noqa: A002, ANN401 (names and type of typer)
     """Return an option that takes the name of one of a kind, which a shell completes."""

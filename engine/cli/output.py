@@ -10,8 +10,6 @@ from gemmtune.engine.records.measurement import Status
 from gemmtune.engine.report.layout import Report
 from gemmtune.engine.report.why import Why
 
-__all__ = ["columns", "paint", "show", "show_over"]
-
 _KINDS = {"win": "32", "tie": "33", "loss": "2"}  # SGR codes: green, yellow, dim
 _COLOURS = {
     **{str(reason): _KINDS[reason.kind] for reason in Why},

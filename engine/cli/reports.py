@@ -14,8 +14,6 @@ from gemmtune.engine.records.table import SHIP_MARGIN
 from gemmtune.engine.report.progress.work import show_work
 from gemmtune.engine.store.files import write_whole
 
-__all__ = ["audit", "report", "table"]
-
 _MARGIN = Annotated[float, typer.Option(help=MARGIN_HELP, metavar="F", parser=fraction)]
 _DEVICE = Annotated[str | None, typer.Option(help="The device, where the database has several; for example H200.")]
 

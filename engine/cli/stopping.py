@@ -8,8 +8,6 @@ from types import FrameType
 
 from gemmtune.engine.records.errors import Stopped
 
-__all__ = ["SIGNALS", "stoppable"]
-
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals that end a command: Ctrl-C, a scheduler's request, a lost terminal."""
 _DEAF_SECONDS = 1.0  # after a signal, while the command ends

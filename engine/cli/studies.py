@@ -15,8 +15,6 @@ from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.sampler import Sampler
 from gemmtune.engine.seams.sampler_class import sampler_named
 
-__all__ = ["compare", "replay"]
-
 _LANDSCAPES_HELP = (
     "Landscapes: a device that is recorded, such as h200; CSV, Kernel Tuner cache files or T4 results (JSON), or .gz. "
     "[default: all that ship with gemmtune]"

@@ -23,8 +23,6 @@ from gemmtune.engine.seams import registry
 from gemmtune.engine.store.files import write_whole
 from gemmtune.engine.toolchain.installed import install_command
 
-__all__ = ["diff", "export", "merge", "show", "status", "verify", "warmup"]
-
 _WATCH_SECONDS = 2.0
 _OPTUNA_HELP = "Write the database's tasks as Optuna studies to this storage, for example sqlite:///studies.db."
 _TO_HELP = f"The consumer to write for, {one_of(Kind.EXPORTERS)}."

@@ -6,8 +6,6 @@ from gemmtune.engine.records.artifact import Artifact
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.task import Task
 
-__all__ = ["ArtifactCache", "discard"]
-
 
 class ArtifactCache:
     """The artifacts of each task's fastest configs."""

@@ -5,8 +5,6 @@ from collections import Counter, deque
 from gemmtune.engine.measure.builder import BuildJob
 from gemmtune.engine.records.task import Task
 
-__all__ = ["BuildQueue"]
-
 
 class BuildQueue:
     """Builds that no builder has yet: finals first, then the task with the fewest open evaluations.

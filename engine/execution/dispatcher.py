@@ -8,8 +8,6 @@ from typing import Generic, Protocol, TypeVar
 from gemmtune.engine.processes.process_pool import Notify, Outcome, log_notice
 from gemmtune.engine.records.errors import GemmtuneError
 
-__all__ = ["Dispatcher", "JobResult", "Worker"]
-
 J = TypeVar("J")
 R = TypeVar("R")
 

@@ -2,8 +2,6 @@
 
 from collections import Counter
 
-__all__ = ["DriftMonitor"]
-
 _MOST_DRIFT = 0.15
 """Largest trusted change of the reference kernel's time. Chosen: a power limit lowers clocks by 5 to 20 % for a moment
 (see experiments/measurement)."""

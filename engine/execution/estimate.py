@@ -20,8 +20,6 @@ from gemmtune.engine.seams.executor import Executor, Finished
 from gemmtune.engine.seams.pruner import Candidate, Pruner
 from gemmtune.engine.seams.space import Space
 
-__all__ = ["EstimateExecutor"]
-
 
 class EstimateExecutor(Executor):
     """Builds each submitted config, deletes the binary, and answers with the time of the space's model."""

@@ -18,8 +18,6 @@ from gemmtune.engine.seams.executor import Executor
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.known import Wanted
 
-__all__ = ["GpuNormalization"]
-
 
 class GpuNormalization:
     """Scales each problem's times to the GPU whose measurement entered the database first.

@@ -19,8 +19,6 @@ from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.pruner import Pruner
 from gemmtune.engine.toolchain.gpu_info import equal_gpus
 
-__all__ = ["LocalExecutor"]
-
 
 class LocalExecutor(BuildMeasurePipeline):
     """Builds on the CPUs while the GPUs time."""

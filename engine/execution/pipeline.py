@@ -26,8 +26,6 @@ from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.seams.executor import FINALISTS, Finished, Load
 from gemmtune.engine.seams.pruner import Candidate, Pruner
 
-__all__ = ["BuildMeasurePipeline"]
-
 _STATUS_OF_LOSS = {Loss.TIMED_OUT: Status.TIMED_OUT, Loss.DIED: Status.RUN_FAILED}
 
 _BUILT_AHEAD = 128

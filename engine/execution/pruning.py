@@ -9,8 +9,6 @@ from gemmtune.engine.records.artifact import Artifact
 from gemmtune.engine.records.measurement import Measurement, Status
 from gemmtune.engine.seams.pruner import Candidate, Pruner
 
-__all__ = ["UNBUILT", "FailedBuild", "build_result", "prune_recorded", "pruning_reason"]
-
 UNBUILT = "unbuilt"
 """Protocol of a config that was pruned before its build. No timing protocol was begun, so that a campaign with other
 pruners does not find the config in the database and measures it."""

@@ -15,8 +15,6 @@ from gemmtune.engine.seams.executor import Executor, Finished
 from gemmtune.engine.seams.pruner import Pruner
 from gemmtune.engine.statistics import median_interval
 
-__all__ = ["LandscapeIndex", "ReplayExecutor"]
-
 
 class LandscapeIndex:
     """Landscapes by problem, space and device; a landscape that leaves its space or device open serves all of them."""

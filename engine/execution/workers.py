@@ -13,8 +13,6 @@ from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.workload import Workload
 
-__all__ = ["Builders", "GpuWorkers", "Machines", "Provenance", "measured_provenance", "problem_of"]
-
 Builders = Dispatcher[BuildJob, Artifact | BuildFailure]
 """Dispatcher of builds; the files of the artifacts that it returns are on the driver's machine."""
 

@@ -11,8 +11,6 @@ from types import FrameType
 
 from gemmtune.engine.records.errors import Stopped
 
-__all__ = ["STOPS", "account", "line_of"]
-
 STOPS = (KeyboardInterrupt, Stopped)
 """Requests to end the program, which no handler of somebody's failing code may take for a failure."""
 

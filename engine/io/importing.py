@@ -7,8 +7,6 @@ from collections.abc import Callable
 from gemmtune.engine.io.blame import STOPS, account, line_of
 from gemmtune.engine.records.errors import UsageError, did_you_mean
 
-__all__ = ["imported", "parse_callable"]
-
 
 def parse_callable(path: str) -> tuple[str, str]:
     """Return the module and the name within it that `module:function` names; import nothing.

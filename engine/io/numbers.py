@@ -8,8 +8,6 @@ from typing import TypeVar
 
 from gemmtune.engine.records.errors import UsageError
 
-__all__ = ["MOST_INTEGER", "checked", "checked_fraction", "parse_number", "shown"]
-
 MOST_INTEGER = 2**63 - 1
 """Largest integer that a file, a database and a loop counter take."""
 _SHOWN = 80  # characters of a value in a message

@@ -11,8 +11,6 @@ from typing import Any
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.errors import DeviceError, LandscapeError, StoreError, TableError, UsageError, did_you_mean
 
-__all__ = ["FileKind", "find", "find_database", "json_kind", "kind_of_file", "refuse_empty"]
-
 
 class FileKind(Enum):
     """Kind of file that gemmtune reads or writes."""

@@ -8,8 +8,6 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import TextIO
 
-__all__ = ["one_line", "print_json", "print_notice", "print_text", "silence", "visible"]
-
 _PLAIN = str.maketrans({"─": "-", "–": "-", "×": "x", "µ": "u", "≤": "<=", "…": "..."})
 """Signs of our own for streams that lack them."""
 

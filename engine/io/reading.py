@@ -16,8 +16,6 @@ from typing import BinaryIO
 from gemmtune.engine.io.numbers import MOST_INTEGER, shown
 from gemmtune.engine.records.errors import UsageError
 
-__all__ = ["is_text", "parse_json", "parse_toml", "read_bytes", "read_text", "text_pieces"]
-
 _MOST_BYTES = 2**28
 """Largest size of a file, as it is and decompressed."""
 _MOST_RATIO = 100

@@ -24,8 +24,6 @@ from gemmtune.engine.seams.space import Launchable, Space
 from gemmtune.engine.statistics import outliers
 from gemmtune.engine.toolchain.telemetry import Telemetry
 
-__all__ = ["Bench"]
-
 _LIMITS = LaunchLimits()
 _RECHECK_REST_SECONDS = 10e-3  # rest before an implausible result is checked and measured again
 _SHORT_NS = 100e3  # leader's time below which an extra launch costs less than waiting for the first one's result

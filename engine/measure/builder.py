@@ -19,8 +19,6 @@ from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.space import BuildError
 
-__all__ = ["BuildFailure", "BuildJob", "SharedBuilds", "builder_pool", "prepare_builders"]
-
 
 @dataclass(frozen=True, slots=True)
 class BuildJob:

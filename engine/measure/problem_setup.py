@@ -22,8 +22,6 @@ from gemmtune.engine.seams.kinds import kind_of
 from gemmtune.engine.seams.space import Launchable
 from gemmtune.engine.statistics import estimate
 
-__all__ = ["ProblemSetup", "SetupCache"]
-
 # Evidence for these constants: see experiments/measurement.
 _MOST_LEVELS = 16  # reference levels whose median becomes the nominal level
 _LEAST_LEVELS = 6  # reference levels from which their scatter is known; fewer may agree by chance

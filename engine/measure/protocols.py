@@ -4,8 +4,6 @@ from dataclasses import dataclass
 
 from gemmtune.engine.records.errors import ContractError
 
-__all__ = ["PROTOCOLS", "Protocol", "protocol"]
-
 
 @dataclass(frozen=True, slots=True)
 class Protocol:

@@ -8,8 +8,6 @@ from gemmtune.engine.measure.protocols import Protocol
 from gemmtune.engine.processes.process_pool import Last, Notify, ProcessPool, log_notice
 from gemmtune.engine.seams import registry
 
-__all__ = ["worker_pool"]
-
 _BENCH = "gemmtune.engine.measure.bench"
 _RUN_SECONDS = 60.0  # longest time of a measurement or a final
 _START_SECONDS = 60.0  # a start takes seconds; on a lost GPU it may hang

@@ -20,8 +20,6 @@ from typing import Generic, TypeVar
 from gemmtune.engine.io.blame import account
 from gemmtune.engine.processes.scratch import process_folder
 
-__all__ = ["NO_GPU", "ChildProcess", "Context", "Event", "Last", "Message", "start_context"]
-
 R = TypeVar("R")
 
 Context = ForkServerContext | SpawnContext

@@ -10,8 +10,6 @@ from pathlib import Path
 from shutil import rmtree
 from tempfile import gettempdir, mkdtemp
 
-__all__ = ["ScratchFolder", "process_folder"]
-
 _PREFIX = "gemmtune-scratch-"
 _OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 _YOUNG_SECONDS = 60.0

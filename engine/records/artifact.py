@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-__all__ = ["Artifact", "Resources", "Toolchain"]
-
 
 @dataclass(frozen=True, slots=True)
 class Toolchain:

@@ -9,8 +9,6 @@ from importlib.resources import files
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import DeviceError, did_you_mean
 
-__all__ = ["by_name", "device", "devices", "known"]
-
 _LIMITS_SOURCE = "CUDA Programming Guide, technical specifications per compute capability"
 
 

@@ -8,8 +8,6 @@ from collections.abc import Iterator, Mapping, ValuesView
 from dataclasses import dataclass
 from functools import cached_property
 
-__all__ = ["Config", "Param", "Value"]
-
 Value = bool | int | float | str
 """Value of a parameter in a config."""
 

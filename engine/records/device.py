@@ -6,8 +6,6 @@ from functools import cache
 
 from gemmtune.engine.records.errors import DeviceError
 
-__all__ = ["Device"]
-
 _ARCH = re.compile(r"sm_\d{2,3}[a-z]?", re.ASCII)
 _SMS_PER_GPC = 18
 """Streaming multiprocessors per graphics processing cluster, as CUTLASS assumes."""

@@ -7,22 +7,6 @@ with that status.
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-__all__ = [
-    "ContractError",
-    "DeviceError",
-    "GemmtuneError",
-    "LandscapeError",
-    "ProblemError",
-    "Stopped",
-    "StoreError",
-    "TableError",
-    "ToolchainMissing",
-    "UnknownDefinition",
-    "UnknownPlugin",
-    "UsageError",
-    "did_you_mean",
-]
-
 
 class GemmtuneError(Exception):
     """Base class of every error that gemmtune raises on purpose."""

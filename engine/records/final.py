@@ -9,8 +9,6 @@ from gemmtune.engine.records.measurement import Estimate
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.workload import Workload
 
-__all__ = ["FailedFinalist", "Final", "FinalNotHeld", "Finalist"]
-
 
 @dataclass(frozen=True, slots=True)
 class Finalist:

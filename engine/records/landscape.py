@@ -9,8 +9,6 @@ from gemmtune.engine.records.config import Config, Param
 from gemmtune.engine.records.measurement import Status
 from gemmtune.engine.records.workload import Workload
 
-__all__ = ["Landscape", "Point", "Points"]
-
 
 @dataclass(frozen=True, slots=True)
 class Point:

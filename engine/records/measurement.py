@@ -9,8 +9,6 @@ from gemmtune.engine.records.artifact import Resources, Toolchain
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.task import Task
 
-__all__ = ["DeviceState", "Estimate", "Evidence", "Measurement", "Reading", "ReferenceLevel", "Status", "Trial"]
-
 
 class Status(StrEnum):
     """Outcome of an evaluation, with the `invalidity` of the T4 results schema in brackets.

@@ -15,8 +15,6 @@ from gemmtune.engine.records.epilogue.text import parse_epilogue
 from gemmtune.engine.records.errors import ProblemError, did_you_mean
 from gemmtune.engine.records.workload import Workload
 
-__all__ = ["Bias", "DType", "Layout", "Op", "Problem", "gemm"]
-
 _MAX_SIZE = 2**31 - 1
 _SHOWN = 200  # characters of a wrong text in a message
 _ITEM_BYTES = {"fp32": 4, "int32": 4, "bf16": 2, "fp16": 2}

@@ -6,8 +6,6 @@ from dataclasses import dataclass, field
 from gemmtune.engine.records.config import Config, Param
 from gemmtune.engine.records.measurement import Trial
 
-__all__ = ["FeatureFunction", "Prior", "Search", "SourceTask", "no_features"]
-
 FeatureFunction = Callable[[Config], Mapping[str, float]]
 """Function from a config of one task to its features by name; the names are equal for every config of a space."""
 

@@ -8,8 +8,6 @@ from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.records.workload import Workload
 
-__all__ = ["SHIP_MARGIN", "Choice", "RangeRow", "Row", "Table"]
-
 SHIP_MARGIN = 0.02
 """Default lead over the baseline that is worth shipping a kernel, as a fraction: a table serves other boards than the
 measured one."""

@@ -5,8 +5,6 @@ from dataclasses import dataclass
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.workload import Workload
 
-__all__ = ["Task"]
-
 
 @dataclass(frozen=True, slots=True)
 class Task:

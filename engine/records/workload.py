@@ -4,8 +4,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from typing import ClassVar, Self
 
-__all__ = ["OUTPUT_SIZES", "Workload", "baseline_name", "baseline_words"]
-
 OUTPUT_SIZES = ("m", "n")
 """Names of the two sizes of an output matrix, in workloads that have one to cut into tiles."""
 

@@ -33,8 +33,6 @@ from gemmtune.engine.seams.objective import Objective
 from gemmtune.engine.tables.earlier import EarlierRow, Fate
 from gemmtune.engine.tables.rows import unserved
 
-__all__ = ["campaign_report"]
-
 
 def campaign_report(
     plan: Plan,

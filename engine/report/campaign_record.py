@@ -16,8 +16,6 @@ from gemmtune.engine.report.progress.run import Run
 from gemmtune.engine.seams.objective import Objective
 from gemmtune.engine.store.database import Database
 
-__all__ = ["CampaignRecord", "Evaluation", "ProblemRecord", "best_so_far", "gather", "lead", "within"]
-
 DETAILED = 200
 """Most problems whose evaluations a page looks at, those with the largest weighted time first."""
 

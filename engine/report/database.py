@@ -26,9 +26,6 @@ from gemmtune.engine.seams.objective import Objective
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.merge import Merged
 
-__all__ = ["database_report", "merge_report"]
-
-
 _Key = tuple[Task, str, str]  # task, evidence and protocol
 
 

@@ -21,8 +21,6 @@ from gemmtune.engine.store.landscapes.landscape_file import find_landscapes, rea
 from gemmtune.engine.tables.sealed import read_sealed
 from gemmtune.engine.tables.table_file import read_table
 
-__all__ = ["FileReport", "file_report", "is_database", "read_exported"]
-
 FileReport = Callable[[Path, Mapping[str, Any]], Report]
 """Report of a file, of its path and its fields."""
 

@@ -21,27 +21,6 @@ from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.space import Space
 
-__all__ = [
-    "Grid",
-    "Report",
-    "bound",
-    "choice_text",
-    "config_text",
-    "count",
-    "json_fields",
-    "json_value",
-    "lead_of",
-    "lead_text",
-    "left_out",
-    "microseconds",
-    "natural",
-    "params_text",
-    "readable",
-    "readable_unit",
-    "span",
-    "tally",
-]
-
 _GAP = "  "
 _READABLE = {"ns": ("µs", 1e3, 1), "J": ("mJ", 1e-3, 2)}  # unit: the one printed, its size, its decimals
 

@@ -7,8 +7,6 @@ from gemmtune.engine.report.layout import Report, count, json_fields
 from gemmtune.engine.tables.portfolio import Portfolio
 from gemmtune.engine.tables.ranges import RangesReport, SizeLoss
 
-__all__ = ["portfolio_report", "ranges_json", "ranges_text"]
-
 
 def portfolio_report(portfolio: Portfolio) -> Report:
     """Report a portfolio beside the table that gives each problem its own best config."""

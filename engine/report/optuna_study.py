@@ -23,8 +23,6 @@ from gemmtune.engine.store.connection import reason
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.schema import measurements as measurements_table
 
-__all__ = ["WrittenStudy", "studies_report", "write_studies"]
-
 
 @dataclass(frozen=True, slots=True)
 class WrittenStudy:

@@ -6,8 +6,6 @@ from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.report.layout import Grid, config_text, count, readable, readable_unit
 
-__all__ = ["Scored", "front_json", "front_sections", "pareto_front"]
-
 Scored = tuple[Config, tuple[float, ...]]
 """A config with its score per part of the objective."""
 

@@ -6,8 +6,6 @@ from gemmtune.engine.records.task import Task
 from gemmtune.engine.report.layout import Grid, Report, count
 from gemmtune.engine.search.enumeration import EnumeratedSpace
 
-__all__ = ["space_report"]
-
 
 def space_report(
     task: Task, params: tuple[Param, ...], found: EnumeratedSpace, seeds: tuple[Config, ...], prior: Prior

@@ -14,8 +14,6 @@ from gemmtune.engine.report.progress.state import duration
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.queries import MeasurementCount
 
-__all__ = ["status_report"]
-
 _Key = tuple[str, str, str, str]  # device, problem, evidence and protocol: times of several are not compared
 
 

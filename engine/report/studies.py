@@ -4,8 +4,6 @@ from gemmtune.engine.report.layout import Grid, Report, count, json_fields
 from gemmtune.engine.studies.comparison import BUDGETS, GOALS, Comparison, Curve
 from gemmtune.engine.studies.sampler_study import StudyResult
 
-__all__ = ["comparison_report", "mean_score_text", "of_landscapes", "score_text", "study_report"]
-
 
 def study_report(result: StudyResult) -> Report:
     """Report the fraction of the optimum per problem, and their mean."""

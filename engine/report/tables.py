@@ -26,19 +26,6 @@ from gemmtune.engine.tables.diff import Change, TableDiff, terms
 from gemmtune.engine.tables.earlier import EarlierRow, Fate
 from gemmtune.engine.tables.roofline import speed_columns, speeds
 
-__all__ = [
-    "diff_report",
-    "earlier_json",
-    "earlier_notes",
-    "first_choice",
-    "made_with",
-    "range_row_json",
-    "range_text",
-    "size_name",
-    "table_report",
-    "verify_report",
-]
-
 _DIFF_HEADERS = ("change", "problem", "ran", "µs", "runs", "µs now", "shift", "config")
 _VERIFY_HEADERS = ("problem", "runs", "µs said", "µs now", "loss", "holds", "config")
 _LEFT = ("change", "problem", "run", "ran", "runs", "holds", "evidence", "why", "config")

@@ -5,8 +5,6 @@ from enum import StrEnum
 
 from gemmtune.engine.records.table import Row
 
-__all__ = ["Why", "kind_meanings", "legend", "why"]
-
 
 class Why(StrEnum):
     """Reason for the first choice of a row."""

@@ -7,8 +7,6 @@ from gemmtune.engine.records.measurement import Measurement
 from gemmtune.engine.scheduling.task_search import TaskSearch
 from gemmtune.engine.seams.executor import Load
 
-__all__ = ["Callback", "notify"]
-
 
 class Callback:
     """Follows a running campaign; override the methods of the events that matter.

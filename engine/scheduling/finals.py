@@ -12,8 +12,6 @@ from gemmtune.engine.seams.executor import FINALISTS, Executor
 from gemmtune.engine.seams.objective import Objective
 from gemmtune.engine.store.database import Database
 
-__all__ = ["Finals"]
-
 
 class Finals:
     """The finals of a campaign: a problem's best configs meet once every search of the problem has ended."""

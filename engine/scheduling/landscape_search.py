@@ -16,8 +16,6 @@ from gemmtune.engine.seams.sampler import Sampler
 from gemmtune.engine.seams.space import Space
 from gemmtune.engine.search.task_features import SM_COUNT, TaskFeatures, problem_features
 
-__all__ = ["LandscapeSearch"]
-
 
 class LandscapeSearch:
     """Searches of one landscape. Recorded configs are feasible unless they were invalid.

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.scheduling.task_search import TaskSearch
 
-__all__ = ["Rivals"]
-
 _LOOKS = ((8, 1.5), (16, 1.1))
 """Evaluations after which the spaces of a problem are compared, and the factor behind the best one that ends a search.
 experiments/scheduling says what other factors save and lose."""

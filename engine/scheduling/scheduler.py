@@ -20,8 +20,6 @@ from gemmtune.engine.seams.executor import Executor
 from gemmtune.engine.seams.objective import Objective
 from gemmtune.engine.store.database import Database
 
-__all__ = ["Scheduler"]
-
 _CONFIGS_PER_WORKER = 128
 """Submitted configs per worker, at most: those that builders have and those that wait to be timed.
 

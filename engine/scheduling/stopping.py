@@ -7,8 +7,6 @@ from heapq import nsmallest
 
 from gemmtune.engine.io.numbers import checked, checked_fraction
 
-__all__ = ["Limits", "regret_bound"]
-
 _BEST = 5
 """Number of configs whose mean distance is the scale of the tail; see experiments/scheduling."""
 

@@ -17,8 +17,6 @@ from gemmtune.engine.search.task_features import TaskFeatures
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.landscapes.landscape_file import embedded, read_landscapes, shipped_searches
 
-__all__ = ["TaskHistory"]
-
 
 @dataclass(frozen=True, slots=True)
 class TaskHistory:

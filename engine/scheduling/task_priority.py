@@ -6,8 +6,6 @@ from heapq import heappop, heappush
 
 from gemmtune.engine.scheduling.task_search import TaskSearch
 
-__all__ = ["TaskPriority"]
-
 _Entry = tuple[float, int, TaskSearch]
 """A search behind its sort key: evaluations per square root of the weight, then its number in the plan."""
 

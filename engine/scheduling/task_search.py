@@ -12,8 +12,6 @@ from gemmtune.engine.seams.sampler import Sampler
 from gemmtune.engine.seams.space import Space
 from gemmtune.engine.search.samplers.exhaustive import ExhaustiveSampler
 
-__all__ = ["History", "TaskSearch", "ended_search", "exhaustive_search", "no_history"]
-
 History = Callable[[Task], tuple[SourceTask, ...]]
 """Function from a task to the trials of other tasks that its sampler may learn from."""
 

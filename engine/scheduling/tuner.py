@@ -16,8 +16,6 @@ from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.objective import Objective
 from gemmtune.engine.seams.sampler import Sampler
 
-__all__ = ["Tuner", "check_objectives", "created", "score_of", "trial_of"]
-
 
 class Tuner:
     """A sampler within a budget, held to its contract.

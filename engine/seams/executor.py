@@ -11,8 +11,6 @@ from gemmtune.engine.records.final import Final, FinalNotHeld
 from gemmtune.engine.records.measurement import Evidence, Measurement
 from gemmtune.engine.records.task import Task
 
-__all__ = ["FINALISTS", "Executor", "Finished", "Load"]
-
 FINALISTS = 8
 """Number of configs of one problem's searched spaces that meet in its final, besides the baseline."""
 

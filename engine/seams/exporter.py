@@ -7,8 +7,6 @@ from typing import ClassVar
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.table import Table
 
-__all__ = ["Exporter"]
-
 
 class Exporter(ABC):
     """Writer of files for one consumer, as pure text: it imports neither torch nor the consumer.

@@ -3,8 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-__all__ = ["CLUSTERS", "RUNTIME_PACKAGES", "Argument", "binder"]
-
 RUNTIME_PACKAGES = ("apache-tvm-ffi", "nvidia-cutlass-dsl")
 """Packages that link and launch a CuTe binary; their versions are part of each CuTe toolchain."""
 

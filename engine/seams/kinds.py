@@ -11,16 +11,6 @@ from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.space import Space
 from gemmtune.engine.seams.workload import WorkloadKind
 
-__all__ = [
-    "GEMM_BASELINE",
-    "expand_workloads",
-    "fields_of",
-    "kind_of",
-    "parse_workload",
-    "require_kinds",
-    "workload_of",
-]
-
 GEMM_BASELINE = Problem.baseline_space
 """Space of the baseline of the shipped landscapes, which hold GEMMs."""
 

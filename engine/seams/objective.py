@@ -5,8 +5,6 @@ from typing import ClassVar
 
 from gemmtune.engine.records.measurement import Measurement
 
-__all__ = ["Objective"]
-
 
 class Objective(ABC):
     """Quantity that a search minimises.

@@ -10,8 +10,6 @@ from gemmtune.engine.records.measurement import Measurement
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
 
-__all__ = ["Candidate", "Pruner"]
-
 
 @dataclass(frozen=True, slots=True)
 class Candidate:

@@ -20,21 +20,6 @@ from gemmtune.engine.seams.sampler import Sampler
 from gemmtune.engine.seams.space import Space
 from gemmtune.engine.seams.workload import WorkloadKind
 
-__all__ = [
-    "describe",
-    "exporter",
-    "look_up",
-    "name_of",
-    "names",
-    "objective",
-    "packages",
-    "preload",
-    "pruner",
-    "sampler",
-    "space",
-    "workload",
-]
-
 _Plugin = TypeVar("_Plugin")
 
 

@@ -8,8 +8,6 @@ from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.measurement import Trial
 from gemmtune.engine.records.search import Search
 
-__all__ = ["Sampler"]
-
 
 class Sampler(ABC):
     """Search of one task, by ask and tell; `search` is the only source of randomness and of configs.

@@ -7,8 +7,6 @@ from gemmtune.engine.io.importing import imported
 from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.seams.sampler import Sampler
 
-__all__ = ["sampler_named"]
-
 
 def sampler_named(text: str, folder: Path) -> str | type[Sampler]:
     """Return a registered sampler's name, or the class that `./file.py:Class` or `module:Class` names.

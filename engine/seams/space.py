@@ -19,8 +19,6 @@ if TYPE_CHECKING:  # the names of plug-ins are listed without numpy
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["BuildError", "Launchable", "Space"]
-
 
 class BuildError(Exception):
     """Config that cannot be built; the message is the reason in the database and the report."""

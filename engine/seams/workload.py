@@ -13,8 +13,6 @@ from gemmtune.engine.records.workload import Workload
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Expected", "Operands", "TensorSource", "WorkloadKind", "gemm_like"]
-
 _Work = TypeVar("_Work", bound=Workload)
 
 _STEP = 64  # multiple that n and k of a GEMM timed beside are rounded to, as the vendor library's kernels like

@@ -9,8 +9,6 @@ from numpy.typing import NDArray
 
 from gemmtune.engine.records.config import Config, Param, Value
 
-__all__ = ["Encoding", "Mask", "Point", "Positions", "values_by_name"]
-
 Point = NDArray[np.int16]
 """Level per axis, shape (axes,)."""
 Mask = NDArray[np.bool_]

@@ -9,8 +9,6 @@ from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
 from gemmtune.engine.seams.space import Space
 
-__all__ = ["EnumeratedSpace", "enumerate_space", "feasible_configs", "membership", "serves"]
-
 
 def serves(space: Space, task: Task) -> Verdict:
     """Return whether the space's kernels are for the task's kind of workload."""

@@ -6,8 +6,6 @@ from warnings import catch_warnings, simplefilter
 
 import optuna
 
-__all__ = ["quiet_optuna"]
-
 
 @contextmanager
 def quiet_optuna() -> Iterator[None]:

@@ -13,8 +13,6 @@ from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.seams.space import Space
 
-__all__ = ["SIZE_PREFIX", "SM_COUNT", "TaskFeatures", "feature_matrix", "problem_features"]
-
 SIZE_PREFIX = "problem "
 """Beginning of the name of each feature that is a size of the workload."""
 SM_COUNT = "SMs"

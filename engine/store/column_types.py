@@ -20,25 +20,6 @@ from gemmtune.engine.records.measurement import DeviceState, Estimate, Reference
 from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.seams.kinds import fields_of, workload_of
 
-__all__ = [
-    "DECODING_ERRORS",
-    "DEVICE",
-    "DEVICE_STATE",
-    "ESTIMATE",
-    "PROBLEM",
-    "RESOURCES",
-    "TOOLCHAIN",
-    "AsText",
-    "compact_json",
-    "config_of",
-    "decode_json",
-    "estimate_fields",
-    "estimate_of",
-    "numbers_of",
-    "storable",
-    "toolchain_of",
-]
-
 _T = TypeVar("_T")
 _raw_decode = json.JSONDecoder().raw_decode
 

@@ -13,8 +13,6 @@ from gemmtune.engine.store.dialects import accept_any_text, begin, is_connection
 from gemmtune.engine.store.sqlite_reader import HeldFile, SqliteReader, unwritable
 from gemmtune.engine.toolchain.installed import install_command
 
-__all__ = ["Transactions", "reason"]
-
 _T = TypeVar("_T")
 _PAUSES_SECONDS = (0.1, 5.0)  # between attempts: the first, doubled up to the last
 

@@ -33,8 +33,6 @@ from gemmtune.engine.store.row_reader import PAGE, RowReader
 if TYPE_CHECKING:
     import pandas
 
-__all__ = ["Database"]
-
 _PATIENCE_SECONDS = 600.0  # a server that restarts or fails over is back within minutes
 
 

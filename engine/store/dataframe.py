@@ -14,8 +14,6 @@ from gemmtune.engine.toolchain.installed import install_command
 if TYPE_CHECKING:
     import pandas
 
-__all__ = ["config_columns", "dataframe", "dataframe_of"]
-
 
 def dataframe(rows: Iterable[Mapping[str, object]]) -> pandas.DataFrame:
     """Return a DataFrame with one line per row; columns of whole numbers are of type Int64, which knows missing values.

@@ -12,21 +12,6 @@ from sqlalchemy.pool import ConnectionPoolEntry
 
 from gemmtune.engine.store.sqlite_reader import SqliteReader
 
-__all__ = [
-    "accept_any_text",
-    "begin",
-    "index_names",
-    "insert_new",
-    "is_connection_loss",
-    "is_forbidden",
-    "is_locked",
-    "is_starting",
-    "make_engine",
-    "read_without",
-    "set_wal",
-    "url_of",
-]
-
 _LOCK = 0x67656D6D  # "gemm"; the number of an advisory lock holds for the whole database
 _LOCKED_MILLISECONDS = 1000  # without an answer before somebody is told; another process writes for a few of them
 _LOCK_NOT_AVAILABLE = "55P03"  # state of PostgreSQL

@@ -12,8 +12,6 @@ from pathlib import Path
 
 from gemmtune.engine.records.errors import UsageError
 
-__all__ = ["file_stem", "locked", "write_whole"]
-
 _STALE_SECONDS = 3600.0
 """Age at which a hidden file is stale; writing takes seconds."""
 

@@ -18,8 +18,6 @@ from gemmtune.engine.store import serialization as rows
 from gemmtune.engine.store.connection import Transactions
 from gemmtune.engine.store.row_reader import PAGE, RowReader
 
-__all__ = ["KnownReader", "Wanted"]
-
 _TASKS = 16  # of one page: their measurements are in memory together
 _FEW = 64  # measurements of one task that are read without a question of which count
 _Kind = tuple[int, str, int]  # ids of task and toolchain, with the protocol between them

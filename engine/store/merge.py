@@ -6,8 +6,6 @@ from itertools import islice
 
 from gemmtune.engine.store.database import Database
 
-__all__ = ["Merged", "merge"]
-
 _PAGE = 1000  # measurements in memory, and in one transaction
 _FINALS = 100  # as many; a final is tens of times as large
 

@@ -12,8 +12,6 @@ from gemmtune.engine.store.connection import Transactions, reason
 from gemmtune.engine.store.dialects import index_names, is_forbidden, make_engine, read_without, url_of
 from gemmtune.engine.store.sqlite_reader import HeldFile, SqliteReader
 
-__all__ = ["open_transactions"]
-
 _BACKENDS = ("sqlite", "postgresql")
 
 

@@ -26,29 +26,6 @@ from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.store import schema
 
-__all__ = [
-    "EQUAL_FINAL",
-    "FASTEST",
-    "KEYS",
-    "KIND",
-    "KNOWN",
-    "KNOWN_KEYS",
-    "LEADERS",
-    "MEASUREMENTS",
-    "NEAR",
-    "TASK_FIELDS",
-    "TASK_ID",
-    "TASK_IDS",
-    "TOOLCHAIN_ID",
-    "UNTIMED",
-    "MeasurementCount",
-    "counts",
-    "fastest",
-    "fastest_of_each",
-    "levels",
-    "task_ids",
-]
-
 TASK_FIELDS = ("key", "space", "problem", "device")
 """Columns that tell a task from all others. The key is one, too: a damaged row is no task's."""
 _JSON = JSON().with_variant(Text(), "sqlite")  # SQLite holds JSON in columns of text

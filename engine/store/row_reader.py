@@ -12,8 +12,6 @@ from gemmtune.engine.records.task import Task
 from gemmtune.engine.store import schema, serialization
 from gemmtune.engine.store.connection import Transactions
 
-__all__ = ["PAGE", "RowReader"]
-
 PAGE = 1000
 """Rows in memory; also keeps the parameters of a statement under the limit of every database."""
 

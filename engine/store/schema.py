@@ -31,25 +31,6 @@ from gemmtune.engine.records.measurement import Evidence, Status
 from gemmtune.engine.store import column_types as types
 from gemmtune.engine.store.column_types import AsText
 
-__all__ = [
-    "DIGEST",
-    "METADATA",
-    "RECORDS",
-    "VERSION",
-    "asked",
-    "encoded",
-    "estimated_time",
-    "finals",
-    "indexes",
-    "measurements",
-    "row_digest",
-    "schema_version",
-    "stored",
-    "tasks",
-    "toolchains",
-    "untyped",
-]
-
 VERSION = 3
 """Version of the tables below; a change to them adds 1. Databases of other versions are refused."""
 DIGEST = "digest"

@@ -30,19 +30,6 @@ from gemmtune.engine.store.column_types import (
     toolchain_of,
 )
 
-__all__ = [
-    "DamagedRow",
-    "decoded",
-    "final_of",
-    "final_row",
-    "identity",
-    "measurement_of",
-    "measurement_row",
-    "task_of",
-    "task_texts",
-    "toolchain_in",
-]
-
 _COLUMNS = schema.measurements.c
 _NAMES = [c.name for c in _COLUMNS]
 _FIELDS = [name for name in _NAMES if name in {field.name for field in fields(Measurement)}]

@@ -11,8 +11,6 @@ from urllib.parse import quote
 from sqlalchemy import Engine, event
 from sqlalchemy.exc import SQLAlchemyError
 
-__all__ = ["HeldFile", "SqliteReader", "unwritable"]
-
 
 class SqliteReader:
     """Makes connections to one SQLite file that write nothing.

@@ -12,8 +12,6 @@ from gemmtune.engine.records.measurement import Trial
 from gemmtune.engine.studies.performance_score import PerformanceScore
 from gemmtune.engine.studies.sampler_study import Replay, labels
 
-__all__ = ["BUDGETS", "GOALS", "Comparison", "Curve", "Reached", "Score", "compare"]
-
 BUDGETS = (16, 32, 64, 128)
 """Evaluations at which the report shows the curves, up to the budget."""
 GOALS = (0.95, 0.99)

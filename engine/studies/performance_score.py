@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 from gemmtune.engine.records.landscape import Landscape
 from gemmtune.engine.records.measurement import Status, Trial
 
-__all__ = ["PerformanceScore"]
-
 _START, _END = 0.01, 0.95
 """Fractions of the way from the median to the optimum at which random search starts and ends the score's range."""
 

@@ -18,8 +18,6 @@ from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.sampler import Sampler
 from gemmtune.engine.store.files import file_stem
 
-__all__ = ["Replay", "SamplerLike", "StudyResult", "labels", "replays", "sampler_label", "searchable", "study_result"]
-
 Replay = list[tuple[Trial, ...]]
 """Trials of each landscape's search, by one sampler with one seed."""
 SamplerLike = str | type[Sampler]

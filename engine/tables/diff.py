@@ -7,8 +7,6 @@ from gemmtune.engine.records.table import Choice, RangeRow, Row, Table
 from gemmtune.engine.tables.ranking import faster
 from gemmtune.engine.tables.table_file import require_device
 
-__all__ = ["Change", "TableDiff", "diff_tables", "terms"]
-
 
 @dataclass(frozen=True, slots=True)
 class Change:

@@ -17,8 +17,6 @@ from gemmtune.engine.seams import registry
 from gemmtune.engine.tables.ranking import MIN_MARGIN, faster
 from gemmtune.engine.tables.table_file import read_table, require_device
 
-__all__ = ["EarlierRow", "Fate", "Ranges", "Ranked", "read_earlier", "with_earlier"]
-
 Ranges: TypeAlias = tuple[RangeRow, ...]
 """Ranges of one series, by size."""
 Ranked: TypeAlias = Callable[[Workload, Choice], bool]

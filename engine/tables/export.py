@@ -16,8 +16,6 @@ from gemmtune.engine.seams.exporter import Exporter
 from gemmtune.engine.tables.sealed import seal_of
 from gemmtune.engine.tables.table_file import table_sha256
 
-__all__ = ["export_table", "file_fault", "sealed_json"]
-
 
 def export_table(exporter: Exporter, table: Table, *, estimated: bool = False) -> Mapping[str, str]:
     """Return the exporter's files, name to text; rows whose first choice is an estimate need `estimated`.

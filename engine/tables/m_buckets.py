@@ -5,8 +5,6 @@ from collections.abc import Mapping
 from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.records.table import Choice, Row
 
-__all__ = ["ROUNDING_BOUND", "rounded_loss", "rounded_up"]
-
 ROUNDING_BOUND = 0.02
 """Largest measured loss of a row at other sizes, as a fraction: within the spread of one config across GPUs of one
 model, see `experiments/measurement`."""

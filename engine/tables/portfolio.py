@@ -12,8 +12,6 @@ from gemmtune.engine.statistics import FULL_COVERAGE_SAMPLES
 from gemmtune.engine.tables.ranking import Contender, Ranking
 from gemmtune.engine.tables.set_cover import Demand, cover
 
-__all__ = ["LossLimits", "Pick", "Portfolio", "choose"]
-
 
 @dataclass(frozen=True, slots=True)
 class LossLimits:

@@ -19,8 +19,6 @@ from gemmtune.engine.tables.ranking import Contender, Ranking
 from gemmtune.engine.tables.spans.lone_sizes import without_lone_sizes
 from gemmtune.engine.tables.spans.segments import Segment, Size, Span, key_of, make_segments, spans
 
-__all__ = ["RangeLimits", "RangesReport", "SizeLoss", "build_ranges", "loss_at", "ranges_report"]
-
 
 @dataclass(frozen=True, slots=True)
 class RangeLimits:

@@ -14,8 +14,6 @@ from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.seams.objective import Objective
 from gemmtune.engine.statistics import FULL_COVERAGE_SAMPLES
 
-__all__ = ["MIN_MARGIN", "Contender", "Ranking", "faster", "rank"]
-
 MIN_MARGIN = 0.02
 """Lead over another choice that is needed where an interval covers less than 95 %, as a fraction. It equals the spread
 of one config across GPUs of one model, see `experiments/measurement`."""

@@ -9,8 +9,6 @@ from gemmtune.engine.records.table import Table
 from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.seams import registry
 
-__all__ = ["Roof", "Roofline", "Speed", "roofline", "speed", "speed_columns", "speeds"]
-
 _ROOM = 1.6
 """Factor between the outermost point or corner and the edge of the picture."""
 _Point = tuple[float, float]

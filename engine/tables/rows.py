@@ -13,8 +13,6 @@ from gemmtune.engine.seams.space import Space
 from gemmtune.engine.tables.portfolio import Portfolio
 from gemmtune.engine.tables.ranking import MIN_MARGIN, Contender, Ranking
 
-__all__ = ["build_table", "reach_ns", "unserved"]
-
 
 def build_table(
     device: Device,

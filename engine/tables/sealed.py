@@ -10,21 +10,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-__all__ = [
-    "parse_sealed",
-    "read_sealed",
-    "require_config",
-    "require_facts",
-    "require_integer",
-    "require_number",
-    "require_object",
-    "require_params",
-    "require_text",
-    "require_texts",
-    "seal_of",
-    "shortened",
-]
-
 T = TypeVar("T")
 
 _LONGEST_TEXT = 300

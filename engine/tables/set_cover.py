@@ -8,8 +8,6 @@ from numpy.typing import NDArray
 
 from gemmtune.engine.records.config import Config
 
-__all__ = ["Demand", "cover"]
-
 _ROUNDING = 1e-9
 """Slack of a weighted mean against floating-point rounding, as a fraction."""
 

@@ -11,8 +11,6 @@ from importlib.resources import files
 from textwrap import indent
 from typing import NamedTuple, TypeGuard
 
-__all__ = ["standalone"]
-
 _FUTURE = "from __future__ import annotations\n"
 _IMPORTS = (ast.Import, ast.ImportFrom)
 _QUOTED_TYPE = re.compile(r"[\w.]+( \| [\w.]+)*")

@@ -27,8 +27,6 @@ from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.seams.kinds import fields_of, workload_of
 from gemmtune.engine.store.files import write_whole
 
-__all__ = ["SCHEMA", "parse_table", "read_table", "require_device", "table_sha256", "table_text", "write_table"]
-
 SCHEMA = 7
 """Number of the file's schema. A change that a reader must know of adds 1; the schema before is read, too."""
 

@@ -10,8 +10,6 @@ from typing import TypeVar
 
 from gemmtune.engine.records.errors import ContractError
 
-__all__ = ["require", "require_lightness"]
-
 _Plugin = TypeVar("_Plugin")
 _HEAVY = ("torch", "triton", "cutlass", "ray")  # describing a space, scoring and exporting must not load them
 _PROGRAM = """

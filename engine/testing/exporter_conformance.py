@@ -15,8 +15,6 @@ from gemmtune.engine.seams.kinds import parse_workload
 from gemmtune.engine.tables.export import file_fault
 from gemmtune.engine.testing._contract import require, require_lightness
 
-__all__ = ["CHECKS", "check_exporter", "example_table"]
-
 _DEVICE = catalogue.device("H200")
 
 

@@ -14,8 +14,6 @@ from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams.objective import Objective
 from gemmtune.engine.testing._contract import require, require_lightness
 
-__all__ = ["CHECKS", "check_objective", "example_failure", "example_measurement"]
-
 _SAMPLES_NS = (91_800.0, 90_200.0, 90_500.0, 90_300.0, 97_100.0, 90_400.0, 90_250.0, 90_350.0, 90_450.0)
 _POWER_WATTS = 600.0
 

@@ -11,8 +11,6 @@ from gemmtune.engine.seams.pruner import Candidate, Pruner
 from gemmtune.engine.testing._contract import require
 from gemmtune.engine.testing.objective_conformance import example_failure, example_measurement
 
-__all__ = ["CHECKS", "check_pruner"]
-
 _TASK = example_measurement().task
 
 

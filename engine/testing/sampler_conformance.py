@@ -14,8 +14,6 @@ from gemmtune.engine.records.search import Search, SourceTask
 from gemmtune.engine.seams.sampler import Sampler
 from gemmtune.engine.testing._contract import require
 
-__all__ = ["CHECKS", "check_sampler", "example_search"]
-
 _Outcome = Callable[[Config], Trial]
 
 

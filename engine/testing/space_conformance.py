@@ -27,8 +27,6 @@ from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.space import BuildError, Space
 from gemmtune.engine.testing._contract import require, require_lightness
 
-__all__ = ["CHECKS", "check_build", "check_space", "example_tasks"]
-
 _MOST_POINTS = 20_000  # listed per task
 _MOST_JUDGED = 2_000  # of them, drawn at random, whose verdict is read
 _MOST_COMPARED = 300  # of the first 2,000, drawn at random, that are compared between instances and processes

@@ -15,8 +15,6 @@ from gemmtune.engine.testing._contract import require
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["CHECKS", "check_operands", "check_workload"]
-
 
 def check_workload(workload: Workload) -> None:
     """Check a workload's record and the texts of its registered kind, without torch.

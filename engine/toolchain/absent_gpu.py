@@ -15,8 +15,6 @@ from triton.backends.compiler import GPUTarget
 
 from gemmtune.engine.records.device import Device
 
-__all__ = ["target"]
-
 
 @contextlib.contextmanager
 def target(device: Device) -> Iterator[None]:

@@ -13,8 +13,6 @@ import pynvml
 
 from gemmtune.engine.records.errors import DeviceError
 
-__all__ = ["ClockLock"]
-
 _LOCKED, _NOT_LOCKED, _REFUSED = "locked", "not locked", "refused"
 
 

@@ -5,8 +5,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from cuda.bindings import driver
 
-__all__ = ["checked", "prefer_shared_memory"]
-
 
 def checked(result: tuple[Any, ...]) -> Any:  # noqa: ANN401 (cuda.bindings has no types)
     """Return the value of a driver call, or None if it has none.

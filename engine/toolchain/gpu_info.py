@@ -9,8 +9,6 @@ from gemmtune.engine.toolchain.installed import install_command
 from gemmtune.engine.toolchain.occupancy import active_clusters
 from gemmtune.engine.toolchain.telemetry import gpu_names
 
-__all__ = ["equal_gpus", "present_device", "why_no_gpu"]
-
 
 def present_device() -> Device | None:
     """Return the record of the first visible GPU; None without a GPU, a driver or cuda-bindings.

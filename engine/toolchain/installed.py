@@ -5,8 +5,6 @@ import shlex
 from importlib.metadata import PackageNotFoundError, distribution
 from urllib.parse import unquote, urlsplit
 
-__all__ = ["install_command"]
-
 
 def install_command(extra: str = "") -> str:
     """Return the command that installs gemmtune with an extra: from its checkout or archive, else from an index."""

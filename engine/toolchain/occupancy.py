@@ -7,8 +7,6 @@ from functools import cache
 
 from gemmtune.engine.toolchain.cuda_driver import checked
 
-__all__ = ["CLUSTER_SIZES", "active_clusters", "clusters_at_once"]
-
 CLUSTER_SIZES = (1, 2, 4, 8, 16)
 """Cluster sizes to ask about, in thread blocks."""
 

@@ -15,8 +15,6 @@ from pathlib import Path
 
 from gemmtune.engine.records.errors import ToolchainMissing
 
-__all__ = ["PTXAS_VARIABLE", "current_ptxas", "inductor_ptxas", "ptxas_release", "triton_ptxas"]
-
 PTXAS_VARIABLE = "TRITON_PTXAS_PATH"
 _RELEASE = re.compile(r"\bV(\d+(?:\.\d+)+)")
 

@@ -6,16 +6,6 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 
-__all__ = [
-    "FP_FUSION_VARIABLE",
-    "PADDING_GUARDS",
-    "TORCH_VERSIONS",
-    "fp_fusion",
-    "installed_torch",
-    "release_of",
-    "source_hash",
-]
-
 TORCH_VERSIONS = ("2.11", "2.12", "2.13", "2.14", "2.15")
 """Versions of torch whose guards and template sources are known without asking it."""
 PADDING_GUARDS = ("2.11",)

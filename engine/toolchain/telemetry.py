@@ -7,8 +7,6 @@ import pynvml
 
 from gemmtune.engine.records.measurement import DeviceState
 
-__all__ = ["Telemetry", "gpu_names"]
-
 # Left out: gpu_idle, which is no limit, and applications_clocks_setting, which is the owner's choice of clocks.
 _THROTTLE_REASONS = {
     pynvml.nvmlClocksEventReasonDisplayClockSetting: "display_clock_setting",

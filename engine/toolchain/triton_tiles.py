@@ -1,7 +1,5 @@
 """Shared memory that Triton's pipelined loops over k need, known before a kernel is built."""
 
-__all__ = ["least_shared_bytes"]
-
 _MMA_FROM_SHARED = (9, 10)
 """Major compute capabilities whose large matrix instructions read both operands in shared memory."""
 _SMALLEST_ROWS = 64

@@ -15,8 +15,6 @@ from gemmtune.engine.records.verdict import Verdict
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["multiply", "operator_name", "supports"]
-
 _LEAST_ROWS_OF_INT8 = 17
 _MULTIPLE = {DType.INT8: 8, DType.E4M3: 16, DType.E5M2: 16}  # divisor of n and k, in elements
 

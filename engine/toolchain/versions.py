@@ -9,8 +9,6 @@ from gemmtune.engine.toolchain.installed import install_command
 from gemmtune.engine.toolchain.ptxas import current_ptxas, ptxas_release, triton_ptxas
 from gemmtune.engine.toolchain.releases import fp_fusion
 
-__all__ = ["toolchain_of", "triton_toolchain"]
-
 
 def toolchain_of(*packages: str, extra: str = "triton") -> Toolchain:
     """Return the installed versions of `packages`, which gemmtune's `extra` installs.

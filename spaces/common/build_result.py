@@ -10,8 +10,6 @@ from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams.space import BuildError, Space
 
-__all__ = ["artifact_of", "reason_of"]
-
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 

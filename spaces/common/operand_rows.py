@@ -6,8 +6,6 @@ from typing import NamedTuple
 from gemmtune.engine.records.problem import DType, Layout, Problem
 from gemmtune.engine.records.verdict import Verdict
 
-__all__ = ["OperandRow", "aligned", "operand_rows"]
-
 
 class OperandRow(NamedTuple):
     """Elements of an operand that lie next to each other in memory."""

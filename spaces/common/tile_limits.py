@@ -3,8 +3,6 @@
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
 
-__all__ = ["fits_in_registers", "fits_in_shared_memory", "padded"]
-
 _SMALLEST_BLOCK = 16  # the least extent of a tile that Triton multiplies
 
 _MAX_REGISTERS_PER_THREAD = 255

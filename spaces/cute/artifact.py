@@ -24,8 +24,6 @@ from gemmtune.engine.toolchain.occupancy import clusters_at_once
 from gemmtune.spaces.common.build_result import artifact_of
 from gemmtune.spaces.cute.cubin import kernel_of
 
-__all__ = ["Compiled", "CuteKernel", "load", "save"]
-
 _FUNCTION = "kernel"  # one name in all files, so that equal kernels are equal files
 
 # cudaLaunchConfig_t as the DSL lowers it: grid, block, dynamicSmemBytes, stream, attributes and their number. Only the

@@ -17,8 +17,6 @@ from gemmtune.spaces.common.build_result import reason_of
 from gemmtune.spaces.cute.artifact import save
 from gemmtune.spaces.cute.target import driver_of, operands_of, target_of
 
-__all__ = ["arguments", "build", "design_of"]
-
 _SCHEDULERS = {
     "NoneType": "none",
     "CLCDynamicPersistentTileSchedulerMetadata": "clc",

@@ -7,8 +7,6 @@ from math import log2
 from gemmtune.engine.records.problem import gemm
 from gemmtune.engine.records.task import Task
 
-__all__ = ["ClusteredTile"]
-
 _STEP_BYTES = 128
 """Bytes of an operand's row that the CuTe kernels of Hopper and Blackwell load at once."""
 

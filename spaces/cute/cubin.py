@@ -8,8 +8,6 @@ from typing import NamedTuple
 from gemmtune.engine.records.artifact import Resources
 from gemmtune.engine.seams.space import BuildError
 
-__all__ = ["kernel_of"]
-
 _ELF = b"\x7fELF"
 _CUDA = 190  # e_machine of device code
 _WORD = 4  # the format of an .nv.info attribute whose value follows its header

@@ -11,8 +11,6 @@ from gemmtune.engine.records.epilogue.activations import expanded
 from gemmtune.engine.records.epilogue.chain import Epilogue
 from gemmtune.engine.records.epilogue.terms import Operand, Product, Term, evaluated
 
-__all__ = ["computed"]
-
 _math: Any = cute.math  # its functions come from a module that a type checker does not follow
 
 

@@ -14,8 +14,6 @@ from functools import cache
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.problem import DType
 
-__all__ = ["FAMILIES", "Family", "families_of"]
-
 _EVERY_LAYOUT = ("nn", "nt", "tn", "tt")
 
 

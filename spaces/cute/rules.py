@@ -8,8 +8,6 @@ from gemmtune.engine.records.verdict import Verdict
 from gemmtune.spaces.common.operand_rows import aligned
 from gemmtune.spaces.cute.families import Family
 
-__all__ = ["COPY_BYTES", "design_exists", "operands_fit"]
-
 COPY_BYTES = 16
 """Bytes that the length of an operand's rows must be a multiple of, for every operator of the registry."""
 

@@ -12,8 +12,6 @@ from cutlass.cutlass_dsl import CuTeDSL
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.problem import DType, Layout, Problem
 
-__all__ = ["driver_of", "operands_of", "target_of"]
-
 
 def target_of(device: Device) -> str:
     """Return the target as cutlass.operators writes it: `90a` for sm_90a."""

@@ -16,8 +16,6 @@ from gemmtune.engine.toolchain.vendor_gemm import supports
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Gemm", "GemmOperands"]
-
 _INTEGER_SCALE = 32.0  # standard deviation of integer operands: 1 value in 16,000 is cut off at 127
 _LARGEST_FP16 = 65504.0
 _BIAS_SHARE = 0.25  # standard deviation of a bias, as a share of the product's

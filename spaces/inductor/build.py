@@ -24,8 +24,6 @@ from gemmtune.spaces.inductor.render import Rendering, render
 from gemmtune.spaces.inductor.target import environment, target
 from gemmtune.spaces.triton_source.compiler import write_cubin
 
-__all__ = ["Compiled", "build", "compiled"]
-
 _FIXED_GRID = "FixedGrid"  # Inductor's rule for the blocks of a template: they come as arguments
 
 

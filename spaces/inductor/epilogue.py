@@ -20,15 +20,6 @@ from gemmtune.engine.records.epilogue.chain import Epilogue
 from gemmtune.engine.records.epilogue.terms import Operand, OperandShape, Product, Term, evaluated
 from gemmtune.engine.records.problem import DType, Op, Problem
 
-__all__ = [
-    "GeneratedKernel",
-    "generated_kernels",
-    "input_buffer",
-    "lower_epilogue",
-    "operand_buffers",
-    "operand_dtype",
-]
-
 _ATEN = torch.ops.aten
 _OVERLOADS: Mapping[str, Any] = {
     **{name: getattr(_ATEN, name).Tensor for name in ("add", "div", "mul", "sub", "eq", "ge", "gt", "le", "lt", "ne")},

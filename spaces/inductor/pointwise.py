@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from gemmtune.spaces.inductor.kernel import CubinKernel
 
-__all__ = ["PRODUCT", "PointwiseKernels", "build_pointwise"]
-
 PRODUCT = "product"
 """Name of the tensor that the vendor library writes and the first pointwise kernel reads."""
 _LAUNCHES = 100  # of each variant of a kernel, to choose among them

@@ -31,8 +31,6 @@ from gemmtune.spaces.inductor.epilogue import (
     operand_buffers,
 )
 
-__all__ = ["Rendering", "render", "render_pointwise"]
-
 _TEMPLATES = {Op.MM: mm_template, Op.ADDMM: mm_template, Op.BMM: bmm_template}
 # Inductor's names of the arguments of a template alone, and ours.
 _ARGUMENTS = {"in_ptr0": "bias", "arg_A": "a", "arg_B": "b", "out_ptr0": "out", "ks0": "m"}

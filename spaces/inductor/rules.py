@@ -12,18 +12,6 @@ from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
 from gemmtune.spaces.common.tile_limits import fits_in_registers, padded
 
-__all__ = [
-    "DEFAULT_GROUP_M",
-    "Numbers",
-    "busiest_sm_traffic",
-    "groups_differ",
-    "is_wgmma",
-    "scaled_config",
-    "serves",
-    "template_config",
-    "tile_fits",
-]
-
 Numbers = TypeVar("Numbers", int, NDArray[np.int64])
 """The number of one config, or an array with the numbers of many configs."""
 

@@ -13,8 +13,6 @@ from gemmtune.engine.records.problem import gemm
 from gemmtune.engine.records.task import Task
 from gemmtune.spaces.common.operand_rows import operand_rows
 
-__all__ = ["Tiles", "tiled_features"]
-
 _BLOCK_OVERHEAD_BYTES = 1024  # shared memory that the driver keeps per resident block (CUDA C++ Programming Guide)
 _OTHER_REGISTERS = 40  # for addresses and operand fragments; read from recorded binaries
 _VECTOR_BYTES = 16  # the widest asynchronous copy

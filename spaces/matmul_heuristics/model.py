@@ -19,8 +19,6 @@ from gemmtune.engine.records.problem import DType, Layout, Problem, gemm
 from gemmtune.engine.records.search import Prior
 from gemmtune.engine.records.task import Task
 
-__all__ = ["Estimates", "Shape", "estimates_of", "prior_of", "proposed_configs"]
-
 _PACKAGE = "nvidia-matmul-heuristics"
 _PROGRAM = Path(__file__).with_name("program.py")
 _TIMEOUT_SECONDS = 60.0  # an answer takes some 0.05 s

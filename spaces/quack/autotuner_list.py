@@ -6,8 +6,6 @@ out, because `prune_invalid_gemm_configs` in quack/gemm_interface.py drops them.
 
 from gemmtune.engine.records.config import Config
 
-__all__ = ["DEFAULT_SWIZZLE", "listed"]
-
 DEFAULT_SWIZZLE = 8
 """Value of max_swizzle_size in every listed config."""
 

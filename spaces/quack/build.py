@@ -26,8 +26,6 @@ from gemmtune.spaces.cute.target import driver_of, operands_of
 from gemmtune.spaces.quack.epilogue import epilogue_plan
 from gemmtune.spaces.quack.operands import is_plain
 
-__all__ = ["build"]
-
 _FEWEST_STAGES = 2
 """Stages of A and B in shared memory: `GemmSm90.mma` of quack-kernels 0.6.5 waits for the next before it frees one."""
 

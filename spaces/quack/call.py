@@ -7,8 +7,6 @@ from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams.kernel_call import CLUSTERS, Argument
 from gemmtune.spaces.quack.operands import EpilogueTensor, epilogue_tensors, further_outputs, is_plain
 
-__all__ = ["call_of"]
-
 # The fields of quack.gemm_default_epi.GemmDefaultEpiMixin.EpilogueArguments (0.6.5), all empty in a plain GEMM.
 _NO_EPILOGUE = (None,) * 12
 # Those that `EpiMod._mint` in quack/epilogue/frontend.py puts behind the tensors: buffers for a split k.

@@ -16,8 +16,6 @@ from gemmtune.spaces.cute.epilogue import computed
 from gemmtune.spaces.cute.target import operands_of
 from gemmtune.spaces.quack.operands import EpilogueTensor, epilogue_tensors, further_outputs, product_of
 
-__all__ = ["epilogue_mod", "epilogue_plan"]
-
 _LOADS = {OperandShape.MATRIX: TileLoad, OperandShape.ROW: RowVecLoad, OperandShape.COLUMN: ColVecLoad}
 
 

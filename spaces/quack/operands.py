@@ -7,8 +7,6 @@ from gemmtune.engine.records.epilogue.chain import NO_EPILOGUE
 from gemmtune.engine.records.epilogue.terms import Operand, OperandShape
 from gemmtune.engine.records.problem import Bias, Op, Problem
 
-__all__ = ["EpilogueTensor", "epilogue_tensors", "further_outputs", "is_plain", "product_of"]
-
 
 class EpilogueTensor(NamedTuple):
     """Tensor that an epilogue reads or writes."""

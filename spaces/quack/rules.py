@@ -10,8 +10,6 @@ from gemmtune.engine.records.verdict import Verdict
 from gemmtune.spaces.common.operand_rows import aligned
 from gemmtune.spaces.quack.operands import epilogue_tensors, further_outputs, product_of
 
-__all__ = ["runs", "serves"]
-
 _ARCHES = ("sm_90a", "sm_100a")
 _TMA_BYTES = 16
 

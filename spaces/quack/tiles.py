@@ -8,8 +8,6 @@ from gemmtune.engine.records.task import Task
 from gemmtune.spaces.cute.clustered_tile import ClusteredTile
 from gemmtune.spaces.matmul_heuristics.model import Shape
 
-__all__ = ["clustered_tile", "modelled", "operand_traffic", "tile_order", "transposed"]
-
 
 def transposed(task: Task) -> Task:
     """Return the task that a kernel computes with swap_ab: out.T = B.T @ A.T. A and B have one type."""

@@ -22,8 +22,6 @@ from gemmtune.spaces.serving.rules import TILE_PARAMS, tile
 from gemmtune.spaces.serving.shipped import deployed_params, engine_source, is_deployed, known_configs
 from gemmtune.spaces.triton_source.launches import KernelLaunch
 
-__all__ = ["EngineSpace", "Shipped"]
-
 _DIGITS = 12
 """Digits of the source's hash in a toolchain."""
 _RESERVED_SHARED_BYTES = 1024

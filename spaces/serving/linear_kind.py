@@ -13,8 +13,6 @@ from gemmtune.engine.seams.workload import Expected, Operands, TensorSource, Wor
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["BlockLinearOperands", "SglangBlockFp8Kind", "VllmBlockFp8Kind"]
-
 _TOLERANCE = 8e-3
 """Largest ‖out − reference‖ / ‖reference‖ that rounding to bf16 may cause; see spaces/gemm/kind.py."""
 _SHORT_ACCUMULATOR_TOLERANCE = 1.5e-4

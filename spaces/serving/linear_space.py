@@ -13,8 +13,6 @@ from gemmtune.spaces.serving.engine_space import EngineSpace
 from gemmtune.spaces.serving.rules import TILE, column_blocks, fits, serves_fp8, tile
 from gemmtune.spaces.triton_source.launches import KernelLaunch, Pointer, Workspace
 
-__all__ = ["OUT", "LinearSpace"]
-
 _A, _B, OUT, _A_SCALE, _B_SCALE = (
     Pointer(t, (i,)) for i, t in enumerate(("fp8e4nv", "fp8e4nv", "bf16", "fp32", "fp32"))
 )

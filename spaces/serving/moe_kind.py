@@ -15,8 +15,6 @@ from gemmtune.engine.seams.workload import Expected, Operands, TensorSource, Wor
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["AlignedRows", "MoeOperands", "SglangMoeKind", "VllmMoeKind", "align"]
-
 _BLOCKS = (8, 16, 32, 64, 128, 256)
 """Values of BLOCK_SIZE_M that rows are sorted for beforehand: those of both engines' tuned files."""
 _TOLERANCE = 8e-3

@@ -7,8 +7,6 @@ from gemmtune.engine.consumers.serving.contract.layer import SCALE_BLOCK
 from gemmtune.engine.consumers.serving.contract.moe_layer import MoeLayer, MoeType
 from gemmtune.spaces.triton_source.launches import Argument, Pointer
 
-__all__ = ["FIRST", "ROUTED_EXPERTS", "SECOND", "scale_strides", "tensors"]
-
 FIRST, SECOND = 0, 1
 """Numbers of the products."""
 _PER_PRODUCT = 5

@@ -16,8 +16,6 @@ from gemmtune.spaces.serving.moe_operands import FIRST, SECOND, scale_strides, t
 from gemmtune.spaces.serving.rules import TILE, TILE_PARAMS, column_blocks, fits, serves_fp8, tile
 from gemmtune.spaces.triton_source.launches import Argument, KernelLaunch
 
-__all__ = ["MoeSpace"]
-
 _FLAT = 8
 """Rows of the flattest tile, which files of vLLM have on sm_90 in fp8, for up to 4 tokens."""
 

@@ -7,8 +7,6 @@ from gemmtune.engine.records.verdict import Verdict
 from gemmtune.engine.toolchain.triton_tiles import least_shared_bytes
 from gemmtune.spaces.common.tile_limits import fits_in_registers, fits_in_shared_memory, padded
 
-__all__ = ["TILE", "TILE_PARAMS", "column_blocks", "fits", "serves_fp8", "tile"]
-
 TILE = ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K", "GROUP_SIZE_M")
 """Parameters that the kernels take as constexpr arguments; the others are options of Triton."""
 

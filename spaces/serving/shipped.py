@@ -22,8 +22,6 @@ from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
 from gemmtune.engine.seams.space import Space
 
-__all__ = ["Deployed", "deployed", "deployed_params", "engine_source", "is_deployed", "known_configs"]
-
 _MOST_SEEDS = 5
 """Configs that are tried first: what runs now, and its nearest neighbours in the tuned file."""
 _OPTIONS = {"num_warps": 4, "num_stages": 3}

@@ -20,8 +20,6 @@ from gemmtune.spaces.common.build_result import artifact_of, reason_of
 from gemmtune.spaces.triton.definition import Definition
 from gemmtune.spaces.triton_source.compiler import compiler_settings, write_cubin
 
-__all__ = ["build"]
-
 
 def build(
     space: Space, task: Task, config: Config, values: Mapping[str, Value], definition: Definition, folder: Path

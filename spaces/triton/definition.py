@@ -17,8 +17,6 @@ from gemmtune.engine.records.errors import ProblemError
 from gemmtune.engine.seams.workload import TensorSource
 from gemmtune.spaces.triton.making import Make, MetaSource
 
-__all__ = ["OPTIONS", "Definition", "load_definition"]
-
 OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 """Parameters that are options of Triton's compiler instead of arguments of the kernel."""
 

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from gemmtune.spaces.triton.definition import Definition
 
-__all__ = ["KernelCase", "KernelOperands", "TritonKernelKind", "definition_of"]
-
 _NAME = re.compile(r"triton:(?P<kernel>[A-Za-z_]\w*)@(?P<source>[0-9a-f]{12}):(?P<sizes>\w+=\d+(,\w+=\d+)*)")
 _TOLERANCE = {"bfloat16": 8e-3, "float16": 1e-3, "float32": 1e-4, "float64": 1e-4}
 """Largest relative error by the output's type; see `gemm.py`. 8-bit floats have 0.04, other types none."""

@@ -13,8 +13,6 @@ from gemmtune.spaces.triton.definition import Definition
 from gemmtune.spaces.triton_source.kernels import TritonKernels
 from gemmtune.spaces.triton_source.launches import Argument, KernelLaunch, Pointer
 
-__all__ = ["load"]
-
 
 def load(artifact: Artifact, task: Task, values: Mapping[str, Value], definition: Definition) -> TritonKernels:
     """Load the binary for the task's sizes.

@@ -6,8 +6,6 @@ import torch
 
 from gemmtune.engine.seams.workload import TensorSource
 
-__all__ = ["Make", "MetaSource"]
-
 
 class Make:
     """Maker of a launch's tensors: each call gives values and memory of their own."""

@@ -23,8 +23,6 @@ from gemmtune.spaces.common.build_result import artifact_of, reason_of
 from gemmtune.spaces.triton_source.compiler import compiler_settings, write_cubin
 from gemmtune.spaces.triton_source.launches import KernelLaunch
 
-__all__ = ["build_kernels"]
-
 
 def build_kernels(
     space: Space, task: Task, config: Config, folder: Path, source: str, launches: Sequence[KernelLaunch]

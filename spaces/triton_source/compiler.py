@@ -17,8 +17,6 @@ from gemmtune.engine.seams.space import BuildError
 from gemmtune.engine.toolchain.ptxas import PTXAS_VARIABLE, current_ptxas
 from gemmtune.engine.toolchain.releases import FP_FUSION_VARIABLE, fp_fusion
 
-__all__ = ["CUOBJDUMP", "compiler_settings", "registers_and_spills", "write_cubin"]
-
 CUOBJDUMP = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
 """Disassembler that Triton ships."""
 

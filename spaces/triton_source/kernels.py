@@ -11,8 +11,6 @@ from gemmtune.engine.records.artifact import Artifact
 from gemmtune.spaces.inductor.kernel import CubinKernel
 from gemmtune.spaces.triton_source.launches import KernelLaunch, Pointer, Workspace
 
-__all__ = ["TritonKernels"]
-
 
 class TritonKernels:
     """Kernels that one call launches in order, on the tensors it is given."""

@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-__all__ = ["Argument", "KernelLaunch", "Pointer", "Specialised", "Workspace"]
-
 _ALIGNED = 16
 """Bytes, and for an integer its divisor, that Triton compiles a kernel of its own for."""
 _LARGEST_INT32 = 2**31 - 1

@@ -5,8 +5,6 @@ from threading import Thread
 
 from triton.runtime.cache import triton_key
 
-__all__ = ["preload"]
-
 
 def preload(*modules: str) -> None:
     """Import modules, and compute once the hash of Triton that is in the keys of its caches.

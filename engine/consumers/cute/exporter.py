@@ -26,8 +26,6 @@ from gemmtune.engine.tables.export import sealed_json
 from gemmtune.engine.tables.m_buckets import ROUNDING_BOUND, rounded_loss
 from gemmtune.engine.tables.standalone import standalone
 
-__all__ = ["CuteExporter", "problem_key"]
-
 _EXAMPLE = Config(
     {
         "operator": "Sm90StaticPersistentGemmOperator",

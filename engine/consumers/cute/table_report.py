@@ -8,8 +8,6 @@ from gemmtune.engine.consumers.cute.table_loader import parse_cute_table
 from gemmtune.engine.report.files import read_exported
 from gemmtune.engine.report.layout import Grid, Report, count, microseconds, params_text
 
-__all__ = ["cute_report"]
-
 
 def cute_report(path: Path, _record: Mapping[str, Any]) -> Report:
     """Return the report of an exported table.

@@ -26,9 +26,6 @@ from gemmtune.engine.tables.export import sealed_json
 from gemmtune.engine.tables.standalone import standalone
 from gemmtune.engine.toolchain.releases import source_hash
 
-__all__ = ["InductorExporter", "product_key"]
-
-
 _LOADER = "gemmtune.engine.consumers.inductor.loader.loader"
 _RESOLVER = "gemmtune.engine.consumers.inductor.loader.hooks.private_names.private"
 _MOST_ACCUMULATORS = 64  # per thread, of 255 registers

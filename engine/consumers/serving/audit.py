@@ -11,8 +11,6 @@ from gemmtune.engine.consumers.serving.sources import json_files, pinned_triton
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import TableError, UsageError
 
-__all__ = ["Audit", "audit", "counts"]
-
 
 @dataclass(frozen=True, slots=True)
 class Audit:

@@ -12,8 +12,6 @@ from gemmtune.engine.records.errors import TableError
 from gemmtune.engine.records.table import Choice, RangeRow, Row, Table
 from gemmtune.engine.records.workload import Workload
 
-__all__ = ["FileEntries", "FileEntry", "entries_by_file", "triton_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class FileEntry:

@@ -11,8 +11,6 @@ from gemmtune.engine.records.errors import TableError
 from gemmtune.engine.records.table import Table
 from gemmtune.engine.seams.exporter import Exporter
 
-__all__ = ["SglangExporter", "VllmExporter"]
-
 _GAINS = "gains.json"
 _LINEAR_FOLDER = "linear_configs"
 """Folder for the files of linear layers, which are loaded from the engine's package alone."""

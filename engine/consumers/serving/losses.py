@@ -11,8 +11,6 @@ from gemmtune.engine.consumers.serving.rules import Finding, Rule, in_order
 from gemmtune.engine.records.errors import TableError
 from gemmtune.engine.records.table import Choice, Row, Table
 
-__all__ = ["EntryLoss", "entry_losses", "with_losses"]
-
 
 @dataclass(frozen=True, slots=True)
 class EntryLoss:

@@ -9,8 +9,6 @@ from gemmtune.engine.consumers.serving.contract.file_name import TUNED_TOKENS, E
 from gemmtune.engine.consumers.serving.contract.tuned_file import Entry, TunedFile, moe_swaps, nearest
 from gemmtune.engine.toolchain.triton_tiles import least_shared_bytes
 
-__all__ = ["RULES", "Finding", "Level", "Rule", "examine", "in_order"]
-
 _FAR = 4.0
 """Ratio of token counts beyond which an entry says nothing about a token count that the tuner measures."""
 _DISTANT = 2.0

@@ -12,8 +12,6 @@ from packaging.requirements import InvalidRequirement, Requirement
 from gemmtune.engine.io.reading import read_bytes
 from gemmtune.engine.records.errors import UsageError
 
-__all__ = ["json_files", "pinned_triton"]
-
 _MOST_BYTES = 2**24
 """Largest size of a tuned file; the engines' are below 16 KiB."""
 _TRITON_OF_TORCH = {"2.11": "3.6", "2.12": "3.7", "2.13": "3.7", "2.14": "3.8", "2.15": "3.9"}

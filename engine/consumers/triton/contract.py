@@ -5,8 +5,6 @@ import inspect
 import textwrap
 from typing import Any
 
-__all__ = ["python_function", "source_sha256"]
-
 
 def python_function(kernel: Any) -> Any:  # noqa: ANN401 (Triton has no types)
     """Return the Python function below decorators such as `triton.jit` and `triton.autotune`; None below none."""

@@ -12,8 +12,6 @@ from gemmtune.engine.seams.exporter import Exporter
 from gemmtune.engine.tables.export import sealed_json
 from gemmtune.engine.tables.standalone import standalone
 
-__all__ = ["TritonExporter"]
-
 _DEFAULT = "triton_default"
 _SOFTMAX = "n_columns=1024;dtypes=torch.bfloat16,torch.bfloat16;nearest=rows;kernel_sha256=0a1b"
 

@@ -18,18 +18,6 @@ from gemmtune.engine.processes.scratch import ScratchFolder
 from gemmtune.engine.records.artifact import Artifact
 from gemmtune.engine.records.errors import GemmtuneError
 
-__all__ = [
-    "BuilderActor",
-    "JobActor",
-    "MakeWorker",
-    "Reply",
-    "WorkerActor",
-    "pack_job",
-    "take_binary",
-    "unpack_job",
-    "with_binary",
-]
-
 T = TypeVar("T")
 J = TypeVar("J")
 R = TypeVar("R")

@@ -16,8 +16,6 @@ from gemmtune.engine.execution.ray.actor import Reply, pack_job, with_binary
 from gemmtune.engine.processes.process_pool import Loss, Notify, Outcome, log_notice
 from gemmtune.engine.records.errors import GemmtuneError
 
-__all__ = ["ActorHandle", "first_line"]
-
 J = TypeVar("J")
 R = TypeVar("R")
 

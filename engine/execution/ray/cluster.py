@@ -34,8 +34,6 @@ from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.toolchain.gpu_info import present_device
 
-__all__ = ["Cluster", "Node"]
-
 _GPU_QUERY_SECONDS = 120.0
 _SILENT_SECONDS = 2.0
 """Wait for a cluster before a person is told of it."""

@@ -26,8 +26,6 @@ from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.pruner import Pruner
 from gemmtune.engine.toolchain.gpu_info import present_device
 
-__all__ = ["ActorPlan", "RayExecutor", "RayMachines"]
-
 _JOIN_SECONDS = 10.0
 """Time between two looks for machines that have joined the cluster."""
 

@@ -12,8 +12,6 @@ from scipy.special import stdtrit
 from gemmtune.engine.records.measurement import Estimate
 from gemmtune.engine.statistics import estimate, location_interval
 
-__all__ = ["Block", "Timer", "estimate_of_blocks", "location_of_blocks", "variance_between_blocks"]
-
 _NOISE_SHARE = 0.34
 """Variance that noise gives a block's level, as a share of its launches' variance: twice that of a median of 8."""
 _LEAST_BLOCKS = 4

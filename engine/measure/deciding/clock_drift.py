@@ -9,8 +9,6 @@ import numpy as np
 
 from gemmtune.engine.statistics import FULL_COVERAGE_SAMPLES, location_interval
 
-__all__ = ["Drift", "WarmUp"]
-
 _READINGS = 5
 _LEAST_SECONDS = 0.4  # load before which no agreement counts, because clocks fall at first
 _MOST_SECONDS = 3.0  # load after which waiting ends in any case

@@ -5,8 +5,6 @@ from collections.abc import Callable
 from gemmtune.engine.measure.deciding.blocks import Block, Timer
 from gemmtune.engine.measure.deciding.clock_drift import Drift
 
-__all__ = ["DUTY", "DutyCycle", "DutyCycleTimer"]
-
 DUTY = 0.15
 """Share of busy GPU time from which on more rest changes nothing; see experiments/measurement."""
 

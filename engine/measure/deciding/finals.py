@@ -13,8 +13,6 @@ from gemmtune.engine.measure.jobs import FinalistReading
 from gemmtune.engine.records.measurement import Estimate
 from gemmtune.engine.statistics import location_interval
 
-__all__ = ["hold_final"]
-
 _BY_CHANCE = 0.999
 """Probability up to which clocks alone may explain that the reference differs between finalists; 0.99 is too low."""
 

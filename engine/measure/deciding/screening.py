@@ -6,8 +6,6 @@ from gemmtune.engine.measure.deciding.blocks import Block, Timer, estimate_of_bl
 from gemmtune.engine.measure.deciding.clock_drift import Drift
 from gemmtune.engine.records.measurement import Estimate
 
-__all__ = ["LaunchLimits", "ScreeningResult", "implausible_reason", "screen"]
-
 _LARGEST_LEAD = 0.10
 """Largest lead over the leader that is believed without a second measurement, as a share of the leader's time."""
 

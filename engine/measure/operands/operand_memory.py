@@ -10,8 +10,6 @@ import torch
 
 from gemmtune.engine.measure.operands.operands import PlainSource, Values
 
-__all__ = ["OperandAllocator", "OperandMemory"]
-
 _ALIGNMENT = 512  # bytes, as in torch's allocator
 
 

@@ -13,8 +13,6 @@ from gemmtune.engine.seams.kinds import kind_of
 from gemmtune.engine.seams.workload import Operands
 from gemmtune.engine.toolchain import vendor_gemm as vendor
 
-__all__ = ["BLOCK_SAMPLES", "COLD_BYTES_PER_L2", "OperandSets", "reference_kernel"]
-
 BLOCK_SAMPLES = 8
 """Number of samples of the kernel in a block, and of the reference kernel."""
 

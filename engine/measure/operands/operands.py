@@ -9,8 +9,6 @@ from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.seams.kinds import kind_of
 from gemmtune.engine.seams.workload import Operands, TensorSource
 
-__all__ = ["PlainSource", "Values", "make_operands", "tensors_of"]
-
 _MOST_DRAWN = 1 << 28  # elements drawn at once, so that float32 copies of 8-bit values stay small
 
 

@@ -8,8 +8,6 @@ from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.seams.kinds import kind_of
 from gemmtune.engine.seams.workload import Operands
 
-__all__ = ["OutputCheck", "ReferenceResult", "poison"]
-
 _WORST_ELEMENT = 6.0
 """Largest single error, in tolerances times the reference's root mean square; it finds a single wrong tile."""
 

@@ -11,8 +11,6 @@ from cuda.bindings import driver
 
 from gemmtune.engine.toolchain.cuda_driver import checked
 
-__all__ = ["EARLY_KERNELS", "Executable", "Graph", "early_executables"]
-
 _EARLY_EXECUTABLES, EARLY_KERNELS = 64, 32
 """Executables made first and never run, and kernels in each."""
 

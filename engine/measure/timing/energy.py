@@ -5,8 +5,6 @@ from collections.abc import Callable
 
 import torch
 
-__all__ = ["joules_per_launch"]
-
 _LOOP_SECONDS = 0.5
 _MOST_SECONDS = 5.0
 _BATCH_SECONDS = 2e-3

@@ -9,8 +9,6 @@ from cuda.bindings import driver
 
 from gemmtune.engine.toolchain.cuda_driver import checked
 
-__all__ = ["HelperKernels", "StreamBarrier"]
-
 # The driver compiles it for the present GPU, Volta or later.
 _PTX = b"""
 .version 7.0

@@ -25,8 +25,6 @@ from gemmtune.engine.measure.timing.timing_context import EventPair, TimingConte
 from gemmtune.engine.seams.workload import Operands
 from gemmtune.engine.statistics import estimate
 
-__all__ = ["KernelTimer", "Run", "TimingSetup"]
-
 Kernel = Callable[..., None]  # called with the arguments of Operands
 _EXECUTABLES = 8  # executable graphs that the blocks of a kernel rotate through
 _FIXED_COST_BLOCKS = 2 * _EXECUTABLES  # blocks of the empty kernel, which average out their scatter

@@ -8,8 +8,6 @@ from gemmtune.engine.measure.operands.operand_sets import BLOCK_SAMPLES, COLD_BY
 from gemmtune.engine.measure.timing.cuda_graphs import EARLY_KERNELS, Graph, early_executables
 from gemmtune.engine.measure.timing.helper_kernels import HelperKernels, StreamBarrier
 
-__all__ = ["EventPair", "TimingContext"]
-
 
 class EventPair:
     """Two CUDA events and the time between them."""

@@ -5,8 +5,6 @@ from itertools import permutations
 
 from gemmtune.engine.records.epilogue.terms import COMMUTATIVE, Call, Operand, OperandShape, Product, Term
 
-__all__ = ["activation_of", "expanded"]
-
 
 def expanded(term: Term) -> Term:
     """Return a term with the formulas of activations in place of their names, as torch decomposes them."""

@@ -35,8 +35,6 @@ from typing import NamedTuple
 from gemmtune.engine.records.epilogue.activations import activation_of, expanded
 from gemmtune.engine.records.epilogue.terms import COMMUTATIVE, Call, Operand, OperandShape, Product, Term, term_text
 
-__all__ = ["MOST_OPERATIONS", "NO_EPILOGUE", "Epilogue", "OrderedEpilogue", "Output", "epilogue_of", "ordered_epilogue"]
-
 _CHEAP = frozenset(
     ("abs", "add", "eq", "ge", "gt", "le", "lt", "maximum", "minimum", "mul", "ne", "neg", "relu", "sub", "where")
 )

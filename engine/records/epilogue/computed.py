@@ -1,15 +1,17 @@
-"""Epilogues computed by torch, operation by operation. Imports torch."""
+"""Epilogues computed by torch, operation by operation."""
+
+from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-
-import torch
+from typing import TYPE_CHECKING
 
 from gemmtune.engine.records.epilogue.activations import expanded
 from gemmtune.engine.records.epilogue.chain import Epilogue
 from gemmtune.engine.records.epilogue.terms import Product, Term, evaluated
 
-__all__ = ["computed_by_torch"]
+if TYPE_CHECKING:
+    import torch
 
 
 def computed_by_torch(
@@ -19,6 +21,8 @@ def computed_by_torch(
 
     `further` has its operands in the order of its text, broadcast to the product by their shapes.
     """
+    import torch
+
     typed = (each if each.dtype == torch.bool else each.to(product.dtype) for each in further)
     values: dict[Term, torch.Tensor] = {Product(): product, **dict(zip(epilogue.operands, typed, strict=True))}
     number, operation = partial(torch.tensor, dtype=product.dtype, device=product.device), partial(getattr, torch)

@@ -8,19 +8,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias, TypeVar
 
-__all__ = [
-    "COMMUTATIVE",
-    "ELEMENT_BYTES",
-    "OPERATIONS",
-    "Call",
-    "Operand",
-    "OperandShape",
-    "Product",
-    "Term",
-    "evaluated",
-    "term_text",
-]
-
 OPERATIONS: Mapping[str, int] = {
     **dict.fromkeys(("abs", "cos", "erf", "exp", "exp2", "floor", "log", "log1p", "log2", "neg", "reciprocal"), 1),
     **dict.fromkeys(("relu", "rsqrt", "sigmoid", "sin", "sqrt", "tanh"), 1),

@@ -6,8 +6,6 @@ from gemmtune.engine.records.epilogue.chain import NO_EPILOGUE, Epilogue, Output
 from gemmtune.engine.records.epilogue.terms import ELEMENT_BYTES, OPERATIONS, Call, Operand, OperandShape, Product, Term
 from gemmtune.engine.records.errors import did_you_mean
 
-__all__ = ["parse_epilogue"]
-
 _SHOWN = 200  # characters of a wrong text in a message
 _DEEPEST = 32  # parentheses within parentheses
 _MOST_TOKENS = 500  # the longest formula of an activation has 120

@@ -10,8 +10,6 @@ from gemmtune.engine.toolchain.gpu_info import equal_gpus, present_device
 from gemmtune.engine.toolchain.installed import install_command
 from gemmtune.engine.toolchain.telemetry import Telemetry, gpu_names
 
-__all__ = ["gpu_checks", "inductor_check"]
-
 _LEAST_SMS = 68
 """SMs that is_big_gpu in torch/_inductor/utils.py requires (`min_sms = 68  # 3080`), in torch 2.11 to 2.15."""
 

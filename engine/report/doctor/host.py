@@ -23,8 +23,6 @@ from gemmtune.engine.store.database import Database
 from gemmtune.engine.toolchain.installed import install_command
 from gemmtune.engine.toolchain.ptxas import inductor_ptxas, ptxas_release, triton_ptxas
 
-__all__ = ["bytecode_check", "compiler_checks", "database_check", "examine", "package_checks", "ray_check"]
-
 _PACKAGE = "gemmtune"
 _FOR_DEVELOPERS = {"all", "dev"}
 _ANSWER_SECONDS = 3.0

@@ -6,8 +6,6 @@ from enum import StrEnum
 
 from gemmtune.engine.report.layout import Report
 
-__all__ = ["Check", "Level", "advice", "doctor_report", "fault", "fine", "healthy"]
-
 
 class Level(StrEnum):
     """Severity of a check's result."""

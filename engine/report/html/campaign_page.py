@@ -18,8 +18,6 @@ from gemmtune.engine.report.progress.state import duration
 from gemmtune.engine.report.tables import made_with
 from gemmtune.engine.report.why import why
 
-__all__ = ["campaign_html"]
-
 
 def campaign_html(record: CampaignRecord, sources: str = "", first: Sequence[Section] = ()) -> str:
     """Return the page of a campaign: headline, pictures with their numbers, every row, and Markdown to paste.

@@ -13,8 +13,6 @@ from gemmtune.engine.report.layout import choice_text, count, microseconds, natu
 from gemmtune.engine.report.tables import range_text
 from gemmtune.engine.tables.diff import TableDiff
 
-__all__ = ["diff_html", "verify_html"]
-
 _DRAWN = 60  # most rows with an arrow, the largest shifts first
 
 

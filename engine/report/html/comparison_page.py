@@ -15,8 +15,6 @@ from gemmtune.engine.studies.comparison import BUDGETS, GOALS, Comparison
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["comparison_html", "curves_picture", "curves_png"]
-
 _COLUMNS = 3
 _FEW_SEEDS = 5  # below, an interval by Student's t says little
 _MEAN = ("",)

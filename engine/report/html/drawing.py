@@ -16,23 +16,6 @@ if TYPE_CHECKING:  # matplotlib takes a while to import
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = [
-    "COLORS",
-    "LEAST_LOSS",
-    "MARKERS",
-    "PANELS",
-    "SERIES",
-    "Color",
-    "canvas",
-    "grid",
-    "height_of",
-    "loss_ticks",
-    "plain_ticks",
-    "png",
-    "svg",
-    "wrapped",
-]
-
 PANELS = 6
 """Most problems that get a panel of their own in a picture."""
 

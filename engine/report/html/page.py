@@ -11,8 +11,6 @@ from markupsafe import Markup
 from gemmtune.engine.io.printing import visible
 from gemmtune.engine.report.html.drawing import COLORS
 
-__all__ = ["Card", "Cell", "Page", "Section", "Sheet", "render"]
-
 Cell = str | tuple[str, float]
 """Text of a cell; with a number, which sorts the column, where the text is no number."""
 

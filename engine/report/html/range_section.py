@@ -16,8 +16,6 @@ from gemmtune.engine.report.tables import size_name
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["m_ranges"]
-
 
 def m_ranges(record: CampaignRecord) -> Section | None:
     """Draw winner and baseline over the size with the ranges that serve it; None for a table without ranges."""

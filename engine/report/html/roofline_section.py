@@ -10,8 +10,6 @@ from gemmtune.engine.report.html.page import Section, Sheet
 from gemmtune.engine.report.why import kind_meanings, why
 from gemmtune.engine.tables.roofline import Roof, Speed, roofline, speeds
 
-__all__ = ["roofs"]
-
 _DASHES = ("-", "--", ":", "-.")
 
 

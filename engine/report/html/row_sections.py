@@ -14,8 +14,6 @@ from gemmtune.engine.report.layout import choice_text, lead_text, microseconds, 
 from gemmtune.engine.report.why import kind_meanings, why
 from gemmtune.engine.tables.roofline import speed_columns
 
-__all__ = ["all_rows", "finals", "leads", "markdown"]
-
 _MARKUP = re.compile(r"[\\`*_<>\[\]|]")  # what Markdown does not show as it stands
 _NAMED = 50  # most problems that a picture names; more become a curve
 

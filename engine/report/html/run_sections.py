@@ -8,8 +8,6 @@ from gemmtune.engine.report.campaign_record import CampaignRecord
 from gemmtune.engine.report.html.drawing import COLORS, canvas, svg
 from gemmtune.engine.report.html.page import Section, Sheet
 
-__all__ = ["failures", "timeline"]
-
 
 def timeline(record: CampaignRecord) -> Section:
     """Draw builders, GPUs and waiting over the run, and the SM clock."""

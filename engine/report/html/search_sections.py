@@ -14,8 +14,6 @@ from gemmtune.engine.report.html.drawing import COLORS, LEAST_LOSS, PANELS, canv
 from gemmtune.engine.report.html.page import Section, Sheet
 from gemmtune.engine.report.layout import readable, readable_unit
 
-__all__ = ["best_over_time", "params", "regret"]
-
 _COLUMNS = 3  # panels per row
 
 

@@ -18,8 +18,6 @@ from gemmtune.engine.scheduling.callbacks import Callback
 from gemmtune.engine.scheduling.task_search import TaskSearch
 from gemmtune.engine.seams.executor import Load
 
-__all__ = ["LineWriter", "NoticePrinter", "progress_bar", "show_progress"]
-
 _LINE_SECONDS = 10.0  # between two lines, and before a campaign is worth a summary
 _WAITING_SECONDS = 0.5  # without an event before a line says "waiting"
 

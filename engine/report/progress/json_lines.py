@@ -19,8 +19,6 @@ from gemmtune.engine.scheduling.callbacks import Callback
 from gemmtune.engine.scheduling.task_search import TaskSearch
 from gemmtune.engine.seams.executor import Load
 
-__all__ = ["EventFile"]
-
 _LOAD_SECONDS = 1.0  # between two `load` events
 
 

@@ -17,8 +17,6 @@ from gemmtune.engine.report.progress.state import CampaignState
 from gemmtune.engine.scheduling.callbacks import Callback
 from gemmtune.engine.seams.executor import Load
 
-__all__ = ["LiveView", "no_final"]
-
 _DRAW_SECONDS = 0.25
 _OTHER_LINES = 9  # lines of the screen besides problems and workers
 

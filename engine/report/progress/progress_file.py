@@ -14,8 +14,6 @@ from gemmtune.engine.report.progress.state import CampaignState
 from gemmtune.engine.seams.executor import Load
 from gemmtune.engine.store.files import write_whole
 
-__all__ = ["PROGRESS_FILE", "Progress", "keep_progress", "read_progress"]
-
 PROGRESS_FILE = "progress.json"
 """Name of the file; a campaign that ends removes it, one that is stopped leaves it."""
 _WRITE_SECONDS = 1.0

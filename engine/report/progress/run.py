@@ -14,8 +14,6 @@ from gemmtune.engine.report.progress.state import CampaignState
 from gemmtune.engine.seams.executor import Load
 from gemmtune.engine.store.files import write_whole
 
-__all__ = ["RUN_FILE", "LoadSample", "Run", "RunRecorder", "read_run", "write_run"]
-
 RUN_FILE = "run.json"
 """Name of the file in a campaign's folder that keeps the record of its run."""
 

@@ -13,8 +13,6 @@ from gemmtune.engine.scheduling.callbacks import Callback
 from gemmtune.engine.scheduling.task_search import TaskSearch
 from gemmtune.engine.seams.executor import Load
 
-__all__ = ["CampaignState", "ProblemState", "WorkerState", "duration"]
-
 _FIRST_EVALUATIONS = 8  # new evaluations before the rate is worth extrapolating
 _RATE_SECONDS = 30.0  # window of the rate
 

@@ -8,8 +8,6 @@ from threading import Timer
 
 from gemmtune.engine.io.printing import print_notice
 
-__all__ = ["QUIET", "show_work"]
-
 _SILENT_SECONDS = 2.0  # before a line says what a command does
 
 QUIET = ContextVar("QUIET", default=False)

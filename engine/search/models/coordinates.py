@@ -8,8 +8,6 @@ from numpy.typing import NDArray
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.search.encoding import Encoding, values_by_name
 
-__all__ = ["Reals", "most_central", "param_coordinates", "param_values", "scale_to_unit", "weigh_coordinates"]
-
 Reals = NDArray[np.float64]
 """Matrix of shape (configs, coordinates), or vector of shape (configs,)."""
 

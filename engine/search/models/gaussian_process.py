@@ -9,8 +9,6 @@ from gemmtune.engine.search.models import kernel
 from gemmtune.engine.search.models.coordinates import Reals
 from gemmtune.engine.search.models.kernel import Kernel
 
-__all__ = ["GaussianProcess"]
-
 
 class GaussianProcess:
     """Gaussian process with one kernel and one posterior for each of several prior means.

@@ -18,8 +18,6 @@ from gemmtune.engine.search.models.coordinates import Reals, param_coordinates
 from gemmtune.engine.search.models.source_trials import fair_share, has_new_fact, select_trials, usable_sources
 from gemmtune.engine.search.task_features import SIZE_PREFIX, SM_COUNT
 
-__all__ = ["JointProcess"]
-
 # experiments/search/unseen.py judges these on imitations of unknown kernels.
 _MAX_TRIALS = 96
 """Largest number of trials of other tasks."""

@@ -8,25 +8,6 @@ import numpy as np
 
 from gemmtune.engine.search.models.coordinates import Reals
 
-__all__ = [
-    "FIRST_FIT",
-    "LENGTH_SPREAD",
-    "NOISES",
-    "PRIOR_VARIANCE",
-    "PRIOR_WEIGHT",
-    "Kernel",
-    "above_best",
-    "ascend",
-    "central_length",
-    "expected_improvement",
-    "factorise",
-    "is_fit_due",
-    "matern",
-    "reduce",
-    "select_outcomes",
-    "solve",
-]
-
 # experiments/search/choose.py chose these values.
 _LENGTH_SCALE = 0.45
 """Prior median of a length scale, per square root of the number of coordinates."""

@@ -9,8 +9,6 @@ from threadpoolctl import ThreadpoolController
 
 from gemmtune.engine.search.models.coordinates import Reals
 
-__all__ = ["argmax", "one_thread"]
-
 
 @contextmanager
 def one_thread() -> Iterator[None]:

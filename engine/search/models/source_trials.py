@@ -10,8 +10,6 @@ from gemmtune.engine.records.search import SourceTask
 from gemmtune.engine.search.models.coordinates import Reals
 from gemmtune.engine.search.task_features import SIZE_PREFIX
 
-__all__ = ["fair_share", "has_new_fact", "select_trials", "usable_sources"]
-
 _MIN_TRIALS = 4
 """Smallest number of trials of a source task."""
 _MAX_SLOWNESS = 3.0

@@ -9,9 +9,6 @@ from gemmtune.engine.search.models import kernel
 from gemmtune.engine.search.models.coordinates import Reals
 from gemmtune.engine.search.models.kernel import Kernel
 
-__all__ = ["Surrogate"]
-
-
 _REFIT_GROWTH = 1.2
 """Factor by which the number of outcomes grows between two fits of the kernel."""
 

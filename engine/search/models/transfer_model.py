@@ -11,8 +11,6 @@ from gemmtune.engine.search.models.coordinates import Reals, param_values
 from gemmtune.engine.search.models.source_trials import fair_share, has_new_fact, select_trials, usable_sources
 from gemmtune.engine.search.task_features import SIZE_PREFIX, feature_matrix
 
-__all__ = ["predict_slowness"]
-
 # experiments/search/choose.py chose these values.
 _TREES = 20
 """Number of trees in the forest."""

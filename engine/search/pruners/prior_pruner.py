@@ -15,8 +15,6 @@ from gemmtune.engine.records.verdict import Verdict
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.pruner import Candidate, Pruner
 
-__all__ = ["EXPLORED_SHARE", "KEPT_SHARE", "PriorPruner"]
-
 KEPT_SHARE = 0.25
 """Share of a task's estimated configs that are kept, the fastest by estimate, and ties of the last of them."""
 

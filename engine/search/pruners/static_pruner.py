@@ -6,8 +6,6 @@ from gemmtune.engine.records.measurement import Measurement
 from gemmtune.engine.records.verdict import Verdict
 from gemmtune.engine.seams.pruner import Candidate, Pruner
 
-__all__ = ["MAX_SPILL_BYTES", "StaticPruner"]
-
 MAX_SPILL_BYTES = 64
 """Largest local memory per thread: 16 registers of 4 bytes.
 

@@ -8,8 +8,6 @@ from gemmtune.engine.records.search import Search
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.sampler import Sampler
 
-__all__ = ["AutoSampler"]
-
 
 class AutoSampler(Sampler):
     """Sampler that passes the search to another one, chosen by its budget, objectives, size and history.

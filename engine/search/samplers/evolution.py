@@ -15,8 +15,6 @@ from gemmtune.engine.search.models.coordinates import most_central, param_coordi
 from gemmtune.engine.search.models.reproducible import argmax, one_thread
 from gemmtune.engine.search.models.surrogate import Surrogate
 
-__all__ = ["EvolutionSampler"]
-
 
 class EvolutionSampler(Sampler):
     """Steady-state genetic algorithm that breeds many children per proposal, and proposes the most promising one.

@@ -7,8 +7,6 @@ from gemmtune.engine.records.measurement import Trial
 from gemmtune.engine.records.search import Search
 from gemmtune.engine.seams.sampler import Sampler
 
-__all__ = ["ExhaustiveSampler"]
-
 
 class ExhaustiveSampler(Sampler):
     """Sampler that proposes the feasible set from first to last, whatever its seed and the space's seeds."""

@@ -24,8 +24,6 @@ from gemmtune.engine.search.encoding import Encoding
 from gemmtune.engine.search.quiet_optuna import quiet_optuna
 from gemmtune.engine.toolchain.installed import install_command
 
-__all__ = ["CmaesSampler", "GpSampler", "Nsga2Sampler", "OptunaSampler", "TpeSampler"]
-
 
 class OptunaSampler(Sampler):
     """Base class of Optuna's samplers; a subclass creates the one it runs, with Optuna's defaults.

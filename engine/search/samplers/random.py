@@ -5,8 +5,6 @@ import numpy as np
 from gemmtune.engine.records.search import Search
 from gemmtune.engine.search.samplers.exhaustive import ExhaustiveSampler
 
-__all__ = ["RandomSampler"]
-
 
 class RandomSampler(ExhaustiveSampler):
     """Sampler that proposes the feasible set in random order, and ignores the space's seeds.

@@ -25,8 +25,6 @@ from gemmtune.engine.search.models.transfer_model import predict_slowness
 from gemmtune.engine.search.samplers.evolution import EvolutionSampler
 from gemmtune.engine.search.task_features import feature_matrix
 
-__all__ = ["TransferSampler"]
-
 
 class TransferSampler(Sampler):
     """Expected improvement by a Gaussian process that learns from other tasks.

@@ -7,24 +7,6 @@ from gemmtune.engine.records.artifact import Resources
 from gemmtune.engine.records.config import Value
 from gemmtune.engine.records.measurement import Status
 
-__all__ = [
-    "BUILD_SECONDS",
-    "COST",
-    "COST_SECONDS",
-    "LEAST_NS",
-    "MOST_NS",
-    "RESOURCES",
-    "TIME",
-    "TIMES",
-    "duration",
-    "launches",
-    "nanoseconds",
-    "plain_times",
-    "read_status",
-    "value",
-    "whole_number",
-]
-
 RESOURCES = {f"build.{field.name}": field.name for field in fields(Resources)}
 """Columns of the resources that a block occupies, each with its field of `Resources`."""
 BUILD_SECONDS = "build.seconds"

@@ -25,8 +25,6 @@ from gemmtune.engine.store.landscapes import csv_cells
 from gemmtune.engine.store.landscapes.csv_cells import BUILD_SECONDS, COST, RESOURCES, TIME, TIMES
 from gemmtune.engine.store.landscapes.point_columns import Extras, PointColumns
 
-__all__ = ["parse", "recorded_params"]
-
 _NOT_PARAMS = {*TIME, *TIMES, "status", "n_reps", *COST}
 _MOST_CHARACTERS = 2**20  # of a line
 _NANOSECONDS = {column: partial(csv_cells.nanoseconds, power=power) for column, power in TIME.items()}

@@ -14,8 +14,6 @@ from gemmtune.engine.seams.kinds import fields_of
 from gemmtune.engine.store.landscapes.csv_cells import BUILD_SECONDS, COST_SECONDS, RESOURCES
 from gemmtune.engine.store.landscapes.csv_reader import parse
 
-__all__ = ["render"]
-
 _OPTIONAL = (*RESOURCES, BUILD_SECONDS, COST_SECONDS)
 
 

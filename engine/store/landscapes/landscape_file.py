@@ -34,8 +34,6 @@ from gemmtune.engine.store import recorded, searched
 from gemmtune.engine.store.files import write_whole
 from gemmtune.engine.store.landscapes import csv_reader, csv_writer, tuner_json
 
-__all__ = ["embedded", "find_landscapes", "read_landscapes", "shipped_searches", "write_landscapes"]
-
 
 def read_landscapes(
     path: str | os.PathLike[str], problems: Set[Workload | None] | None = None

@@ -12,8 +12,6 @@ from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.landscape import Point, Points
 from gemmtune.engine.records.measurement import Status
 
-__all__ = ["Extras", "PointColumns"]
-
 Extras = tuple[str, Resources | None, float | None, float | None]
 """Reason, resources, build seconds and cost in seconds of a point."""
 _NO_EXTRAS: Extras = ("", None, None, None)

@@ -30,8 +30,6 @@ from gemmtune.engine.store.files import file_stem
 from gemmtune.engine.store.landscapes.csv_cells import LEAST_NS, MOST_NS, read_status
 from gemmtune.engine.store.landscapes.csv_reader import recorded_params
 
-__all__ = ["parse"]
-
 _CACHE_ERRORS = ("InvalidConfig", "CompilationFailedConfig", "RuntimeFailedConfig", "ErrorConfig")
 _CACHE_COSTS = ("compile_time", "verification_time", "benchmark_time", "framework_time", "strategy_time")
 _T4_COSTS = ("compilation", "benchmark", "framework", "search_algorithm", "validation")

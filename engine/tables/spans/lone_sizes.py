@@ -15,8 +15,6 @@ from itertools import pairwise
 
 from gemmtune.engine.tables.spans.segments import LEAST_DYNAMIC_M, Segment, Size, Span, fast_enough, merged, spans
 
-__all__ = ["without_lone_sizes"]
-
 _LIMIT_FACTOR = 2
 """Largest loss at a size that would else be alone, in units of the limit."""
 

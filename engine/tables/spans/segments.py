@@ -14,19 +14,6 @@ from itertools import groupby, pairwise
 from gemmtune.engine.tables.m_buckets import rounded_up
 from gemmtune.engine.tables.ranking import Contender, Ranking
 
-__all__ = [
-    "LEAST_DYNAMIC_M",
-    "Key",
-    "Segment",
-    "Size",
-    "Span",
-    "fast_enough",
-    "key_of",
-    "make_segments",
-    "merged",
-    "spans",
-]
-
 Key = tuple[str, str]
 """Identity of a choice at any m: its space, and its config as JSON."""
 Span = tuple[int, int]

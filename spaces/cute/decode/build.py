@@ -18,8 +18,6 @@ from gemmtune.spaces.cute.decode.kernels import DecodeKernel, GemvKernel, SplitK
 from gemmtune.spaces.cute.decode.tiling import VECTOR, WARP, Tiling
 from gemmtune.spaces.cute.target import driver_of
 
-__all__ = ["build"]
-
 _TYPES = {DType.BF16: cutlass.BFloat16, DType.FP16: cutlass.Float16, DType.FP32: cutlass.Float32}
 
 

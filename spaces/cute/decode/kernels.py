@@ -15,8 +15,6 @@ from gemmtune.spaces.cute.decode.reduction import Behind, announce, reduce_and_s
 from gemmtune.spaces.cute.decode.slots import address_of_row, load, make_slots
 from gemmtune.spaces.cute.decode.tiling import VECTOR, WARP, Tiling
 
-__all__ = ["DecodeKernel", "GemvKernel", "SplitKKernel"]
-
 
 class DecodeKernel(ABC):
     """Kernel for one tiling; it takes the sizes when it is launched, and is right for any."""

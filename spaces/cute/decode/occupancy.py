@@ -7,8 +7,6 @@ from gemmtune.engine.records.problem import gemm
 from gemmtune.engine.records.task import Task
 from gemmtune.spaces.cute.decode.tiling import VECTOR, WARP, Tiling
 
-__all__ = ["features", "rough_time_ns"]
-
 _RESERVED_BYTES = 1024  # shared memory per block that the system keeps
 _MOST_BLOCKS = 32  # resident blocks per multiprocessor
 # Fitted to 160 launches on an H200, see experiments/decode; they order seeds, and the search measures.

@@ -18,8 +18,6 @@ from gemmtune.engine.records.epilogue.terms import Operand
 from gemmtune.spaces.cute.decode.tiling import Tiling
 from gemmtune.spaces.cute.epilogue import computed
 
-__all__ = ["Behind", "announce", "reduce_and_store", "shared_sums", "store_share"]
-
 
 @dataclass(frozen=True, slots=True)
 class Behind:

@@ -9,8 +9,6 @@ from gemmtune.engine.records.verdict import Verdict
 from gemmtune.spaces.common.operand_rows import aligned
 from gemmtune.spaces.cute.decode.tiling import VECTOR, WARP, Tiling
 
-__all__ = ["fits", "serves"]
-
 _ARCHES = ("sm_90a", "sm_100a")
 _MOST_THREADS = 512  # a block with more leaves half of an SM idle while it starts and ends
 _MOST_ACCUMULATORS = 64  # per lane; from about 128 on, registers spill

@@ -12,8 +12,6 @@ from cutlass.memory import SmemAllocator
 
 from gemmtune.spaces.cute.decode.tiling import VECTOR
 
-__all__ = ["address_of_row", "load", "make_slots"]
-
 
 def make_slots(
     stages: int, loads: int, threads: int, element: type[cutlass.Numeric], memory: SmemAllocator

@@ -17,8 +17,6 @@ from gemmtune.spaces.cute.decode.occupancy import features, rough_time_ns
 from gemmtune.spaces.cute.decode.rules import fits, serves
 from gemmtune.spaces.cute.decode.tiling import Tiling
 
-__all__ = ["REVISION", "DecodeSpace"]
-
 REVISION = "4"
 """Revision of the kernels' source, part of their toolchain: raise it with every change of a binary."""
 _SEEDS = 12

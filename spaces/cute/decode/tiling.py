@@ -10,8 +10,6 @@ Functions take Python's integers and those of a kernel alike.
 
 from dataclasses import dataclass
 
-__all__ = ["VECTOR", "WARP", "Tiling"]
-
 WARP = 32
 """Threads per warp."""
 VECTOR = 8

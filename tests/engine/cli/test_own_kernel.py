@@ -20,7 +20,7 @@ from gemmtune.engine.seams.kinds import expand_workloads
 from gemmtune.engine.search.enumeration import feasible_configs
 from gemmtune.engine.store.landscapes.landscape_file import write_landscapes
 from gemmtune.engine.tables.table_file import read_table
-from gemmtune.spaces.workloads import triton_kernel
+from gemmtune.spaces.triton import kind
 
 SCALES = """
 import torch
@@ -90,7 +90,7 @@ def made(tmp_path_factory) -> Path:
 @pytest.fixture(autouse=True)
 def _file_unread(made, tmp_path, monkeypatch):
     """Forget the user's file, as a new process has not read it, and copy the campaign's folder."""
-    monkeypatch.setattr(triton_kernel, "_loaded", {})
+    monkeypatch.setattr(kind, "_loaded", {})
     shutil.copytree(made / "out", tmp_path / "out")
 
 
@@ -130,7 +130,7 @@ def test_another_class_is_tuned_into_its_folder(run, made):
     assert again.status == 0, again.err
     assert "kept 2 earlier rows" in again.out
     assert len(read_table(Path("out/table.json")).rows) == 4
-    triton_kernel._loaded.clear()
+    kind._loaded.clear()
     differing = run("diff", before, "out/table.json")
     assert (differing.status, differing.out.count("added"), differing.out.count(BEST)) == (1, 2, 2)
 

@@ -96,7 +96,7 @@ def folder(tmp_path, campaign, small, monkeypatch):
     (tmp_path / "notes.txt").write_text("notes\n")
     (tmp_path / "binary").write_bytes(bytes(range(256)))
     (tmp_path / "dangling").symlink_to("nowhere")
-    monkeypatch.setattr(reporting, "_write", lambda record, target, sources="": target)  # drawing takes seconds
+    monkeypatch.setattr(reporting, "_write", lambda record, target, *_: target)  # drawing takes seconds
     monkeypatch.setattr(Study, "save", lambda study, folder: [])
     monkeypatch.setattr(tables, "_compiled", lambda table, call, **_: ((16,), b""))
     return tmp_path

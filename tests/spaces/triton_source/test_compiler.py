@@ -12,7 +12,7 @@ triton = pytest.importorskip("triton", reason="triton is not installed")
 from gemmtune.engine.records import catalogue  # noqa: E402
 from gemmtune.engine.records.artifact import Resources  # noqa: E402
 from gemmtune.engine.seams.space import BuildError  # noqa: E402
-from gemmtune.spaces import triton_compiler as module  # noqa: E402
+from gemmtune.spaces.triton_source import compiler as module  # noqa: E402
 
 USAGE = "Function k:\n  REG:168 STACK:24 SHARED:0 LOCAL:0"
 

@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("triton", reason="triton is not installed")
 
-from gemmtune.spaces import triton_preload
+from gemmtune.spaces.triton_source import preloading
 
 
 def test_a_preload_imports_its_modules_and_waits_for_the_hash(monkeypatch):
@@ -19,9 +19,9 @@ def test_a_preload_imports_its_modules_and_waits_for_the_hash(monkeypatch):
         time.sleep(0.02)
         events.append("hashed")
 
-    monkeypatch.setattr(triton_preload, "triton_key", key)
-    monkeypatch.setattr(triton_preload, "import_module", events.append)
+    monkeypatch.setattr(preloading, "triton_key", key)
+    monkeypatch.setattr(preloading, "import_module", events.append)
     before = threading.active_count()
-    triton_preload.preload("first", "second")
+    preloading.preload("first", "second")
     assert events == ["first", "second", "triton.compiler.code_generator", "hashed"]
     assert threading.active_count() == before

@@ -1,7 +1,5 @@
 """Names of the arms: the ways to run one model."""
 
-__all__ = ["ARMS", "BASE", "TABLE"]
-
 TABLE = "table"
 """Arm with the table."""
 ARMS = ("eager", "compile", "max-autotune", TABLE)

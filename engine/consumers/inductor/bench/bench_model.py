@@ -32,8 +32,6 @@ from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.records.table import Table
 
-__all__ = ["bench_model"]
-
 
 def bench_model(
     call: Call | str,

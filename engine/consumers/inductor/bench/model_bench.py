@@ -8,8 +8,6 @@ from gemmtune.engine.consumers.inductor.bench.arms import BASE, TABLE
 from gemmtune.engine.records.measurement import Estimate
 from gemmtune.engine.statistics import estimate, location_interval
 
-__all__ = ["ArmTimes", "ModelBench", "ProductGain", "Ratio", "paired_ratio"]
-
 
 @dataclass(frozen=True, slots=True)
 class ArmTimes:

@@ -9,8 +9,6 @@ import torch
 
 from gemmtune.engine.measure.timing.cuda_graphs import EARLY_KERNELS, Executable, Graph, early_executables
 
-__all__ = ["timed_in_graphs", "timed_rounds"]
-
 _CUDA: Any = torch.cuda  # streams and events have no types
 _CAPTURES = 4
 """Graphs per arm, one after another: equal kernels in two graphs may differ by 4 % (experiments/epilogues)."""

@@ -19,18 +19,6 @@ from gemmtune.engine.consumers.inductor.capture.calls import Call, models_of
 from gemmtune.engine.consumers.inductor.capture.capture import run_backward
 from gemmtune.engine.consumers.inductor.loader import loader
 
-__all__ = [
-    "FirstCall",
-    "Prepared",
-    "RunnableArm",
-    "cold",
-    "compiled_arm",
-    "first_call",
-    "peak_bytes",
-    "quietly",
-    "relative_error",
-]
-
 _ARGUMENTS: Mapping[str, Callable[[], dict[str, Any]]] = {
     "compile": dict,
     "max-autotune": lambda: {"mode": "max-autotune-no-cudagraphs"},  # every arm gets its CUDA graph from the bench

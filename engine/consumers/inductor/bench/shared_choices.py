@@ -13,8 +13,6 @@ from typing import Any
 
 from torch._inductor.runtime.triton_heuristics import CachingAutotuner
 
-__all__ = ["SharedChoices"]
-
 _Key = tuple[str, ...]
 """Source of a kernel without its name, the sizes it is tuned for, and the configs that are timed or descended from."""
 _BEHIND = 1e6

@@ -9,8 +9,6 @@ from typing import Any, cast
 
 import torch
 
-__all__ = ["attention_of_a_gpu"]
-
 _ATEN = torch.ops.aten
 _BACKENDS: Any = torch.backends.cuda  # its functions have no types
 _LIBRARY: Any = torch.library.Library

@@ -12,8 +12,6 @@ from gemmtune.engine.consumers.inductor.capture.fake_gpu import GPU
 from gemmtune.engine.io.blame import STOPS, line_of
 from gemmtune.engine.records.errors import UsageError
 
-__all__ = ["Call", "built_call", "cause_of", "described", "models_of", "on_fake_gpu"]
-
 Call: TypeAlias = Callable[..., Any]
 """A model, or a function of its inputs."""
 

@@ -25,8 +25,6 @@ from gemmtune.engine.io.importing import imported
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import UsageError
 
-__all__ = ["capture_products", "run_backward"]
-
 _OUTSIDE = "runs outside of compiled graphs"
 
 

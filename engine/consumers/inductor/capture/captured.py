@@ -11,8 +11,6 @@ from gemmtune.engine.io.printing import one_line
 from gemmtune.engine.records.epilogue.text import parse_epilogue
 from gemmtune.engine.records.problem import Problem
 
-__all__ = ["BUDGET", "Captured", "CapturedProduct", "Unseen", "merged"]
-
 BUDGET = 24
 """Evaluations per captured product; experiments/models says what more of them gain."""
 

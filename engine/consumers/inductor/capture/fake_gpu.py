@@ -27,8 +27,6 @@ from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import ToolchainMissing
 from gemmtune.engine.toolchain.absent_gpu import target
 
-__all__ = ["GPU", "allow_cuda_tensors", "fake_gpu"]
-
 GPU = torch.device("cuda", 0)
 """Device of the tensors."""
 

@@ -11,8 +11,6 @@ from typing import Any, TypeAlias
 import torch
 from torch.autograd.graph import get_gradient_edge
 
-__all__ = ["backward", "grad"]
-
 _LEAF = "torch::autograd::AccumulateGrad"
 _Node: TypeAlias = Any  # torch's Node, whose call and metadata have no types
 _Tensors: TypeAlias = torch.Tensor | Sequence[torch.Tensor]

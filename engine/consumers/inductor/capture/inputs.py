@@ -13,8 +13,6 @@ from gemmtune.engine.records.errors import UsageError, did_you_mean
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["InputSpec", "OpenSize", "open_sizes", "parse_inputs"]
-
 _DTYPES = {
     "bf16": "bfloat16",
     "fp16": "float16",

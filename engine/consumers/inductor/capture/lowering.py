@@ -40,8 +40,6 @@ from gemmtune.engine.consumers.inductor.loader.recorder import (
 from gemmtune.engine.consumers.inductor.loader.table_use import problem_name
 from gemmtune.engine.records.problem import Problem
 
-__all__ = ["Lowering"]
-
 _SETTINGS = {**options(), "fx_graph_cache": False, "compile_threads": 1}
 """Settings that a table needs, without caches: a cached graph lowers nothing."""
 

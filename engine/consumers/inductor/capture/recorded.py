@@ -12,8 +12,6 @@ from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.tables.ranges import RangeLimits
 
-__all__ = ["RECORD_SUFFIXES", "read_recorded", "recorded_plan"]
-
 RECORD_SUFFIXES = (".jsonl", ".csv")
 """Suffixes of the files that `read_recorded` reads."""
 

@@ -11,23 +11,6 @@ from torch._inductor import config
 from torch.fx import Graph, Node
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
-__all__ = [
-    "CONSTANTS",
-    "PRODUCTS",
-    "REDUCTIONS",
-    "RESHAPES",
-    "are_equal",
-    "base_of",
-    "inlined_into",
-    "is_forced",
-    "is_pointwise",
-    "is_tensor",
-    "name_of",
-    "reduces_last",
-    "shape_of",
-    "views_of",
-]
-
 PRODUCTS = ("mm", "addmm", "bmm", "baddbmm")
 """Operators whose kernels may compute an epilogue."""
 RESHAPES = frozenset(("view", "reshape", "_unsafe_view", "unsqueeze", "squeeze", "alias", "detach", "lift_fresh_copy"))

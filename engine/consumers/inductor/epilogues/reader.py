@@ -42,8 +42,6 @@ from gemmtune.engine.consumers.inductor.epilogues.graph_nodes import (
 from gemmtune.engine.records.epilogue.chain import NO_EPILOGUE, Epilogue, Output, ordered_epilogue
 from gemmtune.engine.records.epilogue.terms import Call, Operand, OperandShape, Product, Term
 
-__all__ = ["PLAIN", "ReadEpilogue", "read_epilogue"]
-
 _MOST_TERMS = 300  # of an unfolded formula; the longest activation's has 45
 _DTYPES = {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "fp32", torch.bool: "bool"}
 _SAME = {

@@ -25,8 +25,6 @@ from gemmtune.engine.records.problem import DType, gemm
 from gemmtune.engine.records.table import RangeRow
 from gemmtune.engine.toolchain.releases import PADDING_GUARDS, TORCH_VERSIONS
 
-__all__ = ["Guard", "Range", "product_ranges", "rows_of"]
-
 _BASELINE_SPACE = "aten"
 _LEAST = 2  # Dynamo compiles m = 0 and m = 1 for themselves
 _INT32_MAX = 2**31 - 1

@@ -11,8 +11,6 @@ from gemmtune.engine.records.problem import DType, Layout, Op, gemm
 from gemmtune.engine.records.table import Table
 from gemmtune.engine.records.workload import Workload
 
-__all__ = ["PADDED_DTYPES", "Linear", "Product", "Question", "layers_of"]
-
 PADDED_DTYPES = (DType.BF16, DType.FP16, DType.FP32)
 """Element types of layers whose guards are known."""
 

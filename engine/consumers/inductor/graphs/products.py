@@ -18,8 +18,6 @@ from gemmtune.engine.toolchain.releases import TORCH_VERSIONS, installed_torch, 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Traced", "TracedProduct", "asked_by_torch", "trace"]
-
 _MOST_GRAPHS = 32
 _OPS = ("mm", "addmm", "bmm")
 

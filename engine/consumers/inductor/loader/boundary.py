@@ -7,8 +7,6 @@ from typing import Any, ParamSpec, TypeVar
 
 import torch
 
-__all__ = ["nothing", "or_else", "warn_once"]
-
 _Asked = ParamSpec("_Asked")
 _Answer = TypeVar("_Answer")
 _warned: set[object] = set()  # kinds of warnings, of the whole process

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from torch._inductor.ir import ChoiceCaller
     from torch._inductor.scheduler import BaseSchedulerNode
 
-__all__ = ["fuse_only", "may_fuse"]
-
 
 def fuse_only(choice: ChoiceCaller, nodes: frozenset[str]) -> None:
     """Write the names of the graph's nodes that a kernel may compute into the buffer that a choice makes."""

@@ -2,8 +2,6 @@
 
 from collections.abc import Sequence
 
-__all__ = ["cut_sizes"]
-
 
 def cut_sizes(ranges: Sequence[tuple[int, int]], least: int, greatest: int) -> list[tuple[int | None, int, int]]:
     """Cut the sizes of a graph at the ends of one product's ranges; no part has a single size, if there are more.

@@ -20,8 +20,6 @@ from gemmtune.engine.tables.sealed import (
     shortened,
 )
 
-__all__ = ["PACKAGES", "SCHEMA", "InductorTable", "ProductRow", "parse_inductor_table"]
-
 SCHEMA = 5
 PACKAGES = ("torch", "triton")
 """Packages whose versions change Inductor's kernels."""

@@ -14,8 +14,6 @@ from gemmtune.engine.records.errors import TableError
 from gemmtune.engine.records.problem import Bias, DType, Layout, Op, Problem, gemm
 from gemmtune.engine.records.table import Choice, Row, Table
 
-__all__ = ["lookup_keys", "lookup_table"]
-
 
 def lookup_table(table: Table) -> dict[str, list[dict[str, object]]]:
     """Return the first choice of every plain row with a static m, one choice per key, so that nothing is benchmarked.

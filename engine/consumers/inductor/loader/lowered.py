@@ -27,20 +27,6 @@ if TYPE_CHECKING:
     from torch._inductor.ir import ChoiceCaller
     from torch._inductor.kernel_inputs import KernelInputs
 
-__all__ = [
-    "AtenChoices",
-    "LoweredProduct",
-    "Template",
-    "dtype_name",
-    "has_options",
-    "is_autotuning",
-    "is_for_aten",
-    "is_for_templates",
-    "lowered_product",
-    "root_of",
-    "with_whole_bias",
-]
-
 Template: TypeAlias = "KernelTemplate | ExternKernelChoice"
 """Kernel that Inductor offers: a template to render, or one of ATen's."""
 

@@ -41,18 +41,6 @@ if TYPE_CHECKING:
     from torch._inductor.ir import ChoiceCaller
     from torch._inductor.kernel_inputs import KernelInputs
 
-__all__ = [
-    "LIBRARY",
-    "ProductFile",
-    "ProductSink",
-    "RecordingChoices",
-    "divisor",
-    "epilogue_text",
-    "library_calls",
-    "see",
-    "span_of",
-]
-
 LIBRARY = "a library's kernel"
 """Reason why no row serves a call of a kernel that is neither Inductor's nor a product's."""
 _LIBRARY_CALLS = (

@@ -11,8 +11,6 @@ from weakref import WeakKeyDictionary
 
 from gemmtune.engine.consumers.inductor.loader.loader_rows import ProductRow
 
-__all__ = ["DTYPE_NAMES", "NearestRow", "ProductUse", "TableUse", "UseLog", "nearest_row", "problem_name", "row_name"]
-
 DTYPE_NAMES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "tf32": "tf32"}
 """Names of types in a problem's text, by the names in a product's key."""
 _OUTCOMES = {

@@ -10,8 +10,6 @@ from gemmtune.engine.records.problem import Op, Problem
 from gemmtune.engine.records.table import Choice
 from gemmtune.engine.seams import registry
 
-__all__ = ["is_cute", "template_of"]
-
 
 def template_of(problem: Problem, choice: Choice) -> str:
     """Return the `uid` of a choice's template, or `cute::` and the space of a kernel that the export contains.

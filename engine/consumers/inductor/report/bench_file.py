@@ -12,8 +12,6 @@ from gemmtune.engine.io.reading import parse_json, read_text
 from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.store.files import write_whole
 
-__all__ = ["BENCH_FILE", "read_bench", "read_benches", "write_bench"]
-
 BENCH_FILE = "bench.json"
 """Name of a bench's file in a campaign's folder; files of several benches begin with `bench`, too."""
 _PATTERN = "bench*.json"

@@ -7,8 +7,6 @@ from gemmtune.engine.consumers.inductor.bench.arms import BASE, TABLE
 from gemmtune.engine.consumers.inductor.bench.model_bench import ArmTimes, ModelBench, ProductGain
 from gemmtune.engine.report.layout import Grid, Report
 
-__all__ = ["bench_report"]
-
 _MOST_PRODUCTS = 20
 
 

@@ -3,8 +3,6 @@
 from gemmtune.engine.consumers.inductor.capture.captured import Captured, CapturedProduct
 from gemmtune.engine.report.layout import Grid, Report
 
-__all__ = ["capture_report"]
-
 
 def capture_report(captured: Captured, written: str) -> Report:
     """Return the report of a capture that was written to a campaign file."""

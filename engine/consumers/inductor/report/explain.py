@@ -13,8 +13,6 @@ from gemmtune.engine.report.layout import Grid, Report, json_fields, span
 from gemmtune.engine.report.tables import range_row_json
 from gemmtune.engine.toolchain.releases import TORCH_VERSIONS, installed_torch, release_of
 
-__all__ = ["LayerGraphs", "explain_call", "explain_layer", "explained_torch", "layers_report"]
-
 
 @dataclass(frozen=True, slots=True)
 class LayerGraphs:

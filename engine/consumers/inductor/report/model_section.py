@@ -5,8 +5,6 @@ from collections.abc import Iterable
 from gemmtune.engine.consumers.inductor.bench.model_bench import ArmTimes, ModelBench
 from gemmtune.engine.report.html.page import Section, Sheet
 
-__all__ = ["models"]
-
 _HEADERS = ("model", "arm", "ms", "95 % interval", "vs compile", "first call s", "benchmarks", "MiB", "error")
 _TEXT = (
     "Each model ran in all arms in one process, in alternating rounds. 'vs compile' is torch.compile's time over the "

@@ -8,8 +8,6 @@ from gemmtune.engine.consumers.inductor.loader.loader_rows import parse_inductor
 from gemmtune.engine.report.files import read_exported
 from gemmtune.engine.report.layout import Grid, Report, count, microseconds, params_text, span
 
-__all__ = ["inductor_report", "lookup_report"]
-
 
 def inductor_report(path: Path, record: Mapping[str, Any]) -> Report:
     """Return the report of an exported table.

@@ -7,8 +7,6 @@ from typing import ClassVar, Self
 from gemmtune.engine.consumers.serving.contract.layer import SCALE_BLOCK, Layer
 from gemmtune.engine.records.errors import ProblemError
 
-__all__ = ["BlockLinear", "SglangBlockFp8", "VllmBlockFp8"]
-
 
 @dataclass(frozen=True, slots=True)
 class BlockLinear(Layer):

@@ -14,8 +14,6 @@ from gemmtune.engine.consumers.serving.contract.file_name import Engine, FileNam
 from gemmtune.engine.consumers.serving.contract.tuned_file import TunedFile, parse_file
 from gemmtune.engine.records.errors import ToolchainMissing, UsageError
 
-__all__ = ["EngineSource", "find_engine", "kernel_text"]
-
 _FOLDER_VARIABLE = {Engine.VLLM: "GEMMTUNE_VLLM", Engine.SGLANG: "GEMMTUNE_SGLANG"}
 """Variable that names a folder with an engine's package, in place of an installed one."""
 _VLLM_LAYERS = "vllm/model_executor/layers"

@@ -10,8 +10,6 @@ from pathlib import PurePosixPath
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.device import Device
 
-__all__ = ["TUNED_TOKENS", "Engine", "FileName", "Kernel", "device_of", "device_text", "parse_name", "version_numbers"]
-
 TUNED_TOKENS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 256, 512, 1024, 1536, 2048, 3072, 4096)
 """Token counts that the tuners of vLLM 0.33 and SGLang 0.5.23 measure."""
 

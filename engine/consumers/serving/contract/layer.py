@@ -10,8 +10,6 @@ from typing import Any, ClassVar, Self
 from gemmtune.engine.records.errors import ProblemError, did_you_mean
 from gemmtune.engine.records.workload import Workload
 
-__all__ = ["SCALE_BLOCK", "Layer"]
-
 SCALE_BLOCK = 128
 """Rows and columns of a weight that share a scale, and elements of an activation's row that do."""
 

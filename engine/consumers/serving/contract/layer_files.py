@@ -7,8 +7,6 @@ from gemmtune.engine.consumers.serving.contract.moe_layer import MoeLayer, MoeTy
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.workload import Workload
 
-__all__ = ["engine_of", "file_name_of"]
-
 _BLOCK = (SCALE_BLOCK, SCALE_BLOCK)
 
 

@@ -9,8 +9,6 @@ from typing import Any, ClassVar, Self
 from gemmtune.engine.consumers.serving.contract.layer import SCALE_BLOCK, Layer
 from gemmtune.engine.records.errors import ProblemError
 
-__all__ = ["MoeLayer", "MoeType", "SglangMoe", "VllmMoe"]
-
 _UNIFORM = "uniform"
 _EXPERTS_PER_UNSORTED_ROW = 4
 """Experts per row of the products from which vLLM does not sort rows (`_prepare_expert_assignment`)."""

@@ -8,8 +8,6 @@ from gemmtune.engine.consumers.serving.contract.file_name import Engine, FileNam
 from gemmtune.engine.io.reading import parse_json
 from gemmtune.engine.records.errors import TableError
 
-__all__ = ["Entry", "TunedFile", "moe_swaps", "nearest", "parse_file"]
-
 _VERSION_KEY = "triton_version"
 
 

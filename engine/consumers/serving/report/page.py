@@ -9,8 +9,6 @@ from gemmtune.engine.report.html.drawing import COLORS, canvas, svg
 from gemmtune.engine.report.html.page import Card, Page, Section, Sheet, render
 from gemmtune.engine.report.layout import count
 
-__all__ = ["audit_html"]
-
 _KINDS = {Level.FAULT: "loss", Level.ADVICE: "tie"}
 
 

@@ -8,8 +8,6 @@ from gemmtune.engine.consumers.serving.losses import EntryLoss
 from gemmtune.engine.consumers.serving.rules import RULES, Finding, Level
 from gemmtune.engine.report.layout import Grid, Report, count, json_fields
 
-__all__ = ["audit_report", "kinds_text", "notes", "tokens_text"]
-
 _LEFT = ("rule", "severity", "what happens", "file", "tokens", "found")
 _MOST_LINES = 40
 """Findings that are printed; a page and the JSON have all."""

@@ -26,8 +26,6 @@ from gemmtune.engine.consumers.inductor.loader.hooks.replaced import Replaced
 from gemmtune.engine.consumers.inductor.loader.hooks.table_choices import TableChoices
 from gemmtune.engine.consumers.inductor.loader.recorder import RecordingChoices
 
-__all__ = ["activate", "lacking", "restore"]
-
 
 class _CacheTag(CustomGraphModulePass):
     """Pass for a device that does not exist: it never runs, but its uuid is part of every compile cache key."""

@@ -20,8 +20,6 @@ from gemmtune.engine.consumers.inductor.loader.boundary import nothing, or_else
 from gemmtune.engine.consumers.inductor.loader.lowered import LoweredProduct, dtype_name, is_autotuning
 from gemmtune.engine.consumers.inductor.loader.table_use import DTYPE_NAMES
 
-__all__ = ["CONVOLUTION", "asking_for_products"]
-
 CONVOLUTION = torch.ops.aten.convolution.default
 """Operator whose lowering is replaced."""
 _SETTINGS = {"max_autotune_gemm": True, "max_autotune_conv_backends": "ATEN"}

@@ -11,8 +11,6 @@ from gemmtune.engine.consumers.inductor.loader.graph_sizes import cut_sizes
 from gemmtune.engine.consumers.inductor.loader.loader_rows import ProductRow
 from gemmtune.engine.consumers.inductor.loader.lowered import LoweredProduct
 
-__all__ = ["dynamic_row"]
-
 _LEAST = 2  # Dynamo compiles m = 0 and m = 1 for themselves
 _NO_END = 2**63 - 1
 

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from torch._inductor.ir import ChoiceCaller, Layout, TensorBox
     from torch._inductor.kernel_inputs import KernelInputs
 
-__all__ = ["compute_epilogue", "extern_choice", "fix_layouts", "keep_values", "why_not_computed"]
-
 
 def keep_values() -> None:
     """Let the graph that is lowered keep its nodes' values, which an epilogue may read after their last reader.

@@ -19,8 +19,6 @@ from torch._inductor.virtualized import V
 from gemmtune.engine.consumers.inductor.loader.boundary import or_else
 from gemmtune.engine.consumers.inductor.loader.lowered import has_options
 
-__all__ = ["tuned_if_large"]
-
 _L2_SIZES = 3  # bytes that a large kernel moves, in sizes of the L2: some 40 us on an H200, see experiments/models
 
 

@@ -13,8 +13,6 @@ import torch
 
 from gemmtune.engine.consumers.inductor.loader.boundary import or_else
 
-__all__ = ["should_pad"]
-
 _ALIGNED = 8  # elements of two bytes in 16 bytes, to which Inductor pads
 # On an H200, see experiments/padding.
 _SAVED_SECONDS = 5e-15  # per m·n·k

@@ -2,8 +2,6 @@
 
 from typing import Any
 
-__all__ = ["absent", "private"]
-
 absent: list[str] = []
 """Names that were asked for and that this torch lacks, such as `torch._inductor.choices.InductorChoices`."""
 

@@ -23,8 +23,6 @@ from gemmtune.engine.consumers.inductor.loader.table_use import (
     row_name,
 )
 
-__all__ = ["ProductNotes"]
-
 _NAMED = 3  # problems that a warning names
 _log = logging.getLogger("gemmtune")
 

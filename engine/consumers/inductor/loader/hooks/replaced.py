@@ -3,8 +3,6 @@
 from collections.abc import Callable, MutableMapping
 from typing import Any
 
-__all__ = ["Replaced"]
-
 
 class Replaced:
     """Replacements of one install.

@@ -13,8 +13,6 @@ from gemmtune.engine.records.epilogue.text import parse_epilogue
 from gemmtune.engine.seams.kernel_call import RUNTIME_PACKAGES, Argument, binder
 from gemmtune.engine.tables.sealed import require_object, require_text, shortened
 
-__all__ = ["KernelBinary", "difference", "kernel_name", "packed", "parse_kernels", "unpacked"]
-
 _KERNEL_NAME = re.compile(r"gemmtune_(\w+)_[0-9a-f]{16}", re.ASCII)
 _LARGEST_BYTES = 2**26  # of an object file; the largest take a few 100 kB
 _OPERAND_LAYOUTS = re.compile(r"[nt]{2}", re.ASCII)

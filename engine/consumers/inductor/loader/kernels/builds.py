@@ -18,8 +18,6 @@ from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.kernel_call import RUNTIME_PACKAGES
 from gemmtune.engine.seams.space import BuildError
 
-__all__ = ["Built", "built_kernels"]
-
 Built: TypeAlias = tuple[str, dict[str, object]]
 """Name of a kernel, and its entry in the table."""
 _Wanted: TypeAlias = tuple[Task, Config]

@@ -23,8 +23,6 @@ from gemmtune.engine.records.epilogue.text import parse_epilogue
 from gemmtune.engine.seams.kernel_call import binder
 from gemmtune.engine.toolchain.occupancy import clusters_at_once
 
-__all__ = ["link", "registered"]
-
 _OPERAND_ALIGNMENT = 15  # bits that are 0 in an address that is a multiple of 16
 _KERNEL_FUNCTION = "kernel"
 _Launch: TypeAlias = tuple[Callable[..., None], Callable[[Mapping[str, object]], tuple[object, ...]]]

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from gemmtune.engine.consumers.inductor.graphs import guards
 from gemmtune.engine.consumers.inductor.graphs.guards import Range, product_ranges
 from gemmtune.engine.consumers.inductor.graphs.layers import Linear
 from gemmtune.engine.consumers.inductor.graphs.products import asked_by_torch
-from gemmtune.engine.consumers.inductor.loader import guards
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import UsageError

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from gemmtune.engine.consumers.inductor import exporter
 from gemmtune.engine.consumers.inductor.exporter import InductorExporter
-from gemmtune.engine.consumers.inductor.loader import exporter
 from gemmtune.engine.consumers.inductor.loader.kernels.binary import kernel_name, packed
 from gemmtune.engine.records.problem import gemm
 from gemmtune.engine.seams import registry
