@@ -8,16 +8,20 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias, TypeVar
 
-OPERATIONS: Mapping[str, int] = {
+POINTWISE: Mapping[str, int] = {
     **dict.fromkeys(("abs", "cos", "erf", "exp", "exp2", "floor", "log", "log1p", "log2", "neg", "reciprocal"), 1),
     **dict.fromkeys(("relu", "rsqrt", "sigmoid", "sin", "sqrt", "tanh"), 1),
-    **dict.fromkeys(("gelu", "gelu_tanh", "silu"), 1),
     **dict.fromkeys(("add", "div", "maximum", "minimum", "mul", "pow", "sub"), 2),
     **dict.fromkeys(("eq", "ge", "gt", "le", "lt", "ne"), 2),
-    **dict.fromkeys(("gelu_backward", "gelu_tanh_backward", "relu_backward", "silu_backward"), 2),
     "where": 3,
 }
-"""Number of arguments of each operation; all have the meaning of torch's operation of that name.
+"""Number of arguments of each operation that torch's graphs have under its name."""
+OPERATIONS: Mapping[str, int] = {
+    **POINTWISE,
+    **dict.fromkeys(("gelu", "gelu_tanh", "silu"), 1),
+    **dict.fromkeys(("gelu_backward", "gelu_tanh_backward", "relu_backward", "silu_backward"), 2),
+}
+"""Number of arguments of each operation and activation; all have the meaning of torch's operation of that name.
 
 `gelu_tanh` is gelu with the approximation by tanh. A `_backward` takes the gradient, then the activation's input.
 """

@@ -40,18 +40,11 @@ from gemmtune.engine.consumers.inductor.epilogues.graph_nodes import (
     views_of,
 )
 from gemmtune.engine.records.epilogue.chain import NO_EPILOGUE, Epilogue, Output, ordered_epilogue
-from gemmtune.engine.records.epilogue.terms import Call, Operand, OperandShape, Product, Term
+from gemmtune.engine.records.epilogue.terms import POINTWISE, Call, Operand, OperandShape, Product, Term
 
 _MOST_TERMS = 300  # of an unfolded formula; the longest activation's has 45
 _DTYPES = {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "fp32", torch.bool: "bool"}
-_SAME = {
-    **{name: name for name in ("abs", "cos", "erf", "exp", "exp2", "floor", "log", "log1p", "log2", "neg", "relu")},
-    **{name: name for name in ("reciprocal", "rsqrt", "sigmoid", "sin", "sqrt", "tanh", "where")},
-    **{name: name for name in ("add", "div", "maximum", "minimum", "mul", "pow", "sub")},
-    **{name: name for name in ("eq", "ge", "gt", "le", "lt", "ne")},
-    "clamp_min": "maximum",
-    "clamp_max": "minimum",
-}
+_SAME = {**{name: name for name in POINTWISE}, "clamp_min": "maximum", "clamp_max": "minimum"}
 """Operations of an epilogue by the names of torch's operators."""
 
 
