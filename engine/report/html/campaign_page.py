@@ -45,7 +45,7 @@ def campaign_html(record: CampaignRecord, sources: str = "", first: Sequence[Sec
         row_sections.all_rows(record),
         row_sections.markdown(record, [title, *headline]),
     ]
-    sections = [section for section in found if section and (section.figures or section.sheet or section.code)]
+    sections = [section for section in found if section and (section.pictures or section.sheet or section.code)]
     absent = [f"{section.title}: {section.text}" for section in found if section and section not in sections]
     sections += [Section("Not shown", " ".join(absent))] if absent else []
     return render(Page(f"gemmtune report: {title}", _subtitle(record), sections, cards, sources))

@@ -1,17 +1,23 @@
 """Pages of `verify` and `diff`: each row's time before and after."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from gemmtune.engine.campaign.verify import Check, Verified
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.table import Choice, Row, Table
 from gemmtune.engine.records.workload import Workload
-from gemmtune.engine.report.html.drawing import COLORS, canvas, height_of, svg, wrapped
+from gemmtune.engine.report.html.drawing import COLORS, Picture, height_of, wrapped
 from gemmtune.engine.report.html.page import Card, Page, Section, Sheet, render
 from gemmtune.engine.report.layout import choice_text, count, microseconds, natural
 from gemmtune.engine.report.tables import range_text
 from gemmtune.engine.tables.diff import TableDiff
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _DRAWN = 60  # most rows with an arrow, the largest shifts first
 
@@ -74,7 +80,8 @@ def _page(title: str, text: str, changes: Sequence[_Change], device: Device, car
     pictures = []
     if shifted:
         names = [wrapped(each.name, 28) for each in shifted]
-        with canvas(height_of(names)) as figure:
+
+        def draw(figure: Figure) -> None:
             axes = figure.subplots()
             for place, each in enumerate(shifted):
                 style = {"arrowstyle": "-|>", "color": COLORS[each.kind].light, "shrinkA": 0, "shrinkB": 0}
@@ -86,7 +93,8 @@ def _page(title: str, text: str, changes: Sequence[_Change], device: Device, car
             axes.xaxis.set_major_formatter(lambda value, _: f"{value:+.1%}")
             axes.margins(x=0.1)
             axes.grid(axis="y", visible=False)
-            pictures.append(svg(figure, f"Shift of {len(shifted)} rows"))
+
+        pictures.append(Picture(f"Shift of {len(shifted)} rows", height_of(names), draw))
     changes = sorted(changes, key=lambda each: natural(each.name))
     rows = [
         [

@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from math import ceil
 from typing import TYPE_CHECKING
 
-from gemmtune.engine.report.html.drawing import COLORS, LEAST_LOSS, SERIES, canvas, grid, loss_ticks, png, svg, wrapped
+from gemmtune.engine.report.html.drawing import (
+    COLORS,
+    LEAST_LOSS,
+    SERIES,
+    Picture,
+    canvas,
+    grid,
+    loss_ticks,
+    png,
+    wrapped,
+)
 from gemmtune.engine.report.html.page import Card, Page, Section, Sheet, render
 from gemmtune.engine.report.layout import count
 from gemmtune.engine.report.studies import mean_score_text, score_text
@@ -50,9 +61,9 @@ def comparison_html(comparison: Comparison, settings: Mapping[str, object], prov
     chosen = ", ".join(f"{name} {value}" for name, value in settings.items() if value)
     sections = [_mean(comparison), _goals(comparison), _scores(comparison)]
     if len(comparison.landscapes) > 1:
-        with canvas(_height(len(comparison.landscapes)), solved=False) as figure:
-            _draw(figure, comparison, comparison.landscapes)
-            picture = svg(figure, f"Regret on each of {len(comparison.landscapes)} landscapes")
+        names = comparison.landscapes
+        draw = partial(_draw, comparison=comparison, names=names)
+        picture = Picture(f"Regret on each of {len(names)} landscapes", _height(len(names)), draw, solved=False)
         sections.insert(1, Section("Each landscape", "Regret on each landscape by itself.", [picture]))
     subtitle = " · ".join(part for part in (terms, chosen, *provenance) if part)
     title = f"gemmtune compare: {', '.join(comparison.arms)}"
@@ -66,10 +77,8 @@ def _cards(comparison: Comparison) -> list[Card]:
 
 
 def _mean(comparison: Comparison) -> Section:
-    with canvas(3.6) as figure:
-        _draw(figure, comparison, _MEAN)
-        number = len(comparison.landscapes)
-        picture = svg(figure, f"Mean regret over evaluations of {len(comparison.arms)} samplers")
+    number, draw = len(comparison.landscapes), partial(_draw, comparison=comparison, names=_MEAN)
+    picture = Picture(f"Mean regret over evaluations of {len(comparison.arms)} samplers", 3.6, draw)
     budgets = [budget for budget in BUDGETS if budget <= comparison.budget] or [comparison.budget]
     rows = []
     for arm in comparison.arms:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import ceil
@@ -87,6 +87,26 @@ _STYLE: dict[Any, object] = {
     "ytick.color": COLORS["muted"].light,
     "ytick.labelcolor": COLORS["ink"].light,
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A picture that is drawn when a page is rendered."""
+
+    label: str
+    """Words that a screen reader speaks."""
+    height: float
+    """Height in inches."""
+    draw: Callable[[Figure], None]
+    """Function that draws on an empty figure of `canvas`."""
+    solved: bool = True
+    """Whether the layout is solved; not for a figure of `grid`, whose margins are fixed."""
+
+    def svg(self) -> Markup:
+        """Draw the picture and return it as an SVG element."""
+        with canvas(self.height, solved=self.solved) as figure:
+            self.draw(figure)
+            return svg(figure, self.label)
 
 
 @contextmanager

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from importlib.resources import files
 
 from jinja2 import Environment, StrictUndefined
-from markupsafe import Markup
 
 from gemmtune.engine.io.printing import visible
-from gemmtune.engine.report.html.drawing import COLORS
+from gemmtune.engine.report.html.drawing import COLORS, Picture
 
 Cell = str | tuple[str, float]
 """Text of a cell; with a number, which sorts the column, where the text is no number."""
@@ -49,8 +48,8 @@ class Section:
     """Heading of the section."""
     text: str
     """Sentences that tell how to read the section, or why it is empty."""
-    figures: Sequence[Markup] = ()
-    """Pictures as SVG."""
+    pictures: Sequence[Picture] = ()
+    """Pictures, drawn when the page is rendered."""
     sheet: Sheet | None = None
     """Numbers behind the pictures, folded where there is a picture."""
     code: str = ""

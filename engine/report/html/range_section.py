@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import groupby, pairwise
 from typing import TYPE_CHECKING
 
 from gemmtune.engine.records.table import RangeRow, Row
 from gemmtune.engine.report.campaign_record import CampaignRecord
-from gemmtune.engine.report.html.drawing import COLORS, PANELS, SERIES, canvas, plain_ticks, svg
+from gemmtune.engine.report.html.drawing import COLORS, PANELS, SERIES, Picture, plain_ticks
 from gemmtune.engine.report.html.page import Cell, Section, Sheet
 from gemmtune.engine.report.layout import choice_text, span
 from gemmtune.engine.report.tables import size_name
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 
 def m_ranges(record: CampaignRecord) -> Section | None:
@@ -26,13 +27,8 @@ def m_ranges(record: CampaignRecord) -> Section | None:
     for series, ranges in families[:PANELS]:
         rows = (row for row in record.table.rows if row.problem.series == series)
         tuned = sorted(rows, key=lambda row: row.problem.size)
-        with canvas(3.2) as figure:
-            axes = figure.subplots()
-            _draw_ranges(axes, ranges, tuned)
-            handles, labels = axes.get_legend_handles_labels()
-            named = dict(zip(labels, handles, strict=True))  # each label once
-            figure.legend(named.values(), named, loc="outside upper left", ncols=2)
-            pictures.append(svg(figure, f"Ranges of {ranges[0].problem.range_size} of {ranges[0].problem.series_name}"))
+        label = f"Ranges of {ranges[0].problem.range_size} of {ranges[0].problem.series_name}"
+        pictures.append(Picture(label, 3.2, partial(_draw, ranges=ranges, tuned=tuned)))
     for _, ranges in families:
         for each in ranges:
             measured = sorted(m for m, _ in (*each.tuned, *each.probed, *each.held_out))
@@ -57,7 +53,8 @@ def m_ranges(record: CampaignRecord) -> Section | None:
     return Section(f"Ranges of {size}", text, pictures, Sheet(headers, sheet_rows, left))
 
 
-def _draw_ranges(axes: Axes, ranges: Sequence[RangeRow], tuned: Sequence[Row]) -> None:
+def _draw(figure: Figure, ranges: Sequence[RangeRow], tuned: Sequence[Row]) -> None:
+    axes = figure.subplots()
     size, spaces = ranges[0].problem.range_size, {each.choice.space for each in ranges}
     color = dict(zip(sorted(spaces), SERIES, strict=False))
     for place, each in enumerate(ranges):
@@ -80,6 +77,9 @@ def _draw_ranges(axes: Axes, ranges: Sequence[RangeRow], tuned: Sequence[Row]) -
     axes.plot(held_out, [foot] * len(held_out), "x", ms=5, color=marks, label=f"held-out {size}")
     axes.set(xscale="log", yscale="log", xlabel=size, ylabel="µs", title=ranges[0].problem.series_name)
     plain_ticks(axes)
+    handles, labels = axes.get_legend_handles_labels()
+    named = dict(zip(labels, handles, strict=True))  # each label once
+    figure.legend(named.values(), named, loc="outside upper left", ncols=2)
 
 
 def _holes(row: RangeRow) -> list[tuple[int, int]]:

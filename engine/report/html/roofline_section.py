@@ -1,14 +1,20 @@
 """Section on the roofline: each row's speed over its arithmetic intensity, beneath the roofs of its GPU."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.records.workload import baseline_words
 from gemmtune.engine.report.campaign_record import CampaignRecord
-from gemmtune.engine.report.html.drawing import COLORS, MARKERS, canvas, plain_ticks, svg
+from gemmtune.engine.report.html.drawing import COLORS, MARKERS, Picture, plain_ticks
 from gemmtune.engine.report.html.page import Section, Sheet
 from gemmtune.engine.report.why import kind_meanings, why
 from gemmtune.engine.tables.roofline import Roof, Speed, roofline, speeds
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _DASHES = ("-", "--", ":", "-.")
 
@@ -24,7 +30,8 @@ def roofs(record: CampaignRecord) -> Section | None:
     meanings = kind_meanings(baseline_words(row.problem for row, _ in rows))
     if Evidence.ESTIMATED in record.evidence:
         meanings["win"] = "estimated, not timed"
-    with canvas(3.8) as figure:
+
+    def draw(figure: Figure) -> None:
         axes = figure.subplots()
         axes.set(xscale="log", yscale="log", xlabel="flop per byte (each operand moved once)", ylabel="TFLOP/s")
         plain_ticks(axes)
@@ -40,7 +47,8 @@ def roofs(record: CampaignRecord) -> Section | None:
                 axes.scatter(at, heights, s=22, zorder=3, color=color, marker=marker, label=meaning)
         axes.set(xlim=found.x, ylim=found.y)
         figure.legend(loc="outside upper left", ncols=2)
-        picture = svg(figure, f"Speed over arithmetic intensity of {len(rows)} rows")
+
+    picture = Picture(f"Speed over arithmetic intensity of {len(rows)} rows", 3.8, draw)
     headers = ["problem", "type", "flop/byte", "TFLOP/s", "GB/s", "bound by", "% of peak"]
     cells = [[row.problem.name, *_cells(each)] for row, each in rows]
     text = (

@@ -1,18 +1,24 @@
 """Sections on what the rows are worth: lead, finals, every row, and Markdown to paste."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Iterable
 from functools import partial
 from math import ceil
+from typing import TYPE_CHECKING
 
 from gemmtune.engine.records.final import Finalist
 from gemmtune.engine.records.workload import baseline_name, baseline_words
 from gemmtune.engine.report.campaign_record import CampaignRecord, lead
-from gemmtune.engine.report.html.drawing import COLORS, MARKERS, PANELS, canvas, grid, height_of, svg, wrapped
+from gemmtune.engine.report.html.drawing import COLORS, MARKERS, PANELS, Picture, grid, height_of, wrapped
 from gemmtune.engine.report.html.page import Cell, Section, Sheet
 from gemmtune.engine.report.layout import choice_text, lead_text, microseconds, readable, readable_unit
 from gemmtune.engine.report.why import kind_meanings, why
 from gemmtune.engine.tables.roofline import speed_columns
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _MARKUP = re.compile(r"[\\`*_<>\[\]|]")  # what Markdown does not show as it stands
 _NAMED = 50  # most problems that a picture names; more become a curve
@@ -28,7 +34,9 @@ def leads(record: CampaignRecord) -> Section:
     found.sort(key=lambda each: each[1][0])
     named = len(found) <= _NAMED
     names = [wrapped(row.problem.name, 28) for row, *_ in found]
-    with canvas(height_of(names) if named else 3.6) as figure:
+    baseline = baseline_name(row.problem for row, *_ in found)
+
+    def draw(figure: Figure) -> None:
         axes = figure.subplots()
         for kind, meaning in kind_meanings(words).items():
             places = [i for i, (*_, reason) in enumerate(found) if reason.kind == kind]
@@ -38,11 +46,10 @@ def leads(record: CampaignRecord) -> Section:
             bars = [[of - found[i][1][1] for of, i in zip(at, places, strict=True)]]
             bars.append([found[i][1][2] - of for of, i in zip(at, places, strict=True)])
             size = 5 if named else 2.5
-            draw = partial(axes.errorbar, color=COLORS[kind].light, fmt=MARKERS[kind], label=meaning, ms=size)
-            draw(at, places, xerr=bars) if named else draw(places, at, yerr=bars)
+            bar = partial(axes.errorbar, color=COLORS[kind].light, fmt=MARKERS[kind], label=meaning, ms=size)
+            bar(at, places, xerr=bars) if named else bar(places, at, yerr=bars)
         for value, dashes in ((0.0, "-"), (record.table.margin, ":")):
             (axes.axvline if named else axes.axhline)(value, color=COLORS["muted"].light, linestyle=dashes)
-        baseline = baseline_name(row.problem for row, *_ in found)
         label = f"lead over {baseline}"
         (axes.xaxis if named else axes.yaxis).set_major_formatter(lambda value, _: f"{round(value * 100, 6):+g}%")
         if named:
@@ -55,7 +62,8 @@ def leads(record: CampaignRecord) -> Section:
             axes.set_xlabel(f"{len(found)} problems, sorted by their lead")
             axes.set_ylabel(label)
         figure.legend(loc="outside upper left", ncols=2)
-        picture = svg(figure, f"Lead over {baseline} for {len(found)} problems")
+
+    picture = Picture(f"Lead over {baseline} for {len(found)} problems", height_of(names) if named else 3.6, draw)
     rows = [
         [
             row.problem.name,
@@ -85,7 +93,8 @@ def finals(record: CampaignRecord) -> Section:
     shown = held[:PANELS]
     most = max(len(final.finalists) for _, final in shown)
     height = 0.95 + (0.75 + 0.17 * most) * ceil(len(shown) / 2)
-    with canvas(height, solved=False) as figure:
+
+    def draw(figure: Figure) -> None:
         panels = grid(figure, len(shown), 2, height)
         for axes, (p, final) in zip(panels, shown, strict=True):
             for kind in ("win", "tie", "loss", "series0"):
@@ -105,7 +114,8 @@ def finals(record: CampaignRecord) -> Section:
             axes.set_title(wrapped(p.problem.name, 34), fontsize=8)
             axes.xaxis.set_major_formatter(lambda value, _: f"{value:.1%}")
         figure.supxlabel("slower than the leader", fontsize=9)
-        picture = svg(figure, f"Intervals of {len(shown)} finals")
+
+    picture = Picture(f"Intervals of {len(shown)} finals", height, draw, solved=False)
     rows: list[list[Cell]] = [
         [
             p.problem.name,

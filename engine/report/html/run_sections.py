@@ -1,12 +1,21 @@
 """Sections on the run: load and clocks over time, and failures."""
 
+from __future__ import annotations
+
 from collections import Counter
+from collections.abc import Sequence
 from datetime import datetime
+from functools import partial
+from typing import TYPE_CHECKING
 
 from gemmtune.engine.records.measurement import Status
 from gemmtune.engine.report.campaign_record import CampaignRecord
-from gemmtune.engine.report.html.drawing import COLORS, canvas, svg
+from gemmtune.engine.report.html.drawing import COLORS, Picture
 from gemmtune.engine.report.html.page import Section, Sheet
+from gemmtune.engine.report.progress.run import LoadSample
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 def timeline(record: CampaignRecord) -> Section:
@@ -16,26 +25,10 @@ def timeline(record: CampaignRecord) -> Section:
     clocks = [(e.created_at, e.clock_mhz) for p in record.problems for e in p.evaluations if e.clock_mhz is not None]
     pictures = []
     if len(load) > 1:
-        with canvas(3.0) as figure:
-            axes = figure.subplots()
-            at = [each.seconds for each in load]
-            for name, color in (("building", "series0"), ("timing", "series2"), ("queued", "series5")):
-                values = [getattr(each, name) for each in load]
-                axes.step(at, values, where="post", color=COLORS[color].light, label=name, lw=1.2)
-            share = [each.busy for each in load]
-            axes.step(at, share, where="post", color=COLORS["series1"].light, label="busy GPUs", lw=1.6)
-            axes.set(xlabel="seconds", ylabel="configs, GPUs", yscale="symlog", ylim=(0, None))
-            axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0f}")
-            figure.legend(loc="outside upper left", ncols=2)
-            pictures.append(svg(figure, "Configs that wait, are built and are timed, over the run"))
+        label = "Configs that wait, are built and are timed, over the run"
+        pictures.append(Picture(label, 3.0, partial(_draw_load, load=load)))
     if clocks:
-        begin = datetime.fromisoformat(min(clocks)[0])
-        with canvas(2.2) as figure:
-            axes = figure.subplots()
-            at = [(datetime.fromisoformat(when) - begin).total_seconds() for when, _ in clocks]
-            axes.scatter(at, [mhz for _, mhz in clocks], s=5, alpha=0.5, color=COLORS["series3"].light)
-            axes.set(xlabel="seconds", ylabel="SM clock, MHz")
-            pictures.append(svg(figure, "SM clock after each measurement"))
+        pictures.append(Picture("SM clock after each measurement", 2.2, partial(_draw_clocks, clocks=clocks)))
     if not pictures:
         return Section(title, "Nothing waits in a replay, and it has no clocks; a GPU campaign shows both here.")
     text = "Configs that wait for a builder, that are built and that are timed, with the GPUs that have work."
@@ -45,6 +38,27 @@ def timeline(record: CampaignRecord) -> Section:
     thinned = rows[:: max(1, len(rows) // 50)]
     sheet = Sheet(["seconds", "queued", "building", "timing", "busy GPUs"], thinned) if thinned else None
     return Section(title, text, pictures, sheet)
+
+
+def _draw_load(figure: Figure, load: Sequence[LoadSample]) -> None:
+    axes = figure.subplots()
+    at = [each.seconds for each in load]
+    for name, color in (("building", "series0"), ("timing", "series2"), ("queued", "series5")):
+        values = [getattr(each, name) for each in load]
+        axes.step(at, values, where="post", color=COLORS[color].light, label=name, lw=1.2)
+    share = [each.busy for each in load]
+    axes.step(at, share, where="post", color=COLORS["series1"].light, label="busy GPUs", lw=1.6)
+    axes.set(xlabel="seconds", ylabel="configs, GPUs", yscale="symlog", ylim=(0, None))
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0f}")
+    figure.legend(loc="outside upper left", ncols=2)
+
+
+def _draw_clocks(figure: Figure, clocks: Sequence[tuple[str, int]]) -> None:
+    axes = figure.subplots()
+    begin = datetime.fromisoformat(min(clocks)[0])
+    at = [(datetime.fromisoformat(when) - begin).total_seconds() for when, _ in clocks]
+    axes.scatter(at, [mhz for _, mhz in clocks], s=5, alpha=0.5, color=COLORS["series3"].light)
+    axes.set(xlabel="seconds", ylabel="SM clock, MHz")
 
 
 def failures(record: CampaignRecord) -> Section:
@@ -61,7 +75,8 @@ def failures(record: CampaignRecord) -> Section:
     by_status = Counter[str]()
     for (status, _), number in failed.items():
         by_status[status] += number
-    with canvas(0.6 + 0.27 * len(by_status)) as figure:
+
+    def draw(figure: Figure) -> None:
         axes = figure.subplots()
         names = [name for name, _ in by_status.most_common()]
         bars = axes.barh(names, [by_status[name] for name in names], color=COLORS["loss"].light, height=0.6)
@@ -71,7 +86,8 @@ def failures(record: CampaignRecord) -> Section:
         axes.locator_params(axis="x", integer=True)
         axes.margins(x=0.12)
         axes.grid(axis="y", visible=False)
-        picture = svg(figure, "Failed evaluations by status")
+
+    picture = Picture("Failed evaluations by status", 0.6 + 0.27 * len(by_status), draw)
     rows = [[status, str(number), reason] for (status, reason), number in failed.most_common(100)]
     text = f"{sum(failed.values())} of {total} evaluations failed. Each is stored, and costs one worker at most."
     return Section("Failures", text, [picture], Sheet(["status", "evaluations", "reason"], rows, ("status", "reason")))

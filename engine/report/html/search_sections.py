@@ -1,18 +1,25 @@
 """Sections on the search: regret, best so far, and parameters."""
 
+from __future__ import annotations
+
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from datetime import datetime
+from functools import partial
 from math import ceil, nan
 from statistics import median
+from typing import TYPE_CHECKING
 
 from gemmtune.engine.records.config import Value
 from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.records.workload import baseline_words
 from gemmtune.engine.report.campaign_record import CampaignRecord, ProblemRecord, best_so_far, within
-from gemmtune.engine.report.html.drawing import COLORS, LEAST_LOSS, PANELS, canvas, grid, loss_ticks, svg, wrapped
+from gemmtune.engine.report.html.drawing import COLORS, LEAST_LOSS, PANELS, Picture, grid, loss_ticks, wrapped
 from gemmtune.engine.report.html.page import Section, Sheet
 from gemmtune.engine.report.layout import readable, readable_unit
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _COLUMNS = 3  # panels per row
 
@@ -30,7 +37,8 @@ def regret(record: CampaignRecord) -> Section:
         losses = [None if b is None or p.optimum is None else max(b / p.optimum - 1, 0.0) for b in best]
         curves.append(losses + losses[-1:] * (longest - len(losses)))
     middle = [median(each) for at in zip(*curves, strict=True) if (each := [c for c in at if c is not None])]
-    with canvas(3.4) as figure:
+
+    def draw(figure: Figure) -> None:
         axes = figure.subplots()
         axes.set(xlabel="evaluations, failures included", ylabel="slower than the optimum")
         for number, losses in enumerate(curves):
@@ -42,7 +50,8 @@ def regret(record: CampaignRecord) -> Section:
         axes.plot(range(start, longest + 1), shown, color=COLORS["series0"].light, lw=2, label="median")
         loss_ticks(axes)
         figure.legend(loc="outside upper left", ncols=2)
-        picture = svg(figure, f"Regret over evaluations of {len(known)} problems")
+
+    picture = Picture(f"Regret over evaluations of {len(known)} problems", 3.4, draw)
     marks = [n for n in (8, 16, 32, 64, 128, 256, 512) if n <= longest] or [longest]
     rows = [
         [p.problem.name, *("-" if (loss := losses[n - 1]) is None else f"{loss:.2%}" for n in marks)]
@@ -61,29 +70,16 @@ def best_over_time(record: CampaignRecord) -> Section:
         return Section(title, "No evaluations are at hand: the report was made of a table alone.")
     unit = readable_unit(record.objective.unit)
     timed = Evidence.MEASURED in record.evidence
-    begin = min(e.created_at for p in shown for e in p.evaluations)
-    pictures = []
-    for over in ("evaluations", *(("seconds",) if timed else ())):
-        height = 0.95 + 1.7 * ceil(len(shown) / _COLUMNS)
-        with canvas(height, solved=False) as figure:
-            panels = grid(figure, len(shown), _COLUMNS, height)
-            for axes, p in zip(panels, shown, strict=True):
-                best = best_so_far(each.score for each in p.evaluations)
-                at: Sequence[float] = range(1, len(best) + 1)
-                if over == "seconds":
-                    at = [_seconds(begin, e.created_at) for e in p.evaluations]
-                values = [nan if b is None else float(readable(b, record.objective.unit)) for b in best]
-                axes.step(at, values, where="post", color=COLORS["series0"].light, label="best so far")
-                low = high = float(readable(min(p.scores), record.objective.unit))
-                if p.row.baseline:
-                    high = float(readable(p.row.baseline.time_ns, record.objective.unit))
-                    axes.axhline(high, color=COLORS["series1"].light, linestyle="--", label=p.problem.baseline_space)
-                axes.set_title(wrapped(p.problem.name, 28), fontsize=8)
-                axes.set_ylim(min(low, high) * 0.97, max(low * 1.5, high * 1.1))
-            figure.supxlabel(over, fontsize=9)
-            figure.supylabel(f"best so far, {unit}", fontsize=9)
-            figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper left", ncols=2)
-            pictures.append(svg(figure, f"Best so far over {over} of {len(shown)} problems"))
+    height = 0.95 + 1.7 * ceil(len(shown) / _COLUMNS)
+    pictures = [
+        Picture(
+            f"Best so far over {over} of {len(shown)} problems",
+            height,
+            partial(_draw_best, shown=shown, unit=record.objective.unit, over=over, height=height),
+            solved=False,
+        )
+        for over in ("evaluations", *(("seconds",) if timed else ()))
+    ]
     rows = [
         [
             p.problem.name,
@@ -103,6 +99,27 @@ def best_over_time(record: CampaignRecord) -> Section:
     if not timed:
         text += " A replay or an estimate has no durations, so there is no picture over seconds."
     return Section(title, text, pictures, Sheet(headers, rows, ("problem",)))
+
+
+def _draw_best(figure: Figure, shown: Sequence[ProblemRecord], unit: str, over: str, height: float) -> None:
+    begin = min(e.created_at for p in shown for e in p.evaluations)
+    panels = grid(figure, len(shown), _COLUMNS, height)
+    for axes, p in zip(panels, shown, strict=True):
+        best = best_so_far(each.score for each in p.evaluations)
+        at: Sequence[float] = range(1, len(best) + 1)
+        if over == "seconds":
+            at = [_seconds(begin, e.created_at) for e in p.evaluations]
+        values = [nan if b is None else float(readable(b, unit)) for b in best]
+        axes.step(at, values, where="post", color=COLORS["series0"].light, label="best so far")
+        low = high = float(readable(min(p.scores), unit))
+        if p.row.baseline:
+            high = float(readable(p.row.baseline.time_ns, unit))
+            axes.axhline(high, color=COLORS["series1"].light, linestyle="--", label=p.problem.baseline_space)
+        axes.set_title(wrapped(p.problem.name, 28), fontsize=8)
+        axes.set_ylim(min(low, high) * 0.97, max(low * 1.5, high * 1.1))
+    figure.supxlabel(over, fontsize=9)
+    figure.supylabel(f"best so far, {readable_unit(unit)}", fontsize=9)
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper left", ncols=2)
 
 
 def params(record: CampaignRecord) -> Section:
@@ -127,7 +144,8 @@ def params(record: CampaignRecord) -> Section:
     if not chosen:
         return Section(title, "Every config has one value per parameter.")
     height = 0.95 + 1.7 * ceil(len(chosen) / _COLUMNS)
-    with canvas(height, solved=False) as figure:
+
+    def draw(figure: Figure) -> None:
         panels = grid(figure, len(chosen), _COLUMNS, height)
         for axes, (name, of) in zip(panels, chosen.items(), strict=True):
             for place, values in enumerate(of.values()):
@@ -138,7 +156,8 @@ def params(record: CampaignRecord) -> Section:
             axes.set_ylim(-0.02, 0.6)
             axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
         figure.supylabel("behind the problem's best", fontsize=9)
-        picture = svg(figure, f"Loss by value of each parameter of {space}")
+
+    picture = Picture(f"Loss by value of each parameter of {space}", height, draw, solved=False)
     rows = [
         [name, str(value), str(len(values)), f"{median(values):.1%}", str(sum(v == 0 for v in values))]
         for name, of in chosen.items()

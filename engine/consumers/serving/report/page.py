@@ -1,13 +1,19 @@
 """Page of `gemmtune audit`: every finding, filterable, and how the files spread over the rules."""
 
+from __future__ import annotations
+
 from collections import Counter
+from typing import TYPE_CHECKING
 
 from gemmtune.engine.consumers.serving.audit import Audit, counts
 from gemmtune.engine.consumers.serving.report.report import kinds_text, notes, tokens_text
 from gemmtune.engine.consumers.serving.rules import RULES, Level
-from gemmtune.engine.report.html.drawing import COLORS, canvas, svg
+from gemmtune.engine.report.html.drawing import COLORS, Picture
 from gemmtune.engine.report.html.page import Card, Page, Section, Sheet, render
 from gemmtune.engine.report.layout import count
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _KINDS = {Level.FAULT: "loss", Level.ADVICE: "tie"}
 
@@ -31,7 +37,8 @@ def _rules(found: Audit) -> Section:
     broken = counts(found)
     pictures = []
     if broken:
-        with canvas(0.9 + 0.3 * len(broken)) as figure:
+
+        def draw(figure: Figure) -> None:
             axes = figure.subplots()
             names = [rule.value for rule in broken][::-1]
             numbers = [files for files, _ in broken.values()][::-1]
@@ -39,7 +46,8 @@ def _rules(found: Audit) -> Section:
             axes.barh(range(len(names)), numbers, color=colors)
             axes.set_yticks(range(len(names)), names)
             axes.set_xlabel("files")
-            pictures.append(svg(figure, "Files that break each rule"))
+
+        pictures.append(Picture("Files that break each rule", 0.9 + 0.3 * len(broken), draw))
     rows = [
         [rule.value, RULES[rule][0].value, str(files), str(entries), RULES[rule][1]]
         for rule, (files, entries) in broken.items()

@@ -17,6 +17,7 @@ from gemmtune.engine.report.campaign_record import CampaignRecord, Evaluation, P
 from gemmtune.engine.report.html import (
     change_pages,
     comparison_page,
+    drawing,
     range_section,
     roofline_section,
     run_sections,
@@ -51,9 +52,13 @@ def drawn(monkeypatch):
         )
         return label
 
-    for module in (search_sections, run_sections, change_pages, comparison_page, range_section, roofline_section):
-        monkeypatch.setattr(module, "svg", svg)
+    monkeypatch.setattr(drawing, "svg", svg)
     return found
+
+
+def labels(section):
+    """Draw the pictures of a section and return their labels."""
+    return [picture.svg() for picture in section.pictures]
 
 
 def choice(space, time_ns, evidence=Evidence.MEASURED):
@@ -89,6 +94,7 @@ SECOND = ProblemRecord(row(32, 6_000.0, 0), (evaluation(6_000.0, 2), evaluation(
 
 def test_regret_is_the_best_so_far_over_the_optimum_and_stays_after_the_last_evaluation(drawn):
     section = search_sections.regret(record(FIRST, SECOND))
+    labels(section)
     [[axes]] = drawn
     first, second, middle = axes.lines
     assert first[1][1:] == pytest.approx([1, 0.25, 0.25])
@@ -98,7 +104,7 @@ def test_regret_is_the_best_so_far_over_the_optimum_and_stays_after_the_last_eva
     assert section.sheet.rows == [["16x32x64:bf16:nt", "25.00%"], ["32x32x64:bf16:nt", "0.00%"]]
 
 
-def test_regret_has_a_column_per_power_of_two_from_8_on(drawn):
+def test_regret_has_a_column_per_power_of_two_from_8_on():
     long = replace(FIRST, evaluations=tuple(evaluation(4_000.0 + 100 * (20 - place)) for place in range(16)))
     section = search_sections.regret(record(long))
     assert section.sheet.headers == ["problem", "after 8", "after 16"]
@@ -108,6 +114,7 @@ def test_regret_has_a_column_per_power_of_two_from_8_on(drawn):
 
 def test_best_so_far_is_drawn_in_microseconds_over_evaluations_and_seconds(drawn):
     section = search_sections.best_over_time(record(FIRST, SECOND))
+    labels(section)
     by_number, by_second = drawn
     best, baseline = by_number[0].lines
     assert best[0] == [1, 2, 3, 4]
@@ -128,10 +135,10 @@ def test_a_replay_has_no_picture_over_seconds_and_six_problems_at_most_have_pane
     replayed = replace(FIRST, row=row(evidence=Evidence.ESTIMATED))
     many = [replace(replayed, row=row(m, evidence=Evidence.ESTIMATED)) for m in range(1, 8)]
     section = search_sections.best_over_time(record(*many))
+    assert labels(section) == ["Best so far over evaluations of 6 problems"]
     [panels] = drawn
     assert len([axes for axes in panels if axes.lines]) == 6
     assert len(section.sheet.rows) == 7
-    assert section.figures == ["Best so far over evaluations of 6 problems"]
 
 
 def test_each_value_of_a_parameter_has_the_loss_of_its_best_config(drawn):
@@ -142,6 +149,7 @@ def test_each_value_of_a_parameter_has_the_loss_of_its_best_config(drawn):
         ("BLOCK_M", "128", "1"),
     ]  # BLOCK_N has one value
     assert [each[3:] for each in section.sheet.rows] == [["55.0%", "0"], ["0.0%", "2"], ["2.0%", "0"]]
+    labels(section)
     [[axes, *_]] = drawn
     assert axes.title == "BLOCK_M"
     assert axes.dots[0] == [[0, pytest.approx(0.6)], [0, pytest.approx(0.5)]]
@@ -161,6 +169,7 @@ def test_failures_are_counted_by_status_and_reason(drawn):
         ["run_failed", "1", "x" * 160],
     ]
     assert section.text.startswith("4 of 5 evaluations failed")
+    labels(section)
     assert drawn[0][0].bars == [3, 1]
     assert "None of 2" in run_sections.failures(record(SECOND)).text
     assert "at hand" in run_sections.failures(record()).text
@@ -173,6 +182,7 @@ def load(seconds, queued=1, building=2, timing=3, busy=1, workers=2):
 def test_a_timeline_has_the_load_and_the_clocks_after_each_measurement(drawn):
     run = SimpleNamespace(load=[load(0.0, 7), load(1.5, 6, 5, 4, 2)])
     section = run_sections.timeline(record(FIRST, run=run))
+    labels(section)
     loads, clocks = drawn
     assert [line[1] for line in loads[0].lines] == [[2, 5], [3, 4], [7, 6], [1, 2]]
     assert loads[0].lines[0][0] == [0, 1.5]
@@ -181,15 +191,14 @@ def test_a_timeline_has_the_load_and_the_clocks_after_each_measurement(drawn):
 
 
 @pytest.mark.parametrize(("entries", "shown"), [(50, 50), (99, 99), (100, 50), (151, 51)])
-def test_a_long_load_is_thinned_to_about_fifty_lines(drawn, entries, shown):
+def test_a_long_load_is_thinned_to_about_fifty_lines(entries, shown):
     run = SimpleNamespace(load=[load(float(second)) for second in range(entries)])
     assert len(run_sections.timeline(record(SECOND, run=run)).sheet.rows) == shown
 
 
-def test_a_single_load_is_no_picture(drawn):
+def test_a_single_load_is_no_picture():
     quiet = replace(SECOND, evaluations=(evaluation(None),))
-    assert not run_sections.timeline(record(quiet, run=SimpleNamespace(load=[load(0.0)]))).figures
-    assert drawn == []
+    assert not run_sections.timeline(record(quiet, run=SimpleNamespace(load=[load(0.0)]))).pictures
 
 
 def test_leads_and_totals_weigh_only_rows_with_a_baseline():
@@ -258,6 +267,7 @@ def searched(*times):
 def test_a_roofline_is_logarithmic_with_a_point_per_row_and_a_line_per_roof(drawn):
     rows = (row(16), row(4096, 20_000.0, 30_000.0))
     section = roofline_section.roofs(record(rows=rows))
+    labels(section)
     [[axes]] = drawn
     assert axes.scales == ("log", "log")
     speeds_of = [(float(cells[2]), float(cells[3])) for cells in section.sheet.rows]
@@ -345,6 +355,7 @@ def test_ranges_are_drawn_with_what_was_measured_in_them(drawn):
     section = range_section.m_ranges(CampaignRecord(table, registry.objective("latency")))
     [cells] = section.sheet.rows
     assert cells[1:6] == [("17–256", 17.0), "triton_mm", "3.50%", "32, 40, 64, 256", "-"]
+    labels(section)
     [[axes]] = drawn
     assert [line[0] for line in axes.lines] == [[32, 256], [32, 256], [64], [40]]
     assert [line[1] for line in axes.lines] == [[5, 5], [10, 10], [pytest.approx(4.5)], [pytest.approx(4.5)]]
