@@ -3,9 +3,9 @@
     python tests/releases/run.py [--releases 2.14.1 2.15.0] [--python python3.14] [--folder .releases]
 
 Each release gets a virtual environment with gemmtune, `torch==RELEASE` and its triton, and the newest of everything
-else that they allow. In it run tests/spaces, tests/engine/tables and experiments/tables/versions.py, which lowers two
-models and counts benchmarks. All releases make one table, which goes to docs/releases.md. A release that fails does not
-stop the next.
+else that they allow. In it run tests/spaces, tests/engine/consumers, tests/engine/tables and
+experiments/tables/versions.py, which lowers two models and counts benchmarks. All releases make one table, which goes
+to docs/releases.md. A release that fails does not stop the next.
 
 From PyPI, torch on Linux is a build for CUDA; its import loads NVIDIA's libraries on a machine without a GPU too. Such
 a release downloads 3 GB and takes 7 GB in the folder. Builds for CPUs take 3 GB. pip prefers them where an index has
@@ -29,7 +29,7 @@ RESULT = Path(__file__).with_name("result.json")
 PAGE = ROOT / "docs" / "releases.md"
 RELEASES = {"2.11.0": "3.6.0", "2.12.1": "3.7.1", "2.13.0": "3.7.1", "2.14.1": "3.8.0", "2.15.0": "3.9.0"}
 """Releases of torch with the triton of each; a build for CPUs does not require its own."""
-TESTS = ("tests/spaces", "tests/engine/tables")
+TESTS = ("tests/spaces", "tests/engine/consumers", "tests/engine/tables")
 INSTALL_SECONDS, TEST_SECONDS, LOWERING_SECONDS = 3600, 3600, 3600
 # Python compiles what it imports, once: pip compiling all that is installed takes minutes.
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
