@@ -232,6 +232,14 @@ def test_an_estimated_campaign_evaluates_the_best_estimates_and_no_baseline():
 
 
 @pytest.mark.usefixtures("toy_priced")
+def test_a_space_of_another_kind_of_problem_is_not_asked_for_estimates(monkeypatch):
+    other, find = type("Other", (type(registry.space("toy_priced")),), {"workload": "vllm_moe"}), registry.space
+    monkeypatch.setattr(registry, "space", lambda name: other() if name == "triton_mm" else find(name))
+    (search,) = estimated(spaces=("toy_priced", "triton_mm"))
+    assert search.task.space == "toy_priced"
+
+
+@pytest.mark.usefixtures("toy_priced")
 @pytest.mark.parametrize(
     ("changes", "said"),
     [

@@ -168,6 +168,17 @@ def test_a_kernel_with_an_epilogue_builds_and_takes_its_operands_by_name(name, e
     assert tuple(operands) == problem.argument_names[-len(operands) :]
 
 
+def test_a_kernel_takes_a_matrix_of_biases_in_the_type_of_the_product_not_of_what_is_stored(tmp_path):
+    pytest.importorskip("cutlass", reason="nvidia-cutlass-dsl is not installed")
+    from gemmtune.spaces.cute.artifact import load
+
+    problem = Problem.parse("3x7x8192:bf16:nt:addmm:bias=matrix:epilogue=to(fp32)")
+    task = Task(problem, catalogue.device("H200"), "cute_gemv")
+    function = load(registry.space("cute_gemv").build(task, Config(GEMV), tmp_path).path)
+    with pytest.raises(TypeError, match=r"\[n0, n2\], float32\), .*: Tuple\[Tensor\(\[n0, n2\], bfloat16\)\]"):
+        function()  # the complaint names the parameters: of n0 rows and n2 columns, the output and the bias
+
+
 def test_a_config_beyond_the_hardware_fails_to_build_with_its_reason(tmp_path):
     pytest.importorskip("cutlass", reason="nvidia-cutlass-dsl is not installed")
     task = Task(Problem.parse("3x512x8192"), catalogue.device("H200"), "cute_gemv")

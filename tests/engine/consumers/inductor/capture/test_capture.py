@@ -82,6 +82,11 @@ def test_code_that_runs_often_is_compiled_once():
     assert [*found.compiled.values()] == [1, 1]
 
 
+def test_a_capture_leaves_nothing_to_the_next():
+    found = [names(captured(torch.matmul, f"bf16[{m},256]", "bf16[256,128]")) for m in (16, 32)]
+    assert found == [{"16x128x256:bf16:nn": 1}, {"32x128x256:bf16:nn": 1}]  # torch remembers m, and would open it
+
+
 def test_attention_with_an_expanded_mask_is_products_as_on_a_gpu():
     found = captured("models:expanded_mask", "bf16[1,2,16,64]")
     assert names(found) == {"2x16x16x64:fp32:nn:bmm": 1, "2x16x64x16:fp32:nn:bmm": 1}

@@ -102,6 +102,10 @@ def test_text_has_the_guards_and_the_setting_that_removes_them():
     assert row.split()[1:4] == ["1024", "560,", "1024"]
     assert "m <= 1280" in row
     assert row.endswith("weight gradient mm(1280×m, m×3420), pad_mm.py: is_mm_compute_bound")
+    heads = next(line for line in lines if line.startswith("m "))
+    end = heads.index("warm up") + len("warm up")
+    assert row[end - len("1024") : end] == "1024"  # numbers stand to the right, all else to the left
+    assert row.index("560,") == heads.index("rows at m =")
     assert any(line.startswith("m = 3420 gets a graph of its own: mark_dynamic raises") for line in lines)
     assert "shape_padding=False, as gemmtune_inductor.options() has it, leaves 2–627919, 627920–" in lines
 

@@ -125,6 +125,7 @@ def test_the_page_has_the_numbers_of_rules_findings_and_files(two_kinds):
     drawn = re.findall(r">(no Triton version|missing keys|tile over the block of scales)</text>", page)
     assert drawn == ["no Triton version", "missing keys", "tile over the block of scales"]  # from below
     assert re.findall(r"fill: var\(--(tie|loss)\)", page) == ["tie", "loss", "loss"]
+    assert ">files</text>" in page  # what the bars count
     assert UNKNOWN in page
     assert "4 findings; " in page
 
