@@ -35,7 +35,6 @@ _OUTPUT_SHARES = (1 / 16, 1 / 64)  # to try for outputs, in this order
 _OPERAND_SHARES = (1 / 4, 1 / 8, 1 / 16, 1 / 32)  # to try per kind of values; sparsely filled, with few collisions
 _KEPT_SHARE = 0.2  # that problems may hold outside the shared regions before the oldest is dropped
 _PROBLEM_SHARE = 0.1  # that the operand sets of one problem may span
-_MOST_OF_FREE_MEMORY = 0.5  # share of the free memory that one region takes at most, so that others find some
 _RESERVED_SHARE = 0.25  # that no region takes: for tensors outside of regions, references, and the driver's graphs
 
 
@@ -182,5 +181,5 @@ class SetupCache:
 def _sizes(device: torch.device, shares: Sequence[float]) -> list[int]:
     """Return shares of the total memory in bytes: equal in every process, whatever is free at the moment."""
     free, total = torch.cuda.mem_get_info(device)
-    most = min(_MOST_OF_FREE_MEMORY * free, free - _RESERVED_SHARE * total)
+    most = free - _RESERVED_SHARE * total
     return [int(total * share) for share in shares if total * share <= most]
