@@ -64,6 +64,7 @@ class CuteGemmSpace(Space):
 
     preload = ("gemmtune.spaces.cute.build",)
     needs = RUNTIME_PACKAGES
+    compiled_packages = ("nvidia-cutlass-operators",)
 
     def params(self, task: Task) -> tuple[Param, ...]:
         """Return the parameters in which the operators of the device's generation differ."""

@@ -71,6 +71,9 @@ class Space(ABC):
     needs: ClassVar[tuple[str, ...]] = ()
     """Packages that run the kernels in production, beside torch and what it brings."""
 
+    compiled_packages: ClassVar[tuple[str, ...]] = ()
+    """Packages whose sources are compiled into the binaries; their licences go with a table that holds these."""
+
     @abstractmethod
     def params(self, task: Task) -> tuple[Param, ...]:
         """Return the parameters for a task, with every value worth trying."""

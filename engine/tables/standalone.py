@@ -11,6 +11,8 @@ from importlib.resources import files
 from textwrap import indent
 from typing import NamedTuple, TypeGuard
 
+from gemmtune.engine.tables.licence import SPDX
+
 _FUTURE = "from __future__ import annotations\n"
 _IMPORTS = (ast.Import, ast.ImportFrom)
 _QUOTED_TYPE = re.compile(r"[\w.]+( \| [\w.]+)*")
@@ -21,7 +23,7 @@ _WIDTH = 120  # of a line
 def standalone(module: str, *shipped: tuple[str, str], resolver: str = "") -> str:
     """Return a module's text in which all that it reaches of gemmtune stands in the place of imports from it.
 
-    What nothing reaches is left out. Each import stands once, at the top.
+    What nothing reaches is left out. Each import stands once, at the top, below the licence and the docstring.
 
     Args:
         module: full name of a module, whose imports from gemmtune stand at its top.
@@ -46,7 +48,7 @@ def standalone(module: str, *shipped: tuple[str, str], resolver: str = "") -> st
     before, after = (_joined(each for each in kept if (each in first) is wanted) for wanted in (True, False))
     text = _source(module)
     docstring = "".join(text.splitlines(keepends=True)[: ast.parse(text).body[0].end_lineno])
-    parts = (docstring, _FUTURE, head, public.text.strip("\n") + "\n\n", before, names, after)
+    parts = (SPDX + docstring, _FUTURE, head, public.text.strip("\n") + "\n\n", before, names, after)
     return "\n".join(part for part in parts if part)
 
 

@@ -23,6 +23,7 @@ from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.exporter import Exporter
 from gemmtune.engine.tables.export import sealed_json
+from gemmtune.engine.tables.licence import notices
 from gemmtune.engine.tables.standalone import standalone
 from gemmtune.engine.toolchain.releases import source_hash
 
@@ -32,7 +33,10 @@ _MOST_ACCUMULATORS = 64  # per thread, of 255 registers
 
 
 class InductorExporter(Exporter):
-    """Export `inductor_table.json`, its loader `gemmtune_inductor.py`, and `lookup_table.json` for stock Inductor."""
+    """Export `inductor_table.json`, its loader `gemmtune_inductor.py`, and `lookup_table.json` for stock Inductor.
+
+    Beside a table with binaries, `NOTICE` has the licences of what was compiled into them.
+    """
 
     def export(self, table: Table) -> Mapping[str, str]:
         """Export the first choice of every row, and the choice of every range.
@@ -58,10 +62,12 @@ class InductorExporter(Exporter):
             "kernels": dict(sorted(kernels.values())),
         }
         sealed = sealed_json(table, SCHEMA, content, parse_inductor_table)
+        compiled = {package for task, _ in kernels for package in registry.space(task.space).compiled_packages}
         return {
             "lookup_table.json": json.dumps(lookup_table(table), indent=2, sort_keys=True, ensure_ascii=False) + "\n",
             "inductor_table.json": sealed,
             "gemmtune_inductor.py": standalone(_LOADER, resolver=_RESOLVER),
+            **({"NOTICE": notices(compiled)} if kernels else {}),
         }
 
 

@@ -85,6 +85,12 @@ def test_the_export_contains_each_kernel_once_with_the_versions_that_built_it(ta
         assert kernel["call"] == ["a", "b.mT", "out", ["bias"], "stream"]
 
 
+def test_the_notice_of_our_own_kernels_says_what_compiled_them_and_has_no_licence_of_another(folder):
+    notice = (folder / "NOTICE").read_text()
+    assert "nvidia-cutlass-dsl" in notice
+    assert "Redistribution" not in notice
+
+
 def test_a_row_names_its_fastest_choice_that_needs_torch_alone(table):
     (of_mm,) = table["rows"]["mm:bfloat16:nt:1x96x4096:none:static"]
     (of_addmm,) = table["rows"]["addmm:bfloat16:nt:1x96x4096:vector:static"]
