@@ -85,10 +85,10 @@ define install
 endef
 
 $(CORE):
-	$(call install,,$(CORE))
+	$(call install,[report],$(CORE))
 
 $(TRITON):
-	$(call install,[triton],$(CORE) $(TRITON))
+	$(call install,[report,triton],$(CORE) $(TRITON))
 
 # Without bytecode ahead: tests import a tenth of what is installed, and Python compiles that when it first does.
 $(DEV):

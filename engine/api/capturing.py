@@ -10,9 +10,9 @@ from gemmtune.engine.consumers.inductor.capture.recorded import read_recorded
 from gemmtune.engine.io.importing import parse_callable
 from gemmtune.engine.io.paths import FileKind, find
 from gemmtune.engine.records import catalogue
-from gemmtune.engine.records.errors import DeviceError, ToolchainMissing, UsageError
+from gemmtune.engine.records.errors import DeviceError, UsageError
 from gemmtune.engine.toolchain.gpu_info import present_device, why_no_gpu
-from gemmtune.engine.toolchain.installed import install_command
+from gemmtune.engine.toolchain.installed import require_extra
 
 
 def capture(
@@ -65,10 +65,9 @@ def capture(
     wanted = catalogue.device(device) if device else here
     if wanted is None:
         raise DeviceError(f"{why_no_gpu()}; or name a GPU to capture for, --device H200 (in Python device='H200')")
-    try:
-        from gemmtune.engine.consumers.inductor.capture.capture import capture_products
-    except ModuleNotFoundError as missing:
-        raise ToolchainMissing(f"capture needs {missing.name}: {install_command('triton')}") from None
+    require_extra("triton", "capture", "torch", "triton")
+    from gemmtune.engine.consumers.inductor.capture.capture import capture_products
+
     specs = iter(described)
     given = [next(specs) if isinstance(each, str) else each for each in inputs]
     ranges = list(sizes)

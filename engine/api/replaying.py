@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from importlib import import_module
 from itertools import accumulate
 from math import inf, isfinite
 from pathlib import Path
@@ -18,7 +19,6 @@ from gemmtune.engine.api.output_folder import folder_of, make_folder, write_all
 from gemmtune.engine.io.numbers import checked
 from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.records.landscape import Landscape
-from gemmtune.engine.report.html.comparison_page import comparison_html, curves_picture, curves_png
 from gemmtune.engine.report.studies import comparison_report, study_report
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.sampler import Sampler
@@ -97,14 +97,19 @@ class Study:
 
     def plot(self) -> Figure:
         """Return the best-so-far curves as a matplotlib figure; a notebook draws it."""
+        from gemmtune.engine.report.html.comparison_page import curves_picture
+
         return curves_picture(self.comparison)
 
     def save(self, folder: str | os.PathLike[str]) -> list[Path]:
         """Write comparison.json, report.html and curves.png to `folder`; return their paths.
 
         Raises:
+            ToolchainMissing: matplotlib or jinja2 is not installed.
             UsageError: the folder cannot be written.
         """
+        from gemmtune.engine.report.html.comparison_page import comparison_html, curves_png
+
         results = {"comparison.json": json.dumps(self.to_json(), indent=1) + "\n"}
         self.written = write_all(results, Path(folder))  # before anything is drawn
         drawn: dict[str, str | bytes] = {
@@ -184,6 +189,7 @@ def replay(
         UnknownPlugin: no sampler has that name.
         UsageError: a number is below 1, two samplers share a name, or `out` cannot be written.
         LandscapeError: a landscape is malformed, or none has two feasible configs.
+        ToolchainMissing: `out` is given and matplotlib or jinja2 is not installed.
 
     Example:
         >>> import gemmtune as gt
@@ -209,6 +215,7 @@ def replay(
     searched = searchable(read_sources(sources))
     if out is not None:
         make_folder(folder_of(out))
+        import_module("gemmtune.engine.report.html")  # says what to install before anything is searched
     found: dict[str, list[Replay]] = {}
     of_one = len(searched) * seeds
     for name, one in chosen.items():

@@ -45,6 +45,7 @@ def report(
     Raises:
         StoreError: the database cannot be read.
         TableError: the table cannot be read.
+        ToolchainMissing: matplotlib or jinja2 is not installed.
         UsageError: `path` holds neither a table nor measurements, or `out` cannot be written.
     """
     given = find(path, FileKind.TABLE, FileKind.DATABASE)
@@ -72,6 +73,7 @@ def update_report(table: TableRecord, folder: Path, target: Path, database: Data
 
     Raises:
         StoreError: the database cannot be read.
+        ToolchainMissing: the page is to be drawn, and matplotlib or jinja2 is not installed.
         UsageError: the file cannot be written.
     """
     return (

@@ -14,7 +14,7 @@ from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.campaign.result import Result
 from gemmtune.engine.records.artifact import Toolchain
 from gemmtune.engine.records.device import Device
-from gemmtune.engine.records.errors import ContractError, TableError, UsageError
+from gemmtune.engine.records.errors import ContractError, TableError, ToolchainMissing, UsageError
 from gemmtune.engine.records.table import Choice, Row
 from gemmtune.engine.records.table import Table as TableRecord
 from gemmtune.engine.records.task import Task
@@ -64,7 +64,7 @@ class TuneResult:
     written: list[Path] = field(default_factory=list)
     """Files of the last `save`."""
     notes: list[str] = field(default_factory=list)
-    """Consumers that the last `save` could not export to, a line each with the reason."""
+    """Files that the last `save` could not write, a line per consumer or page with the reason."""
     broken: list[str] = field(default_factory=list)
     """Names of those whose exporter is broken; the others refused the table."""
 
@@ -164,7 +164,10 @@ class TuneResult:
         if self.run is not None and (self.run.evaluations or read_run(out) is None):
             write_run(out, self.run)  # a repeated campaign evaluates nothing and leaves the record of the first run
         if report:
-            self.written.append(update_report(self.table, out, out / REPORT_FILE, store))
+            try:
+                self.written.append(update_report(self.table, out, out / REPORT_FILE, store))
+            except ToolchainMissing as missing:
+                self.notes.append(f"no {REPORT_FILE}: {missing}")
         write_whole(summary, f"{self.summary()}\n".encode())
         return self.written
 

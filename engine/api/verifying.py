@@ -6,6 +6,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 
 from gemmtune.engine.api.landscapes import LandscapeSource, sources_of
@@ -79,6 +80,7 @@ def verify(
         DeviceError: there is no GPU here, or it is not the table's.
         TableError: the table's file cannot be read.
         LandscapeError: the landscapes cannot be read.
+        ToolchainMissing: `out` is given and matplotlib or jinja2 is not installed.
         UsageError: `margin` is no fraction, or `out` cannot be written.
 
     Example:
@@ -88,6 +90,8 @@ def verify(
         >>> gt.verify(table, backend=recorded).holds
         True
     """
+    if out is not None:
+        import_module("gemmtune.engine.report.html")  # says what to install before anything is measured
     content = table if isinstance(table, Table) else read_table(table)
     margin = content.margin if margin is None else checked_fraction(margin, "margin", least=0)
     recorded, _ = sources_of(backend)

@@ -27,7 +27,7 @@ from gemmtune.engine.records.landscape import Landscape
 from gemmtune.engine.seams.executor import Executor
 from gemmtune.engine.store.landscapes.landscape_file import embedded
 from gemmtune.engine.toolchain.gpu_info import present_device, why_no_gpu
-from gemmtune.engine.toolchain.installed import install_command
+from gemmtune.engine.toolchain.installed import require_extra
 from gemmtune.engine.toolchain.telemetry import gpu_names
 
 if TYPE_CHECKING:
@@ -155,10 +155,9 @@ def _connected(cluster: str, ray_address: str | None, notify: Notify) -> Cluster
         return None
     if cluster != "ray" and not cluster.startswith("ray://"):
         raise UsageError(f"no fleet {cluster!r}; known: local, ray, ray://HOST:PORT")
-    try:
-        from gemmtune.engine.execution.ray.cluster import Cluster
-    except ImportError:
-        raise ToolchainMissing(f"--fleet {cluster} needs Ray: {install_command('ray')}") from None
+    require_extra("ray", f"--fleet {cluster}", "ray")
+    from gemmtune.engine.execution.ray.cluster import Cluster
+
     return Cluster(ray_address if cluster == "ray" else cluster, notify=notify)
 
 

@@ -17,11 +17,11 @@ from gemmtune.engine.io.importing import imported, parse_callable
 from gemmtune.engine.io.paths import FileKind, find
 from gemmtune.engine.io.printing import print_notice, print_text
 from gemmtune.engine.records import catalogue
-from gemmtune.engine.records.errors import GemmtuneError, Stopped, TableError, ToolchainMissing, UsageError
+from gemmtune.engine.records.errors import GemmtuneError, Stopped, TableError, UsageError
 from gemmtune.engine.report.progress.work import show_work
 from gemmtune.engine.seams import registry
 from gemmtune.engine.store.files import write_whole
-from gemmtune.engine.toolchain.installed import install_command
+from gemmtune.engine.toolchain.installed import require_extra
 
 _WATCH_SECONDS = 2.0
 _OPTUNA_HELP = "Write the database's tasks as Optuna studies to this storage, for example sqlite:///studies.db."
@@ -168,10 +168,9 @@ def warmup(
 
 def _compiled(table: Path, call: str, *, sha256: str | None, binaries: bool) -> tuple[tuple[int, ...], bytes]:
     """Return every m of a table, and Inductor's cached code of a call at them."""
-    try:
-        from gemmtune.engine.consumers.inductor.loader import loader as inductor
-    except ModuleNotFoundError as missing:
-        raise ToolchainMissing(f"warmup needs {missing.name}: {install_command('triton')}") from None
+    require_extra("triton", "warmup", "torch", "triton")
+    from gemmtune.engine.consumers.inductor.loader import loader as inductor
+
     try:
         inductor.install(table, sha256=sha256, binaries=binaries)
         sizes = inductor.sizes(table)
@@ -258,6 +257,7 @@ def _write_studies(source: str, url: str, as_json: bool) -> None:
 
     if not is_database(source):
         raise UsageError(f"--optuna writes what a database holds, and {source} is none: name the database")
+    require_extra("study", "show --optuna", "optuna")
     from gemmtune.engine.report.optuna_study import studies_report, write_studies
 
     with Database.open(source, read_only=True) as store, progress_bar("trials", quiet=as_json) as count:

@@ -11,7 +11,7 @@ from typing import TypeVar
 from gemmtune.engine.io.blame import STOPS, account
 from gemmtune.engine.io.numbers import shown
 from gemmtune.engine.io.printing import one_line
-from gemmtune.engine.records.errors import ContractError, UnknownPlugin, did_you_mean
+from gemmtune.engine.records.errors import ContractError, ToolchainMissing, UnknownPlugin, did_you_mean
 from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.seams.exporter import Exporter
 from gemmtune.engine.seams.objective import Objective
@@ -50,7 +50,7 @@ def describe(kind: type, name: str) -> dict[str, str]:
     point = look_up(kind, name)
     try:
         plugin: type = _loaded(kind, point)
-    except ContractError as error:
+    except (ContractError, ToolchainMissing) as error:
         return {"class": point.value, "needs": "-", "meaning": str(error)}
     needs = {"needs": ", ".join(plugin.needs) or "-"} if hasattr(plugin, "needs") else {}
     sentence = " ".join((plugin.__doc__ or "-").split("\n\n")[0].split())
@@ -163,7 +163,7 @@ def _blaming(kind: type, point: EntryPoint) -> Iterator[None]:
     """Name the plug-in whose code fails in the block."""
     try:
         yield
-    except STOPS:
+    except (ToolchainMissing, *STOPS):
         raise
     except BaseException as error:  # a third party's
         broken = f"{_noun(kind)} {point.name!r} ({point.value} of {_distribution(point)}) cannot be loaded"

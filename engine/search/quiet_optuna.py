@@ -1,10 +1,15 @@
-"""Optuna without its log messages and warnings."""
+"""Optuna, which is optional, without its log messages and warnings."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from warnings import catch_warnings, simplefilter
 
-import optuna
+from gemmtune.engine.toolchain.installed import require_extra
+
+require_extra("study", "a sampler of Optuna", "optuna", "cmaes")
+import optuna  # noqa: E402 -- first the line that says how to install it
+
+__all__ = ["optuna", "quiet_optuna"]
 
 
 @contextmanager

@@ -7,9 +7,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from gemmtune.engine.records.config import Config
-from gemmtune.engine.records.errors import ToolchainMissing
 from gemmtune.engine.records.measurement import Measurement
-from gemmtune.engine.toolchain.installed import install_command
+from gemmtune.engine.toolchain.installed import require_extra
 
 if TYPE_CHECKING:
     import pandas
@@ -21,10 +20,9 @@ def dataframe(rows: Iterable[Mapping[str, object]]) -> pandas.DataFrame:
     Raises:
         ToolchainMissing: pandas is not installed.
     """
-    try:
-        import pandas
-    except ModuleNotFoundError:
-        raise ToolchainMissing(f"pandas is not installed: {install_command('study')}") from None
+    require_extra("study", "a data frame", "pandas")
+    import pandas
+
     records = list(rows)
     frame = pandas.DataFrame(records)
     kinds = {name: {type(row[name]) for row in records if row.get(name) is not None} for name in frame.columns}

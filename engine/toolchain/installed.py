@@ -3,7 +3,10 @@
 import json
 import shlex
 from importlib.metadata import PackageNotFoundError, distribution
+from importlib.util import find_spec
 from urllib.parse import unquote, urlsplit
+
+from gemmtune.engine.records.errors import ToolchainMissing
 
 
 def install_command(extra: str = "") -> str:
@@ -22,3 +25,19 @@ def install_command(extra: str = "") -> str:
         vcs = direct["vcs_info"]
         url = f"{vcs.get('vcs')}+{url}@{vcs.get('commit_id')}"
     return f"pip install {shlex.quote(f'{whole} @ {url}' if url else whole)}"
+
+
+def require_extra(extra: str, purpose: str, *modules: str) -> None:
+    """Check that the modules of an extra are installed, without importing them.
+
+    Args:
+        extra: gemmtune's extra that installs the modules.
+        purpose: subject of the message, which needs the modules.
+        modules: top-level names to import.
+
+    Raises:
+        ToolchainMissing: one is not installed; the message is one line and says how to install the extra.
+    """
+    lacking = [module for module in modules if find_spec(module) is None]
+    if lacking:
+        raise ToolchainMissing(f"{purpose} needs {' and '.join(lacking)}: {install_command(extra)}")

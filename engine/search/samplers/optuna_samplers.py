@@ -4,25 +4,20 @@ Optuna samples boxes, not feasible sets. Where it proposes an infeasible or repe
 the nearest config left is enqueued instead. So the sampler learns from the point that was measured.
 """
 
-import importlib.util
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
-import optuna
-from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
-from optuna.trial import TrialState
 
 from gemmtune.engine.records.config import Config
-from gemmtune.engine.records.errors import ToolchainMissing
 from gemmtune.engine.records.measurement import Trial
 from gemmtune.engine.records.search import Search
 from gemmtune.engine.seams.sampler import Sampler
 from gemmtune.engine.search.encoding import Encoding
-from gemmtune.engine.search.quiet_optuna import quiet_optuna
-from gemmtune.engine.toolchain.installed import install_command
+from gemmtune.engine.search.quiet_optuna import optuna, quiet_optuna
+from gemmtune.engine.toolchain.installed import require_extra
 
 
 class OptunaSampler(Sampler):
@@ -43,10 +38,10 @@ class OptunaSampler(Sampler):
         self._initial = [self._encoding.position(config) for config in reversed(self.initial_configs())]
         self._running: dict[Config, optuna.Trial] = {}
         self._worst: list[float] | None = None
-        self._distributions: dict[str, BaseDistribution] = {
-            name: IntDistribution(0, size - 1)
+        self._distributions: dict[str, optuna.distributions.BaseDistribution] = {
+            name: optuna.distributions.IntDistribution(0, size - 1)
             if ordered or not self.has_categories
-            else CategoricalDistribution(range(size))
+            else optuna.distributions.CategoricalDistribution(range(size))
             for name, size, ordered in zip(
                 self._encoding.names, self._encoding.sizes, self._encoding.ordered, strict=True
             )
@@ -81,7 +76,7 @@ class OptunaSampler(Sampler):
             elif self._worst is not None:
                 self._study.tell(running, self._worst)
             else:
-                self._study.tell(running, state=TrialState.FAIL)
+                self._study.tell(running, state=optuna.trial.TrialState.FAIL)
 
     def _propose(self) -> tuple[int, optuna.Trial]:
         if self._initial:
@@ -92,7 +87,7 @@ class OptunaSampler(Sampler):
         proposed = self._encoding.find(point)
         if proposed is not None and self._free[proposed]:
             return proposed, trial
-        self._study.tell(trial, state=TrialState.FAIL)
+        self._study.tell(trial, state=optuna.trial.TrialState.FAIL)
         position = self._encoding.nearest(point, self._free)
         return position, self._enqueue(position)
 
@@ -129,8 +124,7 @@ class GpSampler(OptunaSampler):
         Raises:
             ToolchainMissing: torch is not installed.
         """
-        if importlib.util.find_spec("torch") is None:
-            raise ToolchainMissing(f"sampler gp needs torch: {install_command('triton')}")
+        require_extra("triton", "sampler gp", "torch")
         super().__init__(search)
 
     def ask(self, count: int) -> list[Config]:

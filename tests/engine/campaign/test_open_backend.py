@@ -210,9 +210,10 @@ def test_an_unknown_fleet_is_refused(fleet):
 def test_a_fleet_names_its_address_and_needs_ray(monkeypatch):
     assert opening._connected("local", "head:1", print) is None
     module = "gemmtune.engine.execution.ray.cluster"
-    monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(ToolchainMissing, match=r"^--fleet ray needs Ray: \S"):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(ToolchainMissing, match=r"^--fleet ray needs ray: \S"):
         opening._connected("ray", None, print)
+    monkeypatch.setitem(sys.modules, "ray", sys)  # there, and never used
     fake = SimpleNamespace(Cluster=lambda address, notify: (address, notify))
     monkeypatch.setitem(sys.modules, module, fake)
     assert opening._connected("ray", "head:1", print) == ("head:1", print)

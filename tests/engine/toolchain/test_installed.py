@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import pytest
 
+from gemmtune.engine.records.errors import ToolchainMissing
 from gemmtune.engine.toolchain import installed
 
 
@@ -41,3 +43,11 @@ def test_a_hint_installs_from_where_gemmtune_came(monkeypatch, direct, command):
 def test_a_hint_without_an_extra_names_gemmtune_alone(monkeypatch):
     monkeypatch.setattr(installed, "distribution", lambda name: Distribution(None))
     assert installed.install_command() == "pip install gemmtune"
+
+
+def test_a_missing_module_is_named_with_the_extra_that_installs_it(monkeypatch):
+    monkeypatch.setattr(installed, "distribution", lambda name: Distribution(None))
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    installed.require_extra("study", "a data frame", "json")
+    with pytest.raises(ToolchainMissing, match=r"^a data frame needs pandas: pip install 'gemmtune\[study\]'$"):
+        installed.require_extra("study", "a data frame", "json", "pandas")

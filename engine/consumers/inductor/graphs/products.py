@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gemmtune.engine.consumers.inductor.graphs.layers import Product, Question
-from gemmtune.engine.records.errors import ToolchainMissing, UsageError
+from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.records.problem import DType, Op
+from gemmtune.engine.toolchain.installed import require_extra
 from gemmtune.engine.toolchain.releases import TORCH_VERSIONS, installed_torch, release_of
 
 if TYPE_CHECKING:
@@ -80,10 +81,8 @@ def trace(call: Callable[..., object], inputs: Sequence[str], dtype: DType, *, g
         UsageError: sizes are malformed, or the callable fails on such inputs; the message says how.
         ToolchainMissing: torch is not installed.
     """
-    try:
-        import torch
-    except ImportError:
-        raise ToolchainMissing("explaining a callable needs torch: pip install torch") from None
+    require_extra("triton", "explaining a callable", "torch")
+    import torch
 
     if isinstance(call, type):
         with torch.device("meta"):

@@ -327,10 +327,7 @@ def test_gp_asks_on_one_thread_of_torch_and_gives_the_others_back(monkeypatch):
 
 
 def test_gp_without_torch_names_what_to_install(monkeypatch):
-    find_spec = importlib.util.find_spec
-    monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name, *rest: None if name == "torch" else find_spec(name, *rest)
-    )
+    monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(ToolchainMissing, match=r"gp needs torch: pip install .*\[triton\]"):
         GpSampler(search())
 
