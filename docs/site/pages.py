@@ -15,7 +15,13 @@ EXPERIMENTS = {
     f"experiments/{path.parent.name}.md": path.relative_to(ROOT).as_posix()
     for path in sorted(ROOT.glob("experiments/*/README.md"))
 }
-ADDED = {"index.md": "README.md", "changelog.md": "CHANGELOG.md", **EXPERIMENTS}
+ADDED = {
+    "index.md": "README.md",
+    "changelog.md": "CHANGELOG.md",
+    "contributing.md": "CONTRIBUTING.md",
+    "security.md": "SECURITY.md",
+    **EXPERIMENTS,
+}
 """Pages of the site that are files elsewhere than in docs/."""
 WHOLE_WIDTH = "---\nhide: [toc]\n---\n"
 """Head of the home page, whose diagram is as wide as the page."""
