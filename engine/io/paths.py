@@ -62,6 +62,7 @@ _TAKEN = {
     FileKind.OTHER: "no command takes it",
 }
 """Commands that take each kind, for the message of one that does not."""
+_MODEL_TAKEN = "gemmtune capture and bench take it, and explain and warmup after --call"
 _IN_A_FOLDER: dict[FileKind, tuple[str, ...]] = {
     FileKind.TABLE: ("table.json",),
     FileKind.DATABASE: ("measurements.db",),
@@ -91,6 +92,7 @@ _SUFFIXES = {
 _DATABASE_SUFFIXES = (".db", ".sqlite", ".sqlite3")
 _SNIFFED_JSON_BYTES = 2**20
 _URL = re.compile(r"[A-Za-z][\w+.-]+:/")  # a path joins the two slashes of a URL
+_CALLABLE = re.compile(r"(?:[\w./-]+\.py|[A-Za-z_][\w.]*):[A-Za-z_][\w.]*")
 _UNTUNED = re.compile(rb"(?:Gemm\w*TunableOp|GemmAndBias)_")  # first line of what TunableOp records
 
 
@@ -229,6 +231,8 @@ def _recorded(path: Path, text: str, wanted: tuple[FileKind, ...], error: type[U
     try:
         catalogue.device(text)
     except DeviceError:
+        if _CALLABLE.fullmatch(text):
+            raise error(f"{text} is a model's name: {_MODEL_TAKEN}; {_wanted(wanted)} is wanted here") from None
         near = os.listdir(path.parent) if path.parent.is_dir() else []
         beside = "" if path.parent == Path() else f"{path.parent}{os.sep}"
         meant = did_you_mean(path.name, near).replace("did you mean ", f"did you mean {beside}").removesuffix(" ")

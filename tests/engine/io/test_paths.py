@@ -175,6 +175,13 @@ def test_of_two_kinds_a_folder_lacks_both_are_named(folder):
             TableError,
             "no file or folder out/tabel.json is here: did you mean out/table",
         ),
+        (
+            "a:build",
+            FileKind.TABLE,
+            TableError,
+            "model's name: .* explain and warmup after --call; a table is wanted here",
+        ),
+        ("x/a.py:A.build", FileKind.DATABASE, StoreError, "model's name: .*; a database is wanted here$"),
         ("out/table.json/x", FileKind.TABLE, TableError, "no file or folder out/table.json/x is here"),
         (
             "h200",
