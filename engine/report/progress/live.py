@@ -56,7 +56,7 @@ class LiveView(Callback):
         state = self._state
         head = Table.grid(padding=(0, 1))
         facts = f"{state.work_text}, {state.ended}/{state.tasks} tasks done"
-        bar = ProgressBar(max(state.total, 1), state.done, width=20)
+        bar = ProgressBar(max(state.total, 1), state.done, width=self._console.width // 8)
         head.add_row(bar, Text(facts, no_wrap=True, overflow="ellipsis"))
         yield head
         for text in (state.load_text, state.failures_text and f"failed: {state.failures_text}"):
@@ -76,20 +76,22 @@ class LiveView(Callback):
         return table
 
     def _problems(self) -> Table:
-        """Return a table of the problems measured last, as many as fit on the screen."""
+        """Return a table of the problems measured last, as many as fit; a narrow screen cuts their names first."""
         state, unit = self._state, readable_unit(self._state.unit)
         table = Table(box=None, pad_edge=False)
         baseline = baseline_name(state.problems)
-        for name in ("problem", f"best {unit}", f"{baseline} {unit}", "lead", "evals", ""):
-            table.add_column(name, justify="left" if name in ("problem", "") else "right", no_wrap=True)
+        table.add_column("problem", min_width=8)
+        for name in (f"best {unit}", f"{baseline} {unit}", "lead", "evals"):
+            table.add_column(name, justify="right", no_wrap=True)
+        table.add_column(no_wrap=True)
         room = max(1, self._console.height - _OTHER_LINES - min(len(state.workers), self._console.height // 3))
         shown = max(1, room - 1) if len(state.problems) > room else room
         for problem, of in islice(reversed(state.problems.items()), shown):
             lead = lead_text(lead_of(of.baseline, of.best))
-            scores = readable(of.best, state.unit), readable(of.baseline, state.unit), lead
-            table.add_row(visible(problem.name), *scores, f"{of.done}/{of.total}", "" if of.tasks else "done")
+            scores = readable(of.best, state.unit), readable(of.baseline, state.unit), lead, f"{of.done}/{of.total}"
+            table.add_row(Text(visible(problem.name), no_wrap=True), *scores, "" if of.tasks else "done")
         if len(state.problems) > shown:
-            table.add_row(f"{len(state.problems) - shown} more")
+            table.add_row(Text(f"{len(state.problems) - shown} more", no_wrap=True))
         return table
 
 

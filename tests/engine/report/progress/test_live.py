@@ -76,6 +76,22 @@ def test_small_screen_shows_the_problems_measured_last(state):
     assert f"{102 - named} more" in text
 
 
+def test_narrow_screen_cuts_names_of_problems_and_no_number(state):
+    for m in range(100):
+        problem = Problem(16384 + m, 16384, 16384)
+        state.problems[problem] = ProblemState(total=1500, done=1500, best=1.2345e6, baseline=1.1e6)
+    assert "0/128 evaluations, 0.0/s, starting, 0/2 tasks done" in drawn(state, width=80)
+    lines = drawn(state, height=20, width=60).splitlines()
+    assert len(lines) <= 20
+    assert max(len(line.removeprefix("\x1b[?25l")) for line in lines) <= 60
+    assert [line.split()[1:] for line in lines if line.startswith("16483x")] == [
+        ["1234.5", "1100.0", "-10.9%", "1500/1500", "done"]
+    ]
+    narrowest = drawn(state, height=20, width=43).splitlines()
+    assert len(narrowest) == len(lines)
+    assert any(line.split() == ["92", "more"] for line in narrowest)
+
+
 def test_small_screen_shows_problems_beside_a_third_of_workers(state):
     for m in range(100):
         state.problems[Problem(m + 1, 64, 64)] = ProblemState(total=8)
