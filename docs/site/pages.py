@@ -25,11 +25,14 @@ ADDED = {
 """Pages of the site that are files elsewhere than in docs/."""
 WHOLE_WIDTH = "---\nhide: [toc]\n---\n"
 """Head of the home page, whose diagram is as wide as the page."""
+STYLE = ".md-header__button:has(+ .md-search[hidden]) { display: none }\n"
+"""Style of the site: opened from a disk it has no search, so it shows no icon that opens one."""
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])+)\]\(([^)\s]+)\)")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages that stand elsewhere in the repository."""
+    """Add the pages that stand elsewhere in the repository, and the style."""
+    files.append(File.generated(config, "style.css", content=STYLE))
     for page, source in ADDED.items():
         text = (ROOT / source).read_text(encoding="utf-8")
         files.append(File.generated(config, page, content=f"{WHOLE_WIDTH * (page == 'index.md')}{text}"))
