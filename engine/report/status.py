@@ -14,6 +14,7 @@ from gemmtune.engine.report.progress.state import duration
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.queries import MeasurementCount
 
+_IDLE_SECONDS = 60.0  # without a word from the campaign before it is taken for stopped
 _Key = tuple[str, str, str, str]  # device, problem, evidence and protocol: times of several are not compared
 
 
@@ -56,7 +57,7 @@ def status_report(database: Database, now: datetime, progress: Progress | None =
         title += f"; last measured {_ago(max(times), now)}" if times else f"; replayed from recordings of {last_at}"
         title += f", {last_minute} in the last minute" if last_minute else ""
         title += f"\nfailed: {tally(failures)}" if failures else ""
-        title += _progress_text(progress)
+        title += _progress_text(progress, now)
         columns = {
             "worker": list(workers),
             "measured": [str(measured) for measured, _ in workers.values()],
@@ -79,10 +80,12 @@ def status_report(database: Database, now: datetime, progress: Progress | None =
     return Report(record, [title, *sections, *left_out(database.damaged)])
 
 
-def _progress_text(progress: Progress | None) -> str:
+def _progress_text(progress: Progress | None, now: datetime) -> str:
     if progress is None or not progress.total:
         return ""
     left = "" if progress.seconds_left is None else f", about {duration(progress.seconds_left)} left"
+    if (idle := (now - datetime.fromisoformat(progress.at)).total_seconds()) >= _IDLE_SECONDS:
+        left = f"; silent for {duration(idle)}: the campaign was stopped, or its process ended or hangs in a plug-in"
     return f"\n{progress.done} of {progress.total} evaluations ({progress.done / progress.total:.0%}){left}"
 
 

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 from gemmtune.engine.io.numbers import checked
@@ -29,6 +30,8 @@ class Progress:
     """Evaluations that all searches may spend."""
     seconds_left: float | None
     """Seconds until the searches end, at the rate so far; None before the first new evaluation."""
+    at: str
+    """UTC time of writing, ISO 8601 with seconds; a campaign that runs writes every second."""
 
 
 @contextmanager
@@ -48,8 +51,10 @@ def read_progress(folder: Path) -> Progress | None:
             return None
         left = record["seconds_left"]
         done, total = (checked(record[name], name, int, least=0) for name in ("done", "total"))
-        return Progress(done, total, None if left is None else checked(left, "seconds_left", float, least=0))
-    except (UsageError, TypeError, KeyError):
+        left = None if left is None else checked(left, "seconds_left", float, least=0)
+        at = datetime.fromisoformat(record["at"]).astimezone(UTC)
+        return Progress(done, total, left, at.isoformat(timespec="seconds"))
+    except (UsageError, TypeError, KeyError, ValueError):
         return None
 
 
@@ -72,6 +77,7 @@ class _ProgressWriter(CampaignState):
         if left is not None and seconds_left is not None:
             left = min(left, max(seconds_left, 0.0))
         try:
-            write_whole(self._path, json.dumps(asdict(Progress(self.done, self.total, left))).encode())
+            progress = Progress(self.done, self.total, left, datetime.now(UTC).isoformat(timespec="seconds"))
+            write_whole(self._path, json.dumps(asdict(progress)).encode())
         except UsageError:
             return  # the campaign itself says what is wrong with its folder

@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
+import json
+import re
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from gemmtune.engine.tables.table_file import read_table
 
 DECODE = "16x4096x4096:bf16:nt"
+ENDS = """
+import os
+import gemmtune as gt
+
+class Ends(gt.Sampler):
+    def ask(self, count):
+        os._exit(0)
+
+    def tell(self, trials):
+        pass
+"""
 
 
 def test_status_tells_of_a_campaign_from_its_database(run, tuned):
@@ -33,7 +49,30 @@ def test_databases_are_merged_and_say_what_was_new(run, tuned, tmp_path, stored)
 def test_status_shows_the_total_the_percent_and_the_time_left(run, tuned, refusal):
     Path("out").mkdir()
     Path("out/measurements.db").write_bytes((tuned / "out/measurements.db").read_bytes())
-    Path("out/progress.json").write_text('{"done": 482, "total": 650, "seconds_left": 3.0}')
+    progress = {"done": 482, "total": 650, "seconds_left": 3.0, "at": datetime.now(UTC).isoformat(timespec="seconds")}
+    Path("out/progress.json").write_text(json.dumps(progress))
     assert "\n482 of 650 evaluations (74%), about 3 s left" in run("status").out
-    assert run("status", "--json").record["progress"] == {"done": 482, "total": 650, "seconds_left": 3.0}
+    assert run("status", "--json").record["progress"] == progress
     refusal(run("status", "--watch", "--json"), "--watch", "--json")
+
+
+def test_status_says_that_a_campaign_whose_plug_in_ended_its_process_is_silent(run, tmp_path):
+    (tmp_path / "ends.py").write_text(ENDS)
+    child = [
+        sys.executable,
+        "-m",
+        "gemmtune",
+        "tune",
+        "--problem",
+        DECODE,
+        "--sampler",
+        "./ends.py:Ends",
+        "--no-report",
+    ]
+    assert subprocess.run(child, check=False, capture_output=True, timeout=120).returncode == 0
+    assert not Path("out/table.json").exists()
+    assert "silent" not in run("status").out
+    progress = json.loads(Path("out/progress.json").read_text())
+    progress["at"] = (datetime.fromisoformat(progress["at"]) - timedelta(minutes=5)).isoformat()
+    Path("out/progress.json").write_text(json.dumps(progress))
+    assert re.search(r"0 of 64 evaluations \(0%\); silent for 5 min \d+ s: the campaign was stopped", run("status").out)

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 
 import pytest
 
 from gemmtune.engine.report.progress import progress_file
-from gemmtune.engine.report.progress.progress_file import PROGRESS_FILE, Progress, keep_progress, read_progress
+from gemmtune.engine.report.progress.progress_file import PROGRESS_FILE, keep_progress, read_progress
+
+
+def numbers(folder):
+    found = read_progress(folder)
+    return found and (found.done, found.total, found.seconds_left)
 
 
 @pytest.fixture
@@ -25,20 +31,22 @@ def running(tmp_path, monkeypatch):
 def test_a_campaign_that_ends_removes_its_progress(tmp_path):
     with keep_progress(tmp_path) as callback:
         callback.on_load(None, None)
-        assert read_progress(tmp_path) == Progress(0, 0, None)
+        assert numbers(tmp_path) == (0, 0, None)
+        age = datetime.now(UTC) - datetime.fromisoformat(read_progress(tmp_path).at)
+        assert timedelta(0) <= age < timedelta(minutes=1)
     assert read_progress(tmp_path) is None
 
 
 @pytest.mark.parametrize(("limit", "left"), [(None, 80.0), (200.0, 80.0), (30.0, 30.0), (0.0, 0.0), (-3.0, 0.0)])
 def test_the_time_left_is_that_of_new_evaluations_and_at_most_the_limits_rest(tmp_path, running, limit, left):
     running[0].on_load(None, limit)
-    assert read_progress(tmp_path) == Progress(20, 100, left)
+    assert numbers(tmp_path) == (20, 100, left)
 
 
 def test_the_time_left_is_unknown_before_the_first_new_evaluation(tmp_path, running):
     running[0].new = 0
     running[0].on_load(None, 30.0)
-    assert read_progress(tmp_path) == Progress(10, 100, None)
+    assert numbers(tmp_path) == (10, 100, None)
 
 
 def test_the_file_is_written_at_most_once_per_second(tmp_path, running):
@@ -58,18 +66,27 @@ def test_a_folder_that_is_gone_stops_no_campaign(tmp_path):
     assert not (tmp_path / "gone").exists()
 
 
-WHOLE = {"done": 0, "total": 2, "seconds_left": None}
+WHOLE = {"done": 0, "total": 2, "seconds_left": None, "at": "2026-11-21T12:00:00+00:00"}
 
 
 @pytest.mark.parametrize(
     "damage",
-    [{"done": -1}, {"total": -1}, {"done": "1"}, {"total": 1.5}, {"seconds_left": -0.1}, {"seconds_left": "1"}],
+    [
+        {"done": -1},
+        {"total": -1},
+        {"done": "1"},
+        {"total": 1.5},
+        {"seconds_left": -0.1},
+        {"seconds_left": "1"},
+        {"at": "noon"},
+        {"at": 1},
+    ],
 )
 def test_a_damaged_number_is_no_progress(tmp_path, damage):
     (tmp_path / PROGRESS_FILE).write_text(json.dumps(WHOLE | damage))
     assert read_progress(tmp_path) is None
     (tmp_path / PROGRESS_FILE).write_text(json.dumps(WHOLE | {"seconds_left": 0}))
-    assert read_progress(tmp_path) == Progress(0, 2, 0.0)
+    assert numbers(tmp_path) == (0, 2, 0.0)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", "{", '{"done": 0, "total": 2}', "null"])
