@@ -8,9 +8,10 @@ from functools import partial
 from pathlib import Path
 
 from gemmtune.engine.api.output_folder import folder_of
-from gemmtune.engine.api.tuning import ProblemLike, database_url, parse_problems
+from gemmtune.engine.api.plans import parse_problems
+from gemmtune.engine.api.tuning import database_url
 from gemmtune.engine.campaign.measured_backend import measured_backend, unsearched
-from gemmtune.engine.campaign.plan import Plan
+from gemmtune.engine.campaign.plan import Plan, ProblemLike
 from gemmtune.engine.execution.gpu_normalization import GpuNormalization
 from gemmtune.engine.execution.local import LocalExecutor
 from gemmtune.engine.records.config import Config

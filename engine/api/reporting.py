@@ -8,12 +8,11 @@ from pathlib import Path
 
 from gemmtune.engine.api.table import Table, read_table
 from gemmtune.engine.campaign.known_table import known_table
+from gemmtune.engine.campaign.plan import OPTIONS, Plan
 from gemmtune.engine.consumers.inductor.bench.model_bench import ModelBench
 from gemmtune.engine.consumers.inductor.report.bench_file import read_benches
-from gemmtune.engine.io.numbers import checked_fraction
 from gemmtune.engine.io.paths import FileKind, find, kind_of_file
 from gemmtune.engine.records.errors import DeviceError, TableError
-from gemmtune.engine.records.table import SHIP_MARGIN
 from gemmtune.engine.records.table import Table as TableRecord
 from gemmtune.engine.report.campaign_record import CampaignRecord, gather
 from gemmtune.engine.report.progress.run import read_run
@@ -84,7 +83,7 @@ def update_report(table: TableRecord, folder: Path, target: Path, database: Data
 
 
 def table_of_database(
-    database: Database, *, objective: str = "latency", margin: float = SHIP_MARGIN, device: str | None = None
+    database: Database, *, objective: str = "latency", margin: float = Plan.margin, device: str | None = None
 ) -> Table:
     """Return the table of every problem that a database has measured.
 
@@ -93,7 +92,7 @@ def table_of_database(
         UsageError: `margin` is no fraction, no measurement is of `device`, the database has several devices and none is
             named, or its replays were recorded with another cache state than the objective's.
     """
-    checked_fraction(margin, "margin", least=0)
+    OPTIONS["margin"].checked(margin)
     return Table.of(known_table(database, registry.objective(objective), objective, margin=margin, device=device))
 
 

@@ -1,62 +1,41 @@
 """Problems in, a table out: one call for a whole campaign."""
 
 import os
-import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import closing
-from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
+from inspect import signature
 from pathlib import Path
 from tempfile import mkdtemp
-from typing import Any, TypeAlias
+from typing import TypeAlias, Unpack
 
 from gemmtune.engine.api.landscapes import LandscapeSource, sources_of
 from gemmtune.engine.api.output_folder import folder_of, make_folder
-from gemmtune.engine.api.plans import read_plan
+from gemmtune.engine.api.plans import plan_with, read_plan, takes_options
 from gemmtune.engine.api.tune_result import TABLE_FILE, TuneResult
 from gemmtune.engine.campaign.execute import execute
 from gemmtune.engine.campaign.open_backend import open_backend
-from gemmtune.engine.campaign.plan import Plan
+from gemmtune.engine.campaign.plan import Plan, PlanOptions, ProblemLike
 from gemmtune.engine.campaign.result import Finding
 from gemmtune.engine.io.paths import find_database
 from gemmtune.engine.records import catalogue
-from gemmtune.engine.records.errors import UsageError
-from gemmtune.engine.records.workload import Workload
+from gemmtune.engine.records.errors import UsageError, did_you_mean
 from gemmtune.engine.report.progress.run import RunRecorder
 from gemmtune.engine.scheduling.callbacks import Callback, notify
-from gemmtune.engine.seams.kinds import expand_workloads
-from gemmtune.engine.seams.sampler import Sampler
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.files import locked
 from gemmtune.engine.tables.earlier import read_earlier
-from gemmtune.engine.tables.portfolio import LossLimits
-from gemmtune.engine.tables.ranges import RangeLimits
 
-ProblemLike: TypeAlias = str | Workload | type
-"""A problem, or its text: "2048x4096x4096:bf16:nt"."""
 _Path: TypeAlias = str | os.PathLike[str]
 
 
+@takes_options
 def tune(
     problems: ProblemLike | Iterable[ProblemLike] = (),
     *,
     campaign: _Path | Plan | None = None,
-    space: str | Iterable[str] | None = None,
-    sampler: str | type[Sampler] | None = None,
-    pruners: Iterable[str] | None = None,
-    objective: str | None = None,
-    budget: int | None = None,
-    seed: int | None = None,
-    batch: int | None = None,
-    seconds: float | None = None,
-    gpu_seconds: float | None = None,
-    regret: float | None = None,
-    margin: float | None = None,
-    portfolio: bool | LossLimits = False,
-    ranges: bool | RangeLimits = False,
-    hold_out: Iterable[ProblemLike] = (),
     backend: LandscapeSource | Sequence[LandscapeSource] = "auto",
     device: str | None = None,
     fleet: str = "local",
@@ -69,6 +48,7 @@ def tune(
     replace_table: bool = False,
     report: bool = True,
     command: str = "",
+    **options: Unpack[PlanOptions],
 ) -> TuneResult:
     """Search for the best config of each problem and return the table.
 
@@ -79,20 +59,7 @@ def tune(
         problems: problems or their texts, [BATCHx]MxNxK[:DTYPE[:LAYOUT[:OP]]], beside those of the campaign file.
             Without any, every recorded one is tuned.
         campaign: a campaign file (TOML), or the plan that was read from one.
-        space: spaces to search; by default triton_mm.
-        sampler: a registered name, or a class derived from `Sampler`; by default transfer.
-        pruners: registered pruners, asked before and after each build.
-        objective: registered objective to minimise; by default latency.
-        budget: evaluations per task, failures included; by default 64.
-        seed: seed of every random choice; by default 0.
-        batch: configs that a sampler is asked for at once; by default 8.
-        seconds: stop searching after this time, s.
-        gpu_seconds: stop searching after this wall time x GPUs, s.
-        regret: end a search when its best is at most this fraction behind the best there is, such as 0.02.
-        margin: lead over the vendor library that a row needs to ship another kernel, as a fraction; by default 0.02.
-        portfolio: let problems share few configs, within these losses.
-        ranges: add rows for ranges of m, within this loss.
-        hold_out: problems that check the ranges and get no row.
+        **options: options of the plan.
         backend: "auto" for a GPU if there is one, else the recorded landscapes; a device by SKU, which is estimated if
             it is neither here nor recorded; landscapes or their files.
         device: SKU of the device that landscapes without one were recorded on, or as in `backend`.
@@ -120,30 +87,15 @@ def tune(
         'triton_mm'
         >>> paths = result.save("out")
     """
+    known = signature(tune).parameters
+    for name in options.keys() - known.keys():
+        raise UsageError(f"tune has no argument {name!r}; {did_you_mean(name, known)}known: {', '.join(known)}")
     if database is not None:
         find_database(database, made=True)  # before anything that takes a while
     base = Plan() if campaign is None else campaign
     if not isinstance(base, Plan):
         base = read_plan(Path(base))
-    given: dict[str, Any] = {
-        # One that is in both keeps the weight of the campaign file.
-        "problems": (*base.problems, *(each for each in parse_problems(problems) if each not in base.problems)),
-        "spaces": (space,) if isinstance(space, str) else tuple(space or ()),
-        "sampler": sampler,
-        "pruners": tuple(pruners or ()),
-        "objective": objective,
-        "budget": budget,
-        "seed": seed,
-        "batch": batch,
-        "margin": margin,
-        "portfolio": (base.portfolio or LossLimits()) if portfolio is True else portfolio or None,
-        "ranges": (base.ranges or RangeLimits()) if ranges is True else ranges or None,
-        "held_out": parse_problems(hold_out),
-    }
-    if not given["spaces"] and base.spaces == Plan().spaces:
-        given["spaces"] = tuple(dict.fromkeys(each.searched_space for each in given["problems"]))
-    limits = _said({"seconds": seconds, "gpu_seconds": gpu_seconds, "regret": regret})
-    plan = replace(base, limits=replace(base.limits, **limits), **_said(given))
+    plan = plan_with(base, problems, **options)
     recorder = RunRecorder(plan.plugins.objective.unit, time.monotonic, partial(datetime.now, UTC))
     recorded, named = sources_of(backend)
     wanted = device or named
@@ -206,30 +158,3 @@ def database_url(database: _Path | None, out: Path | None) -> str:
     return os.fspath(
         database if database is not None else (out or Path(mkdtemp(prefix="gemmtune-"))) / "measurements.db"
     )
-
-
-def parse_problems(problems: ProblemLike | Iterable[ProblemLike]) -> tuple[Workload, ...]:
-    """Return the problems, each text parsed, and each kernel's class by its cases; a single one may stand for a list.
-
-    Raises:
-        ProblemError: a text is malformed or a size is out of bounds.
-    """
-    those = (problems,) if isinstance(problems, str | Workload | type) else problems
-    return tuple(workload for each in those for workload in _workloads(each))
-
-
-def _workloads(problem: ProblemLike) -> tuple[Workload, ...]:
-    """Return the workload, those of a text, or the cases of a class that describes a Triton kernel."""
-    if isinstance(problem, Workload):
-        return (problem,)
-    if isinstance(problem, str):
-        return expand_workloads(problem)
-    file = getattr(sys.modules.get(problem.__module__), "__file__", None)
-    if file is None:
-        raise UsageError(f"class {problem.__qualname__} is in no file, which builders read it from: put it into one")
-    return expand_workloads(f"triton:{file}:{problem.__qualname__}")
-
-
-def _said(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments that the caller gave."""
-    return {name: value for name, value in arguments.items() if value not in (None, ())}

@@ -13,9 +13,9 @@ from gemmtune.engine.api.landscapes import LandscapeSource, sources_of
 from gemmtune.engine.api.output_folder import folder_of
 from gemmtune.engine.api.table import Table, read_table
 from gemmtune.engine.api.tuning import database_url
+from gemmtune.engine.campaign.plan import OPTIONS
 from gemmtune.engine.campaign.verify import Verified, open_executor
 from gemmtune.engine.campaign.verify import verify as measure_again
-from gemmtune.engine.io.numbers import checked_fraction
 from gemmtune.engine.report.layout import Report
 from gemmtune.engine.report.tables import verify_report
 from gemmtune.engine.scheduling.callbacks import Callback, notify
@@ -93,7 +93,7 @@ def verify(
     if out is not None:
         import_module("gemmtune.engine.report.html")  # says what to install before anything is measured
     content = table if isinstance(table, Table) else read_table(table)
-    margin = content.margin if margin is None else checked_fraction(margin, "margin", least=0)
+    margin = content.margin if margin is None else OPTIONS["margin"].checked(margin)
     recorded, _ = sources_of(backend)
     executor = open_executor(content, landscapes=recorded, builders=builders, notify=partial(notify, callbacks))
     folder = None if out is None else folder_of(out)

@@ -1,11 +1,12 @@
 """The plan of a campaign: what to tune, by which plug-ins, within which limits."""
 
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any, Self, TypeAlias, TypedDict, get_type_hints
 
-from gemmtune.engine.io.numbers import checked, checked_fraction
+from gemmtune.engine.io.options import Option, Value, check_options, options_of, stated
 from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.records.table import SHIP_MARGIN
 from gemmtune.engine.records.workload import Workload
@@ -16,8 +17,7 @@ from gemmtune.engine.seams.objective import Objective
 from gemmtune.engine.seams.pruner import Pruner
 from gemmtune.engine.seams.sampler import Sampler
 from gemmtune.engine.seams.space import Space
-from gemmtune.engine.tables.portfolio import LossLimits
-from gemmtune.engine.tables.ranges import RangeLimits
+from gemmtune.engine.tables.loss_limits import LossLimits, RangeLimits
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,36 +34,46 @@ class Plugins:
     """Objective that the campaign minimises."""
 
 
+_SHARED = LossLimits()
+_MARGIN = "Lead over the vendor library that a row needs to ship another kernel, as a fraction."
+_PORTFOLIO = (
+    f"Let problems share few configs, at most {100 * _SHARED.worst:g} % behind each one's best and "
+    f"{100 * _SHARED.mean:g} % in the mean."
+)
+_RANGES = (
+    "Add rows for ranges of m, for each GEMM or layer with problems at several m. Measures a few configs at each 2^e "
+    "and 3·2^e between those m, and each range's kernel beside the vendor library in eighths of an octave; builds "
+    "nothing."
+)
+_HELD_OUT = "Problem that checks the ranges, gets no row and costs a search."
+
+
 @dataclass(frozen=True)
 class Plan:
-    """A campaign before it meets a device."""
+    """A campaign before it meets a device. Its fields state its options."""
 
     problems: tuple[Workload, ...] = ()
     """Problems to tune, each once; empty for every problem of the shipped landscapes."""
-    spaces: tuple[str, ...] = ("triton_mm",)
-    """Names of the spaces to search."""
-    sampler: str | type[Sampler] = "transfer"
-    """Sampler of every task: a registered name, or a class."""
-    pruners: tuple[str, ...] = ()
-    """Names of the pruners, applied before and after each build."""
-    objective: str = "latency"
-    """Name of the objective to minimise."""
-    budget: int = 64
-    """Evaluations per task, failures included."""
-    seed: int = 0
-    """Seed of every random choice."""
-    batch: int = 8
-    """Configs that a sampler is asked for at once; more keep more builders busy and teach the sampler later."""
+    spaces: tuple[str, ...] = stated(
+        ("triton_mm",), Option("Space to search.", Value.NAMES, "Search", Space, name="space")
+    )
+    sampler: str | type[Sampler] = stated(
+        "transfer", Option("Sampler of every task.", Value.SAMPLER, "Search", Sampler)
+    )
+    pruners: tuple[str, ...] = stated(
+        (), Option("Pruner, asked before and after each build.", Value.NAMES, "Search", Pruner, name="pruner")
+    )
+    objective: str = stated("latency", Option("Objective to minimise.", Value.NAME, "Search", Objective))
+    budget: int = stated(64, Option("Evaluations per search, failures included.", Value.INTEGER, "Limits", least=1))
+    seed: int = stated(0, Option("Seed of every random choice.", Value.INTEGER, "Search", least=0))
+    batch: int = stated(8, Option("Configs that the sampler is asked for at once.", Value.INTEGER, "Search", least=1))
+    """More keep more builders busy and teach the sampler later."""
     limits: Limits = field(default_factory=Limits)
-    """Limits that end searches before their budgets are spent."""
-    margin: float = SHIP_MARGIN
-    """Lead over the baseline that a row needs to ship anything else, as a fraction."""
-    portfolio: LossLimits | None = None
-    """Loss that sharing configs among problems may cost; None gives each problem its own best."""
-    ranges: RangeLimits | None = None
-    """Loss that a row for a range of m may have; None for no such rows."""
-    held_out: tuple[Workload, ...] = ()
-    """Problems that are tuned to check the ranges, each once; they get no row."""
+    """Limits that end searches before their budgets are spent; they state options, too."""
+    margin: float = stated(SHIP_MARGIN, Option(_MARGIN, Value.FRACTION, "Table", least=0))
+    portfolio: LossLimits | None = stated(None, Option(_PORTFOLIO, Value.LIMITS, "Table", LossLimits))
+    ranges: RangeLimits | None = stated(None, Option(_RANGES, Value.LIMITS, "Table", RangeLimits))
+    held_out: tuple[Workload, ...] = stated((), Option(_HELD_OUT, Value.PROBLEMS, "Problems", name="hold_out"))
 
     def __post_init__(self) -> None:
         """Refuse numbers out of bounds, nothing to search, a problem named twice, and unknown plug-ins.
@@ -72,9 +82,7 @@ class Plan:
             UsageError: a value is out of bounds; the message names it.
             UnknownPlugin: no plug-in has one of the names.
         """
-        for name, least in (("budget", 1), ("batch", 1), ("seed", 0)):
-            checked(getattr(self, name), name, int, least=least)
-        checked_fraction(self.margin, "margin", least=0)
+        check_options(self)
         if not self.spaces:
             raise UsageError("no space to search; the default is triton_mm")
         names = Counter(problem.name for problem in (*self.problems, *self.held_out))
@@ -83,13 +91,18 @@ class Plan:
                 raise UsageError(f"problem {name} is named {times} times; name it once, with the sum of its weights")
         if self.held_out and self.ranges is None:
             raise UsageError(f"{self.held_out[0].name} is held out, and there are no ranges to check: ask for ranges")
-        if isinstance(self.sampler, str):
-            registry.look_up(Sampler, self.sampler)
-        registry.look_up(Objective, self.objective)
-        for name in self.spaces:
-            registry.look_up(Space, name)
-        for name in self.pruners:
-            registry.look_up(Pruner, name)
+        for option in options_of(Plan).values():
+            if option.value in (Value.NAME, Value.NAMES, Value.SAMPLER):
+                named = getattr(self, option.field)
+                for name in named if isinstance(named, tuple) else (named,):
+                    if isinstance(name, str):
+                        registry.look_up(option.of, name)
+
+    def changed(self, **values: object) -> Self:
+        """Return the plan with other values of fields, those of its limits among them; raises like `Plan`."""
+        given: dict[str, Any] = dict(values)
+        limits = {name: given.pop(name) for name in options_of(Limits) if name in given}
+        return replace(self, limits=replace(self.limits, **limits), **given)
 
     @cached_property
     def plugins(self) -> Plugins:
@@ -124,3 +137,31 @@ class Plan:
     def scores(self) -> int:
         """Number of scores per trial."""
         return max(1, len(self.plugins.objective.parts))
+
+
+ProblemLike: TypeAlias = str | Workload | type
+"""A problem, or its text: "2048x4096x4096:bf16:nt"."""
+
+
+class PlanOptions(TypedDict, total=False):
+    """Types of the options by keyword, for checkers and editors; None and empty leave a plan as it is."""
+
+    space: str | Iterable[str] | None
+    sampler: str | type[Sampler] | None
+    pruner: str | Iterable[str] | None
+    objective: str | None
+    budget: int | None
+    seed: int | None
+    batch: int | None
+    seconds: float | None
+    gpu_seconds: float | None
+    regret: float | None
+    margin: float | None
+    portfolio: bool | LossLimits
+    ranges: bool | RangeLimits
+    hold_out: ProblemLike | Iterable[ProblemLike] | None
+
+
+_STATED = {**options_of(Plan), **options_of(Limits)}
+OPTIONS: Mapping[str, Option] = {name: _STATED[name] for name in get_type_hints(PlanOptions)}
+"""Options of a plan and its limits by name, in the order of `PlanOptions`."""

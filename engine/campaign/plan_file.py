@@ -1,66 +1,26 @@
-"""Read a plan from a campaign file in TOML.
-
-space = "triton_mm"                 # or a list of names
-sampler = "transfer"                # or a class: "./mine.py:MySampler", beside the campaign file
-budget = 64                         # evaluations per task
-seed = 0
-seconds = 3600                      # searching ends then; or gpu_seconds: wall time × GPUs
-regret = 0.02                       # a search ends when its regret bound is at most this
-margin = 0.02                       # lead over the vendor library that a row needs to ship anything else
-portfolio = true                    # few configs for all problems; or { worst = 0.02, mean = 0.005 }: most loss
-ranges = true                       # rows for ranges of m, too; or { worst = 0.02 }: largest loss
-hold_out = ["80x4096x4096:bf16:nt"] # problems that check the ranges, and have no say in them
-problems = ["16x4096x4096:bf16:nt", "2048x4096x4096:bf16:nt"]
-
-[[problem]]                         # the long form, with a weight
-m = 1
-n = 6144
-k = 4096
-dtype = "bf16"
-layout = "nt"
-weight = 20
-
-[[problem]]                         # one GEMM at several m
-m = [16, 64, 256]
-hold_out = [40]
-n = 4096
-k = 4096
-dynamic_m = true
-"""
+"""Read a plan from a campaign file in TOML; see docs/campaign-keys.md."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import fields
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from gemmtune.engine.campaign.plan import Plan
+from gemmtune.engine.campaign.plan import OPTIONS, Plan
 from gemmtune.engine.io.numbers import checked, shown
+from gemmtune.engine.io.options import Option, Value, options_of
 from gemmtune.engine.io.paths import FileKind, find
 from gemmtune.engine.io.reading import parse_toml, read_text
 from gemmtune.engine.records.errors import UsageError, did_you_mean
 from gemmtune.engine.records.workload import Workload
-from gemmtune.engine.scheduling.stopping import Limits
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.kinds import kind_of, parse_workload, workload_of
 from gemmtune.engine.seams.sampler_class import sampler_named
 from gemmtune.engine.seams.workload import WorkloadKind
-from gemmtune.engine.tables.portfolio import LossLimits
-from gemmtune.engine.tables.ranges import RangeLimits
 
 _T = TypeVar("_T")
-_KINDS: dict[type, str] = {
-    bool: "true or false",
-    str: "a text",
-    list: "a list of tables",
-    dict: "a table of m, n, k, ...",
-}
-_VALUES = ("sampler", "objective", "budget", "seed", "batch", "margin")
-_NAMES = {"space": "spaces", "pruner": "pruners"}
-_LOSSES: dict[str, type[Any]] = {"portfolio": LossLimits, "ranges": RangeLimits}
-_LIMITS = tuple(field.name for field in fields(Limits))
+_KINDS: dict[type, str] = {str: "a text", list: "a list of tables", dict: "a table of m, n, k, ..."}
 _OPTIONS = ("device", "out", "database", "fleet", "builders", "events", "replay")
-KEY_NAMES = ("problem", "problems", "hold_out", *_VALUES, *_NAMES, *_LOSSES, *_LIMITS)
+KEY_NAMES = ("problem", "problems", *OPTIONS)
 """Names of the keys of a campaign file."""
 
 
@@ -103,13 +63,6 @@ def _is_problem(text: str) -> bool:
 
 def _plan(content: Mapping[str, Any], folder: Path) -> Plan:
     _check_keys(content, KEY_NAMES)
-    default = Plan()
-    given = {key: _checked(key, content[key], type(getattr(default, key))) for key in _VALUES if key in content}
-    given |= {field: tuple(_texts(key, content[key])) for key, field in _NAMES.items() if key in content}
-    given |= {key: _losses(key, content[key], kind) for key, kind in _LOSSES.items() if key in content}
-    if "sampler" in given:
-        given["sampler"] = sampler_named(given["sampler"], folder)
-    limits = Limits(**{key: _checked(key, content[key], float) for key in _LIMITS if key in content})
     tables = [
         _checked(f"problem {number}", table, dict)
         for number, table in enumerate(_checked("problem", content.get("problem", []), list), 1)
@@ -117,9 +70,8 @@ def _plan(content: Mapping[str, Any], folder: Path) -> Plan:
     for key in ("problems", "hold_out"):
         if any(isinstance(each, dict) for each in _listed(content.get(key, []))):
             raise UsageError(f"[[{key}]] is no table: a problem's long form is [[problem]], and {key} a list of texts")
-    problems, held_out = (
-        tuple(parse_workload(text) for text in _texts(key, content.get(key, []))) for key in ("problems", "hold_out")
-    )
+    given = {each.field: _value(each, content[key], folder) for key, each in OPTIONS.items() if key in content}
+    problems, held_out = _workloads("problems", content.get("problems", [])), given.pop("held_out", ())
     for table in tables:
         if misplaced := sorted((set(KEY_NAMES) - {"batch", "hold_out"}) & table.keys()):
             raise UsageError(f"{misplaced[0]!r} stands in [[problem]]: keys of the campaign come before the first one")
@@ -128,7 +80,27 @@ def _plan(content: Mapping[str, Any], folder: Path) -> Plan:
             raise UsageError(f"{listed}=[] names no size; name some, or leave the problem out")
         problems += _problems(table, listed, table.get(listed, ""))
         held_out += _problems(table, listed, table.get("hold_out", []))
-    return Plan(problems=problems, held_out=held_out, limits=limits, **given)
+    return Plan().changed(problems=problems, held_out=held_out, **given)
+
+
+def _value(option: Option, value: object, folder: Path) -> Any:  # noqa: ANN401 (of the option's kind)
+    """Return the value of an option's field; a plan checks its numbers and names."""
+    match option.value:
+        case Value.NAME:
+            return _checked(option.name, value, str)
+        case Value.NAMES:
+            return tuple(_texts(option.name, value))
+        case Value.SAMPLER:
+            return sampler_named(_checked(option.name, value, str), folder)
+        case Value.PROBLEMS:
+            return _workloads(option.name, value)
+        case Value.LIMITS:
+            return _limits(option, value)
+    return value
+
+
+def _workloads(key: str, value: object) -> tuple[Workload, ...]:
+    return tuple(parse_workload(text) for text in _texts(key, value))
 
 
 def _problems(table: Mapping[str, object], listed: str, sizes: object) -> tuple[Workload, ...]:
@@ -145,15 +117,15 @@ def _kind(table: Mapping[str, object]) -> WorkloadKind[Workload]:
     return kind_of(str(table.get("kind", "gemm")))
 
 
-def _losses(key: str, value: object, kind: type[Any]) -> object:
+def _limits(option: Option, value: object) -> object:
     """Return the default limits for true, none for false, else those that a table names."""
     if isinstance(value, bool):
-        return kind() if value else None
-    known = {field.name: type(field.default) for field in fields(kind)}
+        return option.of() if value else None
+    known = options_of(option.of)
     if not isinstance(value, dict):
-        raise UsageError(f"{key}={shown(value)} is not true, false or a table of {' and '.join(known)}")
-    _check_keys(value, known, f" in {key}")
-    return kind(**{name: _checked(f"{key}.{name}", each, known[name]) for name, each in value.items()})
+        raise UsageError(f"{option.name}={shown(value)} is not true, false or a table of {' and '.join(known)}")
+    _check_keys(value, known, f" in {option.name}")
+    return option.of(**value)
 
 
 def _check_keys(content: Iterable[str], known: Iterable[str], where: str = "") -> None:
@@ -175,9 +147,7 @@ def _listed(value: object) -> list[object]:
 
 
 def _checked(key: str, value: object, kind: type[_T]) -> _T:
-    """Return a value that is of the kind, or an integer where a number is due."""
-    if kind in (int, float):
-        return checked(value, key, kind)  # type: ignore[type-var]
+    """Return a value that is of the kind."""
     if type(value) is not kind:
         raise UsageError(f"{key}={shown(value)} is not {_KINDS[kind]}")
     return value

@@ -1,10 +1,15 @@
 """Keys of a campaign file, with their defaults, as `gemmtune init` writes them."""
 
+import json
+import math
 from dataclasses import dataclass
 from textwrap import wrap
 
+from gemmtune.engine.campaign.plan import OPTIONS
+from gemmtune.engine.io.options import Option, Value, options_of
+from gemmtune.engine.seams import registry
+
 _COLUMNS = 100
-_FRACTION = "fraction, at least 0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,56 +33,39 @@ class Key:
         return not self.without
 
 
-_OWN = "beside the campaign file: ./mine.py:Mine"
+def _key(option: Option, prefix: str = "") -> Key:
+    """Return the key of an option."""
+    value, default, seam = option.value, option.default, option.of.__name__.lower()
+    without, more, bound = "", f"; see gemmtune list {seam}s", ""
+    if value is Value.LIMITS:
+        table = ", ".join(f"{each.name} = {each.default}" for each in options_of(option.of).values())
+        default, more = default is not None, f": true, or a table as in {{ {table} }}"
+    elif value is Value.NAMES:
+        more = f", or several{more}"
+        default, without = (registry.names(option.of)[0], "none") if default == () else (option.shown, "")
+    elif value is Value.SAMPLER:
+        more += "; or a class beside the campaign file: ./mine.py:Mine"
+    elif value is not Value.NAME:
+        more = "; or several" if value is Value.PROBLEMS else ""
+    if default is None:
+        default, without = 3600 if value is Value.SECONDS else 0.02, "no limit"
+    if option.least > -math.inf:
+        bound = f", at least {option.least:g}"
+    elif option.above > -math.inf:
+        bound = f" above {option.above:g}"
+    return Key(prefix + option.name, value.value + bound, json.dumps(default), option.phrase + more, without)
 
-KEYS = (
-    Key("space", "text or list of texts", '"triton_mm"', "space to search, or several; see gemmtune list spaces"),
-    Key("sampler", "text", '"transfer"', f"sampler of every task; see gemmtune list samplers; or a class {_OWN}"),
-    Key("pruner", "text or list of texts", '"prior"', "pruner, asked before and after each build, or several", "none"),
-    Key("objective", "text", '"latency"', "objective to minimise; see gemmtune list objectives"),
-    Key("budget", "integer, at least 1", "64", "evaluations per task, failures included"),
-    Key("batch", "integer, at least 1", "8", "configs that the sampler is asked for at once"),
-    Key("seed", "integer, at least 0", "0", "seed of every random choice"),
-    Key("seconds", "number above 0", "3600", "searching ends after so many seconds", "no limit"),
-    Key(
-        "gpu_seconds",
-        "number above 0",
-        "7200",
-        "searching ends after so many GPU-seconds, wall time x GPUs",
-        "no limit",
-    ),
-    Key(
-        "regret",
-        "fraction above 0",
-        "0.02",
-        "a search ends once its best is within this fraction of the best there is",
-        "no limit",
-    ),
-    Key("margin", _FRACTION, "0.02", "lead over the vendor library that a row needs to ship another kernel"),
-    Key(
-        "portfolio",
-        "true, false or a table",
-        "false",
-        "problems share few configs: true, or a table as in { worst = 0.02, mean = 0.005 }",
-    ),
-    Key(
-        "ranges",
-        "true, false or a table",
-        "false",
-        "rows for ranges of m: true, or a table as in { worst = 0.02 }",
-    ),
-    Key(
-        "hold_out", "list of texts", "[]", "problems that check the ranges, get no row and cost a search; needs ranges"
-    ),
-)
+
+KEYS = tuple(_key(option) for option in OPTIONS.values())
 """Every key but `problems` and `problem`, which each file needs."""
 
-TABLE_KEYS = (
-    Key("portfolio.worst", _FRACTION, "0.02", "largest loss of any one problem"),
-    Key("portfolio.mean", _FRACTION, "0.005", "largest weighted mean loss"),
-    Key("ranges.worst", _FRACTION, "0.02", "largest loss of a range's kernel at a measured m"),
+TABLE_KEYS = tuple(
+    _key(option, f"{limits.name}.")
+    for limits in OPTIONS.values()
+    if limits.value is Value.LIMITS
+    for option in options_of(limits.of).values()
 )
-"""Keys of the tables that `portfolio` and `ranges` take."""
+"""Keys of the tables that options with limits take."""
 
 PROBLEM_KEYS = (
     Key(

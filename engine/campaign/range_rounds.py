@@ -23,7 +23,8 @@ from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.scheduling.task_search import TaskSearch, exhaustive_search
 from gemmtune.engine.search.enumeration import feasible_configs
-from gemmtune.engine.tables.ranges import RangeLimits, build_ranges
+from gemmtune.engine.tables.loss_limits import RangeLimits
+from gemmtune.engine.tables.ranges import build_ranges
 from gemmtune.engine.tables.ranking import Ranking
 
 _PER_NEIGHBOUR = 5

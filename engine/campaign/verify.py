@@ -22,7 +22,8 @@ from gemmtune.engine.seams.executor import Executor
 from gemmtune.engine.seams.objective import Objective
 from gemmtune.engine.search.enumeration import membership
 from gemmtune.engine.store.database import Database
-from gemmtune.engine.tables.ranges import RangeLimits, build_ranges, loss_at
+from gemmtune.engine.tables.loss_limits import RangeLimits
+from gemmtune.engine.tables.ranges import build_ranges, loss_at
 from gemmtune.engine.tables.ranking import Ranking, rank
 from gemmtune.engine.tables.rows import build_table
 from gemmtune.engine.tables.table_file import require_device

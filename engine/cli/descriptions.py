@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gemmtune.engine.campaign.plan_keys import campaign_template
 from gemmtune.engine.cli import output
 from gemmtune.engine.cli.choices import SEAMS, Kind, kind_named, names
 from gemmtune.engine.cli.options import PROBLEM_HELP, AsJson, DatabaseUrl
@@ -69,6 +68,8 @@ def init(
 
     `gemmtune tune FILE` reads it. A file that is there stays as it is.
     """
+    from gemmtune.engine.campaign.plan_keys import campaign_template
+
     if path.exists():
         raise UsageError(f"{path} is there already; name another file")
     write_whole(path, campaign_template().encode())

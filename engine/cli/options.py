@@ -1,12 +1,18 @@
 """The options that several commands share."""
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 
-from gemmtune.engine.cli.choices import Kind, completed, completed_problem
+from gemmtune.engine.campaign.plan import OPTIONS
+from gemmtune.engine.cli.choices import SEAMS, Kind, completed, completed_problem, one_of
+from gemmtune.engine.io.options import Value, show_options
 from gemmtune.engine.records.errors import UsageError
+from gemmtune.engine.seams.sampler_class import sampler_named
+
+_Command = TypeVar("_Command", bound=Callable[..., None])
 
 
 def named(kind: Kind, help: str, panel: str | None = None) -> Any:  # noqa: A002, ANN401 (names and type of typer)
@@ -42,6 +48,54 @@ def time_span(given: str | float) -> float:
         raise UsageError(f"{given!r} is no time: write 300, 5m or 1h") from None
 
 
+_CLASS = ": see gemmtune list samplers; or a class, ./FILE.py:CLASS or MODULE:CLASS"
+_SPELLED: dict[Value, tuple[object, str | None, Callable[[str], object] | None, str]] = {
+    Value.INTEGER: (int | None, None, None, ""),
+    Value.FRACTION: (float | None, "F", fraction, ": 0.02 or 2%"),
+    Value.SECONDS: (float | None, "N", time_span, ": 300, 5m or 1h"),
+    Value.NAME: (str | None, "NAME", None, ""),
+    Value.NAMES: (list[str] | None, "NAME", None, ""),
+    Value.SAMPLER: (str | None, "NAME", lambda text: sampler_named(text, Path()), _CLASS),
+    Value.PROBLEMS: (list[str] | None, "P", None, ""),
+    Value.LIMITS: (bool, None, None, ""),
+}
+"""Type of each kind of value, its name in help, its parser, and how it is spelled."""
+
+
+def plan_option(name: str, default: str = "", group: str | None = None) -> Any:  # noqa: ANN401 (type of typer)
+    """Return typer's option for an option of a plan.
+
+    Args:
+        name: name of the option.
+        default: default in words, where typer knows none.
+        group: heading in help.
+    """
+    option = OPTIONS[name]
+    _, metavar, parser, spelled = _SPELLED[option.value]
+    kind = next((kind for kind, seam in SEAMS.items() if seam is option.of), None)
+    if kind and not spelled:
+        spelled = f": {one_of(kind)}"
+    repeated = " Repeat for more." if option.value in (Value.NAMES, Value.PROBLEMS) else ""
+    return typer.Option(
+        f"--{name.replace('_', '-')}",
+        help=f"{option.sentence.rstrip('.')}{spelled}.{repeated}" + (f" [default: {default}]" if default else ""),
+        min=int(option.least) if option.value is Value.INTEGER else None,
+        metavar=metavar,
+        parser=parser,
+        autocompletion=completed(kind) if kind else completed_problem if option.value is Value.PROBLEMS else None,
+        rich_help_panel=group,
+    )
+
+
+def takes_plan_options(command: _Command) -> _Command:
+    """Give a command the options of a plan in place of its `**options`, after `kernel`."""
+    annotations = {}
+    for name, each in OPTIONS.items():
+        annotations[each] = Annotated[_SPELLED[each.value][0], plan_option(name, each.shown, each.group)]
+    show_options(command, "kernel", annotations)
+    return command
+
+
 PROBLEM_HELP = (
     "A problem, [BATCHx]MxNxK[:DTYPE[:LAYOUT[:OP]]][:dynamic_m=true], for example 2048x4096x4096:bf16:nt or "
     "16x4096x4096:bf16:nt:addmm."
@@ -56,14 +110,12 @@ Problems = Annotated[
         rich_help_panel="Problems",
     ),
 ]
-MARGIN_HELP = "Lead over the vendor library, 0.02 or 2%, that a row needs to ship another kernel."
 NO_BINARIES_HELP = "Link no binary of the table, as for a process that calls install(binaries=False)."
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object for programs.", rich_help_panel="Output")]
 _DATABASE_HELP = "Measurements: a file, or the URL of a PostgreSQL server. [default: OUT/measurements.db]"
 DatabaseUrl = Annotated[
     str | None, typer.Option("--database", "--db", metavar="DB", help=_DATABASE_HELP, rich_help_panel="Output")
 ]
-SAMPLER_HELP = "The sampler: see gemmtune list samplers; or a class, ./FILE.py:CLASS or MODULE:CLASS."
 Builders = Annotated[
     int | None,
     typer.Option(min=1, help="Builder processes. [default: one per core, less one]", rich_help_panel="Where"),

@@ -5,16 +5,15 @@ from typing import Annotated
 
 import typer
 
+from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.cli import output
 from gemmtune.engine.cli.choices import Kind
-from gemmtune.engine.cli.options import MARGIN_HELP, AsJson, fraction, named
+from gemmtune.engine.cli.options import AsJson, named, plan_option
 from gemmtune.engine.io.printing import print_notice, print_text
 from gemmtune.engine.records import catalogue
-from gemmtune.engine.records.table import SHIP_MARGIN
 from gemmtune.engine.report.progress.work import show_work
 from gemmtune.engine.store.files import write_whole
 
-_MARGIN = Annotated[float, typer.Option(help=MARGIN_HELP, metavar="F", parser=fraction)]
 _DEVICE = Annotated[str | None, typer.Option(help="The device, where the database has several; for example H200.")]
 
 _SOURCE_HELP = "A folder, a wheel, or an installed package: vllm or sglang."
@@ -43,8 +42,8 @@ def report(
 def table(
     database: Annotated[str, typer.Argument(metavar="DB", help="The database: file, folder or URL.")],
     out: Annotated[Path, typer.Option(help="Folder for the table and its exports.")] = Path("out"),
-    objective: Annotated[str, typer.Option(help="The objective to minimise.")] = "latency",
-    margin: _MARGIN = SHIP_MARGIN,
+    objective: Annotated[str, plan_option("objective")] = Plan.objective,
+    margin: Annotated[float, plan_option("margin")] = Plan.margin,
     device: _DEVICE = None,
     as_json: AsJson = False,
 ) -> None:

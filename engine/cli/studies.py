@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
+from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.cli import output
-from gemmtune.engine.cli.choices import Kind
-from gemmtune.engine.cli.options import SAMPLER_HELP, AsJson, named
+from gemmtune.engine.cli.options import AsJson, plan_option
 from gemmtune.engine.io.printing import print_json, print_text
 from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.report.progress.work import show_work
@@ -25,15 +25,16 @@ Landscapes = Annotated[
 ]
 _SAMPLERS_HELP = "The samplers, by name or as classes: ./FILE.py:CLASS."
 Seeds = Annotated[int, typer.Option(min=1, metavar="N", help="Searches per landscape, with seeds 0 to N-1.")]
-Batch = Annotated[int, typer.Option(min=1, help="Configs that the sampler is asked for at once.")]
+Budget = Annotated[int, plan_option("budget")]
+Batch = Annotated[int, plan_option("batch")]
 Workers = Annotated[int, typer.Option(min=1, help="Processes; the result does not depend on their number.")]
 Cold = Annotated[bool, typer.Option("--cold", help="Keep the recorded space's starting points from the sampler.")]
 
 
 def replay(
     files: Landscapes = None,
-    sampler: Annotated[str, named(Kind.SAMPLERS, SAMPLER_HELP)] = "transfer",
-    budget: Annotated[int, typer.Option(min=1, help="Evaluations per search, failures included.")] = 64,
+    sampler: Annotated[str, plan_option("sampler")] = "transfer",
+    budget: Budget = Plan.budget,
     seeds: Seeds = 10,
     batch: Batch = 1,
     workers: Workers = 1,
@@ -53,7 +54,7 @@ def replay(
     with progress_bar("searches", quiet=as_json) as count:
         study = replay_samplers(
             files or landscapes(),
-            sampler_named(sampler, Path()),
+            sampler,
             budget=budget,
             seeds=seeds,
             batch=batch,
@@ -67,7 +68,7 @@ def replay(
 def compare(
     files: Landscapes = None,
     samplers: Annotated[str, typer.Option(metavar="A,B,C", help=_SAMPLERS_HELP)] = "random,tpe,evolution,transfer",
-    budget: Annotated[int, typer.Option(min=1, help="Evaluations per search, failures included.")] = 128,
+    budget: Budget = 128,
     seeds: Seeds = 20,
     out: Annotated[Path, typer.Option(help="Folder for the curves and the results.")] = Path("comparison"),
     batch: Batch = 1,

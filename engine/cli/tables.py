@@ -11,7 +11,7 @@ import typer
 
 from gemmtune.engine.cli import output
 from gemmtune.engine.cli.choices import Kind, completed, one_of
-from gemmtune.engine.cli.options import MARGIN_HELP, NO_BINARIES_HELP, AsJson, Builders, DatabaseUrl, Replayed, fraction
+from gemmtune.engine.cli.options import NO_BINARIES_HELP, AsJson, Builders, DatabaseUrl, Replayed, plan_option
 from gemmtune.engine.io.blame import account
 from gemmtune.engine.io.importing import imported, parse_callable
 from gemmtune.engine.io.paths import FileKind, find
@@ -57,9 +57,7 @@ def show(
 def verify(
     table: Annotated[Path, typer.Argument(help="The table: table.json or a campaign's folder.")],
     out: Annotated[Path, typer.Option(help="Folder for the repaired table and the database.")] = Path("verified"),
-    margin: Annotated[
-        float | None, typer.Option(help=f"{MARGIN_HELP} [default: the table's]", metavar="F", parser=fraction)
-    ] = None,
+    margin: Annotated[float | None, plan_option("margin", "the table's")] = None,
     replay: Replayed = None,
     database: DatabaseUrl = None,
     builders: Builders = None,

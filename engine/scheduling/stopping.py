@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from heapq import nsmallest
 
-from gemmtune.engine.io.numbers import checked, checked_fraction
+from gemmtune.engine.io.options import Option, Value, check_options, stated
 
 _BEST = 5
 """Number of configs whose mean distance is the scale of the tail; see experiments/scheduling."""
@@ -15,21 +15,24 @@ _BEST = 5
 class Limits:
     """Limits of a campaign's searches, None for no limit. Running evaluations and the finals are completed anyway."""
 
-    seconds: float | None = None
+    seconds: float | None = stated(
+        None, Option("Stop searching after so many seconds.", Value.SECONDS, "Limits", above=0)
+    )
     """Wall-clock time of this run of the campaign."""
-    gpu_seconds: float | None = None
-    """Wall-clock time of this run times the executor's GPUs."""
-    regret: float | None = None
-    """Regret bound, a fraction, at which the search of a task ends; see `regret_bound`."""
+    gpu_seconds: float | None = stated(
+        None, Option("Stop searching after so many GPU-seconds, wall time x GPUs.", Value.SECONDS, "Limits", above=0)
+    )
+    regret: float | None = stated(
+        None,
+        Option(
+            "End a task once its best is within this fraction of the best there is.", Value.FRACTION, "Limits", above=0
+        ),
+    )
+    """Regret bound at which the search of a task ends; see `regret_bound`."""
 
     def __post_init__(self) -> None:
         """Refuse limits that are not above 0 or not finite."""
-        for name in ("seconds", "gpu_seconds"):
-            value = getattr(self, name)
-            if value is not None:
-                checked(value, name, float, above=0)
-        if self.regret is not None:
-            checked_fraction(self.regret, "regret", above=0)
+        check_options(self)
 
     def seconds_left(self, gpus: int, elapsed_seconds: float) -> float | None:
         """Return the time until searching ends, s, on so many GPUs; None without a time limit."""

@@ -4,29 +4,13 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 
-from gemmtune.engine.io.numbers import checked_fraction
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.table import SHIP_MARGIN
 from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.statistics import FULL_COVERAGE_SAMPLES
+from gemmtune.engine.tables.loss_limits import LossLimits
 from gemmtune.engine.tables.ranking import Contender, Ranking
 from gemmtune.engine.tables.set_cover import Demand, cover
-
-
-@dataclass(frozen=True, slots=True)
-class LossLimits:
-    """Largest losses that shared configs may cost, as fractions of the objective's score."""
-
-    worst: float = 0.02
-    """Largest loss of any one problem, as a fraction. The default is within the spread of one config across GPUs of
-    one model."""
-    mean: float = 0.005
-    """Largest weighted mean loss over the problems of one space and family, as a fraction."""
-
-    def __post_init__(self) -> None:
-        """Refuse limits below 0."""
-        for name in ("worst", "mean"):
-            checked_fraction(getattr(self, name), f"portfolio.{name}", least=0)
 
 
 @dataclass(frozen=True, slots=True)

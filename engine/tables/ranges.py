@@ -12,25 +12,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 
-from gemmtune.engine.io.numbers import checked_fraction
 from gemmtune.engine.records.table import SHIP_MARGIN, RangeRow
 from gemmtune.engine.records.workload import Workload
+from gemmtune.engine.tables.loss_limits import RangeLimits
 from gemmtune.engine.tables.ranking import Contender, Ranking
 from gemmtune.engine.tables.spans.lone_sizes import without_lone_sizes
 from gemmtune.engine.tables.spans.segments import Segment, Size, Span, key_of, make_segments, spans
-
-
-@dataclass(frozen=True, slots=True)
-class RangeLimits:
-    """Limits of ranges."""
-
-    worst: float = 0.02
-    """Largest loss of a choice at a measured size, as a fraction. The default is within the spread of one config across
-    GPUs of one model. A lone size that kernels take at launch may lose more, see `lone_sizes`."""
-
-    def __post_init__(self) -> None:
-        """Refuse a limit below 0."""
-        checked_fraction(self.worst, "ranges.worst", least=0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,10 +12,13 @@ from types import ModuleType
 import pytest
 
 import gemmtune as gt
-from gemmtune.engine.campaign import plan_file
+from gemmtune.engine.campaign.plan import OPTIONS, Plan
+from gemmtune.engine.campaign.plan_file import KEY_NAMES
+from gemmtune.engine.io.options import Value
 from gemmtune.engine.toolchain.gpu_info import present_device
 
 DOCS = Path(__file__).parents[2] / "docs"
+LIMITS = {name: option.of for name, option in OPTIONS.items() if option.value is Value.LIMITS}
 
 
 def site(name: str) -> ModuleType:
@@ -53,19 +56,19 @@ def first_cells(text: str) -> set[str]:
 
 def test_the_campaign_keys_are_those_that_a_file_may_have():
     text = (DOCS / "campaign-keys.md").read_text(encoding="utf-8")
-    tables = {f"{key}.{f.name}" for key, kind in plan_file._LOSSES.items() for f in fields(kind)}
-    assert first_cells(text.split("## Keys of a")[0]) == {*plan_file.KEY_NAMES, *tables}
+    tables = {f"{key}.{name}" for key, kind in LIMITS.items() for name in vars_of(kind())}
+    assert first_cells(text.split("## Keys of a")[0]) == {*KEY_NAMES, *tables}
     known = {field.name for field in fields(gt.Problem)}
     assert set(re.findall(r"`(\w+)`", text.split("## Keys of a")[1])) >= known
 
 
 def test_the_defaults_of_campaign_keys_are_the_plan_s():
     text = (DOCS / "campaign-keys.md").read_text(encoding="utf-8")
-    default = plan_file.Plan()
-    for key in plan_file._VALUES:
+    default = Plan()
+    for key in ("sampler", "objective", "budget", "seed", "batch", "margin"):
         shown = re.search(rf"^\| `{key}` \| [^|]+ \| `([^`]+)` \|", text, re.MULTILINE)
         assert json.loads(shown[1]) == getattr(default, key)
-    for name, kind in plan_file._LOSSES.items():
+    for name, kind in LIMITS.items():
         for key, value in vars_of(kind()).items():
             shown = re.search(rf"^\| `{name}\.{key}` \| [^|]+ \| `([^`]+)` \|", text, re.MULTILINE)
             assert json.loads(shown[1]) == value

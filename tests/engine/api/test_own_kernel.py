@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("triton", reason="triton is not installed")
 
 import gemmtune as gt
-from gemmtune.engine.api.tuning import parse_problems
+from gemmtune.engine.api.plans import parse_problems
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.errors import UsageError

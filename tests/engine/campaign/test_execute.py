@@ -29,7 +29,7 @@ from gemmtune.engine.scheduling.callbacks import Callback
 from gemmtune.engine.seams import registry
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.landscapes.landscape_file import embedded, read_landscapes, write_landscapes
-from gemmtune.engine.tables.portfolio import LossLimits
+from gemmtune.engine.tables.loss_limits import LossLimits
 
 H200 = catalogue.device("H200")
 DECODE, MIDDLE = Problem.parse("16x4096x4096"), Problem.parse("128x2880x2880")

@@ -15,7 +15,7 @@ from gemmtune.engine.execution.local import LocalExecutor
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.errors import DeviceError, ToolchainMissing, UsageError
 from gemmtune.engine.records.problem import Problem
-from gemmtune.engine.tables.ranges import RangeLimits
+from gemmtune.engine.tables.loss_limits import RangeLimits
 
 H200, H100 = catalogue.device("H200"), catalogue.device("H100")
 PLAN = Plan((Problem(16, 64, 128),), spaces=("triton_mm", "aten"))

@@ -12,8 +12,7 @@ from gemmtune.engine.campaign.plan_file import read_plan
 from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.records.problem import DType, Layout, Problem
 from gemmtune.engine.scheduling.stopping import Limits
-from gemmtune.engine.tables.portfolio import LossLimits
-from gemmtune.engine.tables.ranges import RangeLimits
+from gemmtune.engine.tables.loss_limits import LossLimits, RangeLimits
 
 WHOLE = """\
 space = ["triton_mm", "aten"]
@@ -85,7 +84,7 @@ def test_what_a_file_leaves_out_is_the_default(tmp_path):
         ("budget = 0", r"budget=0 is not an integer from 1 on"),
         ("batch = -1", r"batch=-1 is not an integer from 1 on"),
         ("seed = -1", r"seed=-1 is not an integer from 0 on"),
-        ("regret = 0", r"regret=0.0 is not a number above 0"),
+        ("regret = 0", r"regret=0 is not a number above 0"),
         ("gpu_seconds = 'all'", r"gpu_seconds='all' is not a number"),
         ("seconds = true", r"seconds=True is not a number"),
         ("budget = '8'", r"budget='8' is not an integer"),
@@ -104,11 +103,11 @@ def test_what_a_file_leaves_out_is_the_default(tmp_path):
         ("margin = nan", r"margin=nan is not a number"),
         ("portfolio = 3", r"portfolio=3 is not true, false or a table of worst and mean"),
         ("[portfolio]\nbest = 1", r"unknown key 'best' in portfolio; known: mean, worst"),
-        ("[portfolio]\nworst = -1", r"portfolio.worst=-1.0 is not a number from 0 on"),
+        ("[portfolio]\nworst = -1", r"portfolio.worst=-1 is not a number from 0 on"),
         ("[portfolio]\nmean = '1'", r"portfolio.mean='1' is not a number"),
         ("ranges = 3", r"ranges=3 is not true, false or a table of worst"),
         ("[ranges]\nbest = 1", r"unknown key 'best' in ranges; known: worst"),
-        ("[ranges]\nworst = -1", r"ranges.worst=-1.0 is not a number from 0 on"),
+        ("[ranges]\nworst = -1", r"ranges.worst=-1 is not a number from 0 on"),
         ("hold_out = ['8x8x8']", r"8x8x8:bf16:nt is held out, and there are no ranges to check: ask for ranges"),
         ("ranges = true\nproblems = ['8x8x8']\nhold_out = ['8x8x8']", r"problem 8x8x8:bf16:nt is named 2 times"),
     ],
@@ -152,13 +151,13 @@ def test_a_kernel_in_the_place_of_a_campaign_is_refused_and_its_file_not_importe
     assert not (tmp_path / "imported").exists()
 
 
-def test_the_example_in_the_docstring_is_a_campaign(tmp_path):
-    from gemmtune.engine.campaign import plan_file as module
-
-    read = plan(tmp_path, module.__doc__.split("\n", 1)[1])
-    assert {problem.name: problem.weight for problem in read.problems}["1x6144x4096:bf16:nt"] == 20
-    assert [problem.m for problem in read.problems if problem.dynamic_m] == [16, 64, 256]
-    assert [problem.m for problem in read.held_out] == [80, 40]
+def test_the_example_of_the_page_is_a_campaign(tmp_path):
+    page = (Path(__file__).parents[3] / "docs/campaign-keys.md").read_text(encoding="utf-8")
+    read = plan(tmp_path, page.split("```toml\n")[1].split("```")[0])
+    assert {problem.weight for problem in read.problems} == {20}
+    assert [problem.m for problem in read.problems if problem.dynamic_m] == [2, 64, 1024]
+    assert [problem.m for problem in read.held_out] == [40]
+    assert (read.budget, read.limits, read.ranges) == (48, Limits(seconds=1800), RangeLimits(0.02))
 
 
 @pytest.mark.parametrize(

@@ -26,8 +26,7 @@ from gemmtune.engine.records.measurement import Estimate, Evidence, Measurement,
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.report.campaign import campaign_report
 from gemmtune.engine.store.database import Database
-from gemmtune.engine.tables.portfolio import LossLimits
-from gemmtune.engine.tables.ranges import RangeLimits
+from gemmtune.engine.tables.loss_limits import LossLimits, RangeLimits
 
 H200 = catalogue.device("H200")
 pytestmark = pytest.mark.slow(8)

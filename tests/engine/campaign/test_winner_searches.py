@@ -10,7 +10,7 @@ from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.table import Choice
 from gemmtune.engine.records.task import Task
-from gemmtune.engine.tables.ranges import RangeLimits
+from gemmtune.engine.tables.loss_limits import RangeLimits
 from gemmtune.engine.tables.ranking import Contender, Ranking
 
 GEMM = Problem.parse("16x4096x4096:bf16:nt:dynamic_m=true")

@@ -100,7 +100,7 @@ def test_a_wrong_use_is_one_line_and_touches_nothing(refused, arguments, said):
         ("budget = 0", ["budget=0 is not an integer from 1 on"]),
         ("seed = -1", ["seed=-1 is not an integer from 0 on"]),
         ("batch = 0", ["batch=0 is not an integer from 1 on"]),
-        ("seconds = 0", ["seconds=0.0 is not a number above 0"]),
+        ("seconds = 0", ["seconds=0 is not a number above 0"]),
         ("regret = true", ["regret=True is not a number"]),
         ("sampler = 3", ["sampler=3 is not a text"]),
         ("space = []", ["no space to search"]),

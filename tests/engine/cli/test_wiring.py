@@ -66,7 +66,7 @@ def test_record_measures_every_config_of_the_named_problems(run, asked):
 DEFAULT = {
     "space": None,
     "sampler": None,
-    "pruners": None,
+    "pruner": None,
     "objective": None,
     "budget": None,
     "seed": None,
@@ -98,7 +98,7 @@ DEFAULT = {
         (("--seconds", "1.5", "--gpu-seconds", "2.5"), {"seconds": 1.5, "gpu_seconds": 2.5}),
         (("--regret", "0.02", "--margin", "0.03"), {"regret": 0.02, "margin": 0.03}),
         (("--portfolio", "--ranges", "--replace"), {"portfolio": True, "ranges": True, "replace_table": True}),
-        (("--space", "aten", "--pruner", "static"), {"space": ["aten"], "pruners": ["static"]}),
+        (("--space", "aten", "--pruner", "static"), {"space": ["aten"], "pruner": ["static"]}),
         (("--device", "H200", "--fleet", "ray", "--builders", "2"), {"device": "H200", "fleet": "ray", "builders": 2}),
         (("--db", "m.db", "--lock-clocks", "1400"), {"database": "m.db", "lock_clocks": 1400}),
         (("--replay", "a.csv", "--replay", "b.csv"), {"backend": [Path("a.csv"), Path("b.csv")]}),

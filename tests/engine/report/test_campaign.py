@@ -17,8 +17,9 @@ from gemmtune.engine.records.table import Choice, Row, Table
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.report.campaign import campaign_report
 from gemmtune.engine.tables.earlier import EarlierRow, Fate
-from gemmtune.engine.tables.portfolio import LossLimits, Portfolio
-from gemmtune.engine.tables.ranges import RangeLimits, RangesReport
+from gemmtune.engine.tables.loss_limits import LossLimits, RangeLimits
+from gemmtune.engine.tables.portfolio import Portfolio
+from gemmtune.engine.tables.ranges import RangesReport
 from gemmtune.engine.testing.objective_conformance import example_measurement
 
 TASK = replace(example_measurement().task, space="triton_mm")

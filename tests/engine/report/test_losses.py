@@ -7,7 +7,8 @@ import pytest
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.report.losses import portfolio_report, ranges_text
-from gemmtune.engine.tables.portfolio import LossLimits, Pick, Portfolio
+from gemmtune.engine.tables.loss_limits import LossLimits
+from gemmtune.engine.tables.portfolio import Pick, Portfolio
 from gemmtune.engine.tables.ranges import RangesReport, SizeLoss
 
 OWN = [Config({"BLOCK_M": size}) for size in (64, 128)]

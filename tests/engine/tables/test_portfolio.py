@@ -14,7 +14,8 @@ from gemmtune.engine.records.measurement import Estimate, Evidence, Measurement,
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams.objective import Objective
-from gemmtune.engine.tables.portfolio import LossLimits, choose
+from gemmtune.engine.tables.loss_limits import LossLimits
+from gemmtune.engine.tables.portfolio import choose
 from gemmtune.engine.tables.ranking import rank
 from gemmtune.engine.tables.rows import build_table
 from gemmtune.engine.tables.table_file import table_text

@@ -12,7 +12,8 @@ from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.table import Choice
-from gemmtune.engine.tables.ranges import RangeLimits, build_ranges, ranges_report
+from gemmtune.engine.tables.loss_limits import RangeLimits
+from gemmtune.engine.tables.ranges import build_ranges, ranges_report
 from gemmtune.engine.tables.ranking import Contender, Ranking
 
 GEMM = Problem.parse("16x4096x4096:bf16:nt:dynamic_m=true")

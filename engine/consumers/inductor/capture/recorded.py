@@ -10,7 +10,7 @@ from gemmtune.engine.consumers.inductor.capture.captured import BUDGET, Captured
 from gemmtune.engine.io.reading import parse_json, read_text
 from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.records.problem import Problem
-from gemmtune.engine.tables.ranges import RangeLimits
+from gemmtune.engine.tables.loss_limits import RangeLimits
 
 RECORD_SUFFIXES = (".jsonl", ".csv")
 """Suffixes of the files that `read_recorded` reads."""
