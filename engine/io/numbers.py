@@ -23,7 +23,7 @@ def checked(
     above: float = -math.inf,
     least: float = -math.inf,
     most: float = math.inf,
-    error: type[UsageError] = UsageError,
+    error: type[Exception] = UsageError,
 ) -> _N:
     """Return a finite number within its bounds; an integer may stand for a float, a truth value for neither.
 

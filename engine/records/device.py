@@ -11,6 +11,8 @@ _SMS_PER_GPC = 18
 """Streaming multiprocessors per graphics processing cluster, as CUTLASS assumes."""
 _FIRST_WITH_CLUSTERS = (9, 0)
 """Lowest compute capability whose blocks can form clusters."""
+_COUNT = {"least": 1}
+"""Bound of a count in JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,31 +25,31 @@ class Device:
     """Name reported by the driver and by torch's `get_device_properties().name`, `NVIDIA H200`."""
     arch: str
     """Compiler target with its architecture-specific suffix where it has one, `sm_90a`."""
-    sm_count: int
+    sm_count: int = field(metadata=_COUNT)
     """Number of streaming multiprocessors."""
-    shared_memory_per_block_bytes: int
+    shared_memory_per_block_bytes: int = field(metadata=_COUNT)
     """Largest shared memory per block after opting in, in bytes."""
-    shared_memory_per_sm_bytes: int
+    shared_memory_per_sm_bytes: int = field(metadata=_COUNT)
     """Shared memory per multiprocessor, in bytes."""
-    l2_bytes: int
+    l2_bytes: int = field(metadata=_COUNT)
     """Size of the level-2 cache, in bytes."""
-    registers_per_sm: int
+    registers_per_sm: int = field(metadata=_COUNT)
     """Number of 32-bit registers per multiprocessor."""
-    max_threads_per_sm: int
+    max_threads_per_sm: int = field(metadata=_COUNT)
     """Largest number of resident threads per multiprocessor."""
-    max_threads_per_block: int
+    max_threads_per_block: int = field(metadata=_COUNT)
     """Largest number of threads per block."""
-    warp_size: int
+    warp_size: int = field(metadata=_COUNT)
     """Number of threads per warp."""
-    boost_clock_mhz: int
+    boost_clock_mhz: int = field(metadata=_COUNT)
     """Maximum SM clock in MHz."""
-    memory_bandwidth_gb_s: int
+    memory_bandwidth_gb_s: int = field(metadata=_COUNT)
     """Peak bandwidth of the device memory, in 10⁹ bytes per second."""
     source: str = field(default="", compare=False)
     """Source of the figures."""
-    active_clusters: tuple[tuple[int, int], ...] = field(default=(), compare=False)
+    active_clusters: tuple[tuple[int, int], ...] = field(default=(), compare=False, metadata={"json": False})
     """Pairs of blocks per cluster and clusters that run at once, as one board's driver reported; may be empty."""
-    peaks: tuple[tuple[str, float], ...] = field(default=(), compare=False)
+    peaks: tuple[tuple[str, float], ...] = field(default=(), compare=False, metadata={"json": False})
     """Pairs of a compute type and its peak rate in TFLOP/s, dense, by the data sheet; may be empty."""
 
     def __post_init__(self) -> None:

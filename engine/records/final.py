@@ -1,6 +1,7 @@
 """Finals: a problem's fastest configs timed in alternating rounds on one GPU."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from math import inf
 
 from gemmtune.engine.records.artifact import Toolchain
 from gemmtune.engine.records.config import Config
@@ -24,10 +25,16 @@ class Finalist:
     """Time of one launch, estimated from the final's samples alone."""
     samples_ns: tuple[float, ...]
     """Time per launch in launch order, in ns, averaged over each run; fewer than the leader's if it dropped out."""
-    behind: tuple[float, float]
+    behind: tuple[float, float] = field(metadata={"least": -inf, "most": inf})
     """95 % interval of its time over the leader's, minus 1, from paired samples; (0, 0) for the leader."""
-    run: int = 1
+    run: int = field(default=1, metadata={"least": 1, "sparse": True})
     """Launches per sample: several for a short kernel, one after the other between two events."""
+
+    @property
+    def fault(self) -> str:
+        """Reason why no final has such a finalist; empty if one may."""
+        low, high = self.behind
+        return "" if low <= high else f"behind={low} to {high} is no interval"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +63,11 @@ class Final:
     """UTC time of the final, ISO 8601 with seconds."""
     failed: tuple[FailedFinalist, ...] = ()
     """Configs that failed the check before the final."""
+
+    @property
+    def fault(self) -> str:
+        """Reason why there is no such final; empty if there may be one."""
+        return "" if self.finalists else "a final has a finalist at least"
 
     @property
     def problem(self) -> Workload:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from gemmtune.engine.records.artifact import Resources, Toolchain
@@ -55,7 +55,7 @@ class DeviceState:
     """Power draw of the board, in mW."""
     throttle_reasons: tuple[str, ...] = ()
     """Sorted NVML reasons for clocks below their maximum (`sw_power_cap`); empty for none."""
-    driver: str = ""
+    driver: str = field(default="", metadata={"sparse": True})
     """Version of the NVIDIA driver, `580.95.05`; empty in measurements that were made without this field."""
 
 
@@ -67,7 +67,7 @@ class ReferenceLevel:
     """Library of the reference kernel, with its version."""
     board: str
     """UUID of the GPU."""
-    time_ns: float
+    time_ns: float = field(metadata={"above": 0})
     """Time of one launch when the problem was set up, in ns."""
 
 
@@ -81,10 +81,17 @@ class Estimate:
     """Lower end of its 95 % interval, in ns."""
     high_ns: float
     """Upper end of its 95 % interval, in ns; equal to the time and to `low_ns` for a single sample."""
-    level: ReferenceLevel | None = None
+    level: ReferenceLevel | None = field(default=None, metadata={"sparse": True})
     """Reference level of the GPU that measured; None if no reference kernel was timed."""
-    stopped: str = ""
+    stopped: str = field(default="", metadata={"sparse": True})
     """Reason for people why screening stopped the launches early; empty if it did not."""
+
+    @property
+    def fault(self) -> str:
+        """Reason why the times contradict each other; empty if they do not."""
+        if 0 < self.low_ns <= self.time_ns <= self.high_ns:
+            return ""
+        return f"time_ns={self.time_ns} is not in low_ns={self.low_ns} to high_ns={self.high_ns} above 0"
 
     def scaled(self, factor: float) -> Estimate:
         """Return this estimate with its times multiplied by `factor`."""

@@ -1,8 +1,9 @@
 """Tables: the config that production should run for every problem, with its evidence."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Self
 
+from gemmtune.engine.records.artifact import Toolchain
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.measurement import Evidence
@@ -21,13 +22,13 @@ class Choice:
     """Name of the space that the config belongs to."""
     config: Config
     """Config of the kernel."""
-    time_ns: float
+    time_ns: float = field(metadata={"above": 0})
     """Estimated score of one launch, in ns for a time."""
-    low_ns: float
+    low_ns: float = field(metadata={"above": 0})
     """Lower end of its 95 % interval, in ns."""
-    high_ns: float
+    high_ns: float = field(metadata={"above": 0})
     """Upper end of its 95 % interval, in ns."""
-    samples: int
+    samples: int = field(metadata={"least": 0})
     """Number of timed launches behind the time."""
     evidence: Evidence
     """Origin of the time: measured, replayed or estimated."""
@@ -35,6 +36,18 @@ class Choice:
     """Versions that built and timed the kernel."""
     protocol: str
     """Name of the timing protocol."""
+
+    @property
+    def fault(self) -> str:
+        """Reason why the values contradict each other, `samples=0 is not an integer from 1 on`; empty if none does."""
+        if not self.low_ns <= self.time_ns <= self.high_ns:
+            return f"time_ns={self.time_ns:g} is outside low_ns={self.low_ns:g} to high_ns={self.high_ns:g}"
+        try:
+            Toolchain.parse(self.toolchain)
+        except ValueError as error:
+            return str(error)
+        timed = self.samples >= 1 or self.evidence is Evidence.ESTIMATED
+        return "" if timed else f"samples={self.samples} is not an integer from 1 on"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,15 +60,20 @@ class Row:
     """Choices, best first; the baseline is first unless another beats it beyond the noise and a margin."""
     baseline: Choice | None
     """Choice of the vendor library, always measured; None only if a landscape lacks it."""
-    lead: float | None
+    lead: float | None = field(metadata={"above": -1})
     """Baseline's time over that of `kernel`, minus 1; None without one of them."""
     tie_band: tuple[Config, ...]
     """Configs whose interval overlaps the fastest one's, so that the measurements do not tell them apart."""
-    regret_bound: float | None = None
+    regret_bound: float | None = field(default=None, metadata={"least": 0})
     """Largest slowdown of the fastest against the best finalist, as a fraction; None without a final."""
-    loss: float = 0.0
+    loss: float = field(default=0.0, metadata={"least": 0})
     """Score of the first choice over the fastest score, minus 1: accepted for the baseline, for a shared config, or
     for a kernel that needs fewer packages."""
+
+    @property
+    def fault(self) -> str:
+        """Reason why no table has such a row; empty if one may."""
+        return "" if self.choices else "a row has a choice at least"
 
     @property
     def kernel(self) -> Choice | None:
@@ -82,9 +100,9 @@ class RangeRow:
 
     problem: Workload
     """Problem with the largest m that was tuned or probed in the range."""
-    first: int
+    first: int = field(metadata={"least": 1})
     """Smallest m of the range."""
-    last: int
+    last: int = field(metadata={"least": 1})
     """Largest m of the range."""
     choice: Choice
     """Choice to run, as measured at the problem's m."""
@@ -94,6 +112,11 @@ class RangeRow:
     """Pairs of m and loss for tuned m that had no influence on ranges and choices."""
     probed: tuple[tuple[int, float], ...] = ()
     """Pairs of m and loss for m between tuned ones, measured with both neighbours' best configs and the baseline."""
+
+    @property
+    def fault(self) -> str:
+        """Reason why the values contradict each other; empty if they do not."""
+        return "" if self.first <= self.last else f"last={self.last} is not an integer from {self.first} on"
 
     @property
     def worst_loss(self) -> float:
@@ -113,7 +136,7 @@ class Table:
     """Name of the objective that was minimised."""
     ranges: tuple[RangeRow, ...] = ()
     """Choices for ranges of m, sorted by problem and m, without overlap within a problem."""
-    margin: float = 0.02
+    margin: float = field(default=0.02, metadata={"least": 0})
     """Lead over the baseline that a row needs to ship another kernel, as a fraction; kept rows may have had another."""
     measured_at: str = ""
     """UTC date of the newest measurement or final behind the rows, `2026-11-23`; empty without one on a GPU."""

@@ -400,8 +400,8 @@ def _stored_id(connection: Connection, record: Task | Toolchain) -> int:
 def _count(row: Row[Any], task: Task | None) -> MeasurementCount:
     if task is None:
         raise rows.DamagedRow("its task is missing or damaged")
-    evidence = rows.decoded(Evidence, row.evidence)
-    status = rows.decoded(Status, row.status)
+    evidence = rows.read(Evidence, row.evidence)
+    status = rows.read(Status, row.status)
     texts = all(isinstance(text, str) for text in (row.protocol, row.worker, row.last_at))
     if not texts or not isinstance(row.best_ns, float | None):  # an index holds them, which may be damaged, too
         raise rows.DamagedRow(f"a time or a text is of another type: {tuple(row)}"[:300])

@@ -1,7 +1,7 @@
 """Define the tables of the database."""
 
 from collections.abc import Callable, Iterable, Mapping
-from functools import cache, lru_cache
+from functools import cache
 from typing import Any
 from zlib import crc32
 
@@ -38,8 +38,8 @@ DIGEST = "digest"
 RECORDS = "tasks", "toolchains", "measurements", "finals"
 """Names of the tables of records."""
 
-_NUMBERS = AsText(types.compact_json, lambda text: () if text == "[]" else types.numbers_of(types.decode_json(text)))
-_CONFIG = AsText(lambda config: config.json, lru_cache(2**14)(Config.from_json))  # tasks share configs and hashes
+_CONFIG = types.remembered(types.cell(Config), 2**14)  # tasks share configs and hashes
+_SAMPLES, _POSITIONS = types.cell(tuple[float, ...]), types.cell(tuple[int, ...])
 
 METADATA = MetaData()
 
@@ -84,7 +84,7 @@ measurements = Table(
     Column("config", _CONFIG, nullable=False),
     Column("status", AsText(str, cache(Status)), nullable=False),
     Column("reason", AsText(types.storable, str), nullable=False),
-    Column("samples_ns", _NUMBERS, nullable=False),
+    Column("samples_ns", _SAMPLES, nullable=False),
     Column("error_norm", AsText(repr, float)),  # a wrong result's norm may be NaN, which SQLite turns into NULL
     Column("before", types.DEVICE_STATE),
     Column("after", types.DEVICE_STATE),
@@ -93,7 +93,7 @@ measurements = Table(
     Column("worker", Text, nullable=False),
     Column("created_at", Text, nullable=False),
     Column("estimate", types.ESTIMATE),
-    Column("outliers", _NUMBERS, nullable=False),
+    Column("outliers", _POSITIONS, nullable=False),
     Column("drift", Double, nullable=False),
     Column("energy_joules", Double),
     Column(DIGEST, Text),

@@ -1,7 +1,7 @@
 """Convert records to rows of the database's tables, without their ids, and back."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, replace
 from operator import attrgetter, itemgetter
 from sys import float_info
 from types import UnionType
@@ -13,6 +13,7 @@ from gemmtune.engine.records.artifact import Toolchain
 from gemmtune.engine.records.final import FailedFinalist, Final, Finalist
 from gemmtune.engine.records.measurement import Evidence, Measurement, Status
 from gemmtune.engine.records.task import Task
+from gemmtune.engine.seams.codec import decoded, encoded
 from gemmtune.engine.store import schema
 from gemmtune.engine.store.column_types import (
     DECODING_ERRORS,
@@ -21,13 +22,8 @@ from gemmtune.engine.store.column_types import (
     TOOLCHAIN,
     AsText,
     compact_json,
-    config_of,
     decode_json,
-    estimate_fields,
-    estimate_of,
-    numbers_of,
     storable,
-    toolchain_of,
 )
 
 _COLUMNS = schema.measurements.c
@@ -65,7 +61,7 @@ def task_of(row: Row[Any]) -> Task:
         DamagedRow: the row is damaged.
     """
     _require_whole(row)
-    task = Task(decoded(PROBLEM.decode, row.problem), decoded(DEVICE.decode, row.device), row.space)
+    task = Task(read(PROBLEM.decode, row.problem), read(DEVICE.decode, row.device), row.space)
     if row.key != task.key:
         raise DamagedRow(f"its key is {row.key}, its content {task.key}")
     return task
@@ -78,10 +74,10 @@ def toolchain_in(row: Row[Any]) -> Toolchain:
         DamagedRow: the row is damaged.
     """
     _require_whole(row)
-    return decoded(TOOLCHAIN.decode, row.versions)
+    return read(TOOLCHAIN.decode, row.versions)
 
 
-def decoded(decode: Callable[[str], _T], text: str) -> _T:
+def read(decode: Callable[[str], _T], text: str) -> _T:
     """Return the value of a stored text.
 
     Raises:
@@ -90,7 +86,7 @@ def decoded(decode: Callable[[str], _T], text: str) -> _T:
     try:
         return decode(text)
     except DECODING_ERRORS as error:
-        raise DamagedRow(f"{type(error).__name__}: {error}") from None
+        raise DamagedRow(str(error)) from None
 
 
 def _require_whole(row: Sequence[Any]) -> None:
@@ -126,7 +122,7 @@ def measurement_of(row: Row[Any], task: Task | None, toolchain: Toolchain | None
             if (text := found[name]) is not None:
                 found[name] = decode(text)
     except DECODING_ERRORS as error:
-        raise DamagedRow(f"{name}: {type(error).__name__}: {error}") from None
+        raise DamagedRow(f"{name}: {error}") from None
     if not all(map(isinstance, found.values(), _KINDS)):
         raise DamagedRow(f"a value is of another type than its column: {found}"[:300])
     made = Measurement(task=task, toolchain=toolchain, **found)
@@ -144,23 +140,15 @@ def measurement_of(row: Row[Any], task: Task | None, toolchain: Toolchain | None
 
 def final_row(final: Final) -> dict[str, object]:
     """Return the row of `finals` as the database will hold it; equal finals give equal rows."""
-    finalists = [
-        {
-            "space": finalist.task.space,
-            "config": dict(finalist.config),
-            "toolchain": finalist.toolchain.versions,
-            "estimate": estimate_fields(finalist.estimate),
-            "samples_ns": finalist.samples_ns,
-            "behind": finalist.behind,
-        }
-        | ({"run": finalist.run} if finalist.run != 1 else {})  # left out as in older rows
-        for finalist in final.finalists
-    ]
-    failed = [
-        {"space": out.task.space, "config": dict(out.config), "reason": storable(out.reason)} for out in final.failed
-    ]
+    finalists = list(map(_with_space, final.finalists))
+    failed = [_with_space(replace(out, reason=storable(out.reason))) for out in final.failed]
     values = {name: getattr(final, name) for name in ("problem", "device", "protocol", "worker", "created_at")}
     return schema.encoded(schema.finals, values | {"content": compact_json({"finalists": finalists, "failed": failed})})
+
+
+def _with_space(out: Finalist | FailedFinalist) -> dict[str, object]:
+    """Return the JSON of a finalist, with its space for the task: problem and device are the final's."""
+    return {"space": out.task.space, **{name: part for name, part in encoded(out).items() if name != "task"}}
 
 
 def final_of(row: Row[Any]) -> Final:
@@ -170,36 +158,20 @@ def final_of(row: Row[Any]) -> Final:
         DamagedRow: the row is damaged.
     """
     _require_whole(row)
-    problem, device = decoded(PROBLEM.decode, row.problem), decoded(DEVICE.decode, row.device)
-    if not all(isinstance(text, str) for text in (row.protocol, row.worker, row.created_at)):
-        raise DamagedRow("bytes that are no text")
+    of = {"problem": read(PROBLEM.decode, row.problem), "device": read(DEVICE.decode, row.device)}
+    found = {name: getattr(row, name) for name in ("protocol", "worker", "created_at")}
     try:
         content = decode_json(row.content)
-        finalists = tuple(
-            Finalist(
-                task=Task(problem, device, finalist["space"]),
-                config=config_of(finalist["config"]),
-                toolchain=toolchain_of(finalist["toolchain"]),
-                estimate=estimate_of(finalist["estimate"]),
-                samples_ns=numbers_of(finalist["samples_ns"]),
-                behind=_interval(*finalist["behind"]),
-                run=int(finalist.get("run", 1)),
-            )
-            for finalist in content["finalists"]
-        )
-        failed = tuple(
-            FailedFinalist(Task(problem, device, out["space"]), config_of(out["config"]), str(out["reason"]))
-            for out in content["failed" if "failed" in content else "refuted"]  # its name in older rows
-        )
+        for name, stored in (("finalists", "finalists"), ("failed", "failed" if "failed" in content else "refuted")):
+            found[name] = [_with_task(out, of) for out in content[stored]]  # `refuted` is its name in older rows
+        return decoded(Final, found)
+    except (AttributeError, KeyError, TypeError):
+        raise DamagedRow("content: it is no object with lists of finalists and failed ones") from None
     except DECODING_ERRORS as error:
-        raise DamagedRow(f"content: {type(error).__name__}: {error}") from None
-    spaces = {each.task.space for each in finalists} | {each.task.space for each in failed}
-    if not finalists or not all(isinstance(space, str) for space in spaces):
-        raise DamagedRow(f"content: {len(finalists)} finalists of the spaces {spaces}")
-    return Final(finalists, row.protocol, row.worker, row.created_at, failed)
+        raise DamagedRow(f"content: {error}") from None
 
 
-def _interval(low: float, high: float) -> tuple[float, float]:
-    if not low <= high:  # an end may be infinite
-        raise ValueError(f"behind={low} to {high} is no interval")
-    return low, high
+def _with_task(out: dict[str, Any], of: Mapping[str, object]) -> dict[str, object]:
+    """Return the JSON of a finalist with its task in place of the space."""
+    space = out.pop("space", None)
+    return {**out, "task": {**of, "space": space}}

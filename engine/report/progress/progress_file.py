@@ -4,14 +4,14 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from gemmtune.engine.io.numbers import checked
 from gemmtune.engine.io.reading import parse_json, read_text
 from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.report.progress.state import CampaignState
+from gemmtune.engine.seams.codec import Fields, Malformed, decoded, encoded
 from gemmtune.engine.seams.executor import Load
 from gemmtune.engine.store.files import write_whole
 
@@ -24,11 +24,11 @@ _WRITE_SECONDS = 1.0
 class Progress:
     """Progress of a campaign's current searches."""
 
-    done: int
+    done: int = field(metadata={"least": 0})
     """Evaluations that are done, with those the database answered."""
-    total: int
+    total: int = field(metadata={"least": 0})
     """Evaluations that all searches may spend."""
-    seconds_left: float | None
+    seconds_left: float | None = field(metadata={"least": 0})
     """Seconds until the searches end, at the rate so far; None before the first new evaluation."""
     at: str
     """UTC time of writing, ISO 8601 with seconds; a campaign that runs writes every second."""
@@ -46,15 +46,10 @@ def read_progress(folder: Path) -> Progress | None:
     """Return the progress in a folder; None where there is none, or it is damaged."""
     path = folder / PROGRESS_FILE
     try:
-        record = parse_json(read_text(path, "progress"), str(path))
-        if not isinstance(record, dict):
-            return None
-        left = record["seconds_left"]
-        done, total = (checked(record[name], name, int, least=0) for name in ("done", "total"))
-        left = None if left is None else checked(left, "seconds_left", float, least=0)
-        at = datetime.fromisoformat(record["at"]).astimezone(UTC)
-        return Progress(done, total, left, at.isoformat(timespec="seconds"))
-    except (UsageError, TypeError, KeyError, ValueError):
+        found = decoded(Progress, parse_json(read_text(path, "progress"), str(path)), Fields.ANY)
+        at = datetime.fromisoformat(found.at).astimezone(UTC)
+        return replace(found, at=at.isoformat(timespec="seconds"))
+    except (UsageError, Malformed, ValueError):
         return None
 
 
@@ -78,6 +73,6 @@ class _ProgressWriter(CampaignState):
             left = min(left, max(seconds_left, 0.0))
         try:
             progress = Progress(self.done, self.total, left, datetime.now(UTC).isoformat(timespec="seconds"))
-            write_whole(self._path, json.dumps(asdict(progress)).encode())
+            write_whole(self._path, json.dumps(encoded(progress)).encode())
         except UsageError:
             return  # the campaign itself says what is wrong with its folder

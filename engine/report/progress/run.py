@@ -2,21 +2,21 @@
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
-from gemmtune.engine.io.numbers import checked
 from gemmtune.engine.io.reading import parse_json, read_text
 from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.report.progress.state import CampaignState
+from gemmtune.engine.seams.codec import Fields, Malformed, decoded, encoded
 from gemmtune.engine.seams.executor import Load
 from gemmtune.engine.store.files import write_whole
 
 RUN_FILE = "run.json"
 """Name of the file in a campaign's folder that keeps the record of its run."""
 
+_NOT_NEGATIVE = {"least": 0}
 _MOST_SAMPLES = 512  # more would not show in a picture
 
 
@@ -24,17 +24,17 @@ _MOST_SAMPLES = 512  # more would not show in a picture
 class LoadSample:
     """Load of a campaign's executor at one moment."""
 
-    seconds: float
+    seconds: float = field(metadata=_NOT_NEGATIVE)
     """Seconds since the campaign began."""
-    queued: int
+    queued: int = field(metadata=_NOT_NEGATIVE)
     """Configs that wait for a builder."""
-    building: int
+    building: int = field(metadata=_NOT_NEGATIVE)
     """Configs that are being built."""
-    timing: int
+    timing: int = field(metadata=_NOT_NEGATIVE)
     """Configs that are built, and are being timed or wait for it."""
-    busy: int
+    busy: int = field(metadata=_NOT_NEGATIVE)
     """GPUs that have a config to time."""
-    workers: int
+    workers: int = field(metadata=_NOT_NEGATIVE)
     """GPUs that are not lost."""
 
 
@@ -46,15 +46,15 @@ class Run:
     """Command or call that repeats the campaign."""
     started_at: str
     """UTC time of the start, ISO 8601 with seconds."""
-    seconds: float
+    seconds: float = field(metadata=_NOT_NEGATIVE)
     """Wall time of searches and finals, in seconds."""
-    evaluations: int
+    evaluations: int = field(metadata=_NOT_NEGATIVE)
     """Evaluations made in this run, failures included; those that the database answered are left out."""
-    known: int
+    known: int = field(metadata=_NOT_NEGATIVE)
     """Evaluations that the database answered."""
-    finals: int
+    finals: int = field(metadata=_NOT_NEGATIVE)
     """Finals that were held."""
-    optima: Mapping[str, float] = field(default_factory=dict)
+    optima: Mapping[str, float] = field(default_factory=dict, metadata={"above": 0})
     """Best score there is by the problem's name, where recorded landscapes know it."""
     load: tuple[LoadSample, ...] = ()
     """Load over time; empty where the executor reports none."""
@@ -97,7 +97,7 @@ def write_run(folder: Path, run: Run) -> Path:
         UsageError: the folder cannot be written.
     """
     path = folder / RUN_FILE
-    write_whole(path, (json.dumps(asdict(run), separators=(",", ":")) + "\n").encode())
+    write_whole(path, (json.dumps(encoded(run), separators=(",", ":")) + "\n").encode())
     return path
 
 
@@ -105,20 +105,6 @@ def read_run(folder: Path) -> Run | None:
     """Return the record in a campaign's folder; None where there is none, or it is damaged."""
     path = folder / RUN_FILE
     try:
-        record = parse_json(read_text(path, "record"), str(path))
-        return _run(record) if isinstance(record, dict) else None
-    except (UsageError, TypeError, KeyError):
+        return decoded(Run, parse_json(read_text(path, "record"), str(path)), Fields.ANY)
+    except (UsageError, Malformed):
         return None
-
-
-def _run(record: Mapping[str, Any]) -> Run:
-    counts = {name: checked(record[name], name, int, least=0) for name in ("evaluations", "known", "finals")}
-    optima = {str(name): checked(best, name, float, above=0) for name, best in dict(record["optima"]).items()}
-    load = tuple(map(_sample, record["load"]))
-    seconds = checked(record["seconds"], "seconds", float, least=0)
-    return Run(str(record["command"]), str(record["started_at"]), seconds, **counts, optima=optima, load=load)
-
-
-def _sample(record: Mapping[str, Any]) -> LoadSample:
-    numbers = (checked(record[each.name], each.name, int, least=0) for each in fields(LoadSample)[1:])
-    return LoadSample(checked(record["seconds"], "seconds", float, least=0), *numbers)

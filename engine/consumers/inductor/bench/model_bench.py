@@ -1,8 +1,8 @@
 """Times of one model in several arms, and what they say of each other."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from math import exp, log
+from dataclasses import dataclass, field
+from math import exp, inf, log
 
 from gemmtune.engine.consumers.inductor.bench.arms import BASE, TABLE
 from gemmtune.engine.records.measurement import Estimate
@@ -25,7 +25,7 @@ class ArmTimes:
     """Kernels that Inductor benchmarked, of products and others."""
     peak_bytes: int = 0
     """Most device memory that one call holds beyond parameters and inputs, bytes."""
-    error: float = 0.0
+    error: float = field(default=0.0, metadata={"most": inf})
     """Norm of the difference from eager's outputs and gradients over their norm."""
     shared_kernels: int = 0
     """Kernels for which Inductor took the config that an earlier arm chose."""

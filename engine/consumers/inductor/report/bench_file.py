@@ -1,15 +1,13 @@
 """Benches of models as JSON files in a campaign's folder."""
 
 import json
-from collections.abc import Mapping
-from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
-from gemmtune.engine.consumers.inductor.bench.model_bench import ArmTimes, ModelBench, ProductGain
+from gemmtune.engine.consumers.inductor.bench.model_bench import ModelBench
 from gemmtune.engine.consumers.inductor.report.benches import bench_report
 from gemmtune.engine.io.reading import parse_json, read_text
 from gemmtune.engine.records.errors import UsageError
+from gemmtune.engine.seams.codec import Fields, Malformed, decoded
 from gemmtune.engine.store.files import write_whole
 
 BENCH_FILE = "bench.json"
@@ -39,18 +37,6 @@ def read_bench(path: Path) -> ModelBench:
     """
     content = parse_json(read_text(path, "bench"), f"bench {path}")
     try:
-        record = _known(ModelBench, content)
-        arms = tuple(ArmTimes(**_tuples(_known(ArmTimes, each))) for each in record.pop("arms"))
-        products = tuple(ProductGain(**_known(ProductGain, each)) for each in record.pop("products", ()))
-        return ModelBench(**_tuples(record), arms=arms, products=products)
-    except (AttributeError, KeyError, TypeError) as error:
-        raise UsageError(f"bench {path} is no result of gemmtune bench ({error}); measure again or remove it") from None
-
-
-def _known(kind: type[Any], content: Any) -> dict[str, Any]:  # noqa: ANN401 (JSON)
-    names = {field.name for field in fields(kind)}
-    return {name: value for name, value in content.items() if name in names}
-
-
-def _tuples(record: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in record.items()}
+        return decoded(ModelBench, content, Fields.ANY)
+    except Malformed as error:
+        raise UsageError(f"bench {path} is no result of gemmtune bench: {error}; measure again or remove it") from None
