@@ -373,7 +373,7 @@ def test_the_cost_of_an_evaluation_is_the_sum_of_its_recorded_parts(tmp_path):
     assert [point.cost_seconds for point in back.points.values()] == costs
 
 
-def test_rows_that_are_read_together_keep_their_order(tmp_path: Path) -> None:
+def test_many_rows_of_two_tasks_keep_their_order(tmp_path: Path) -> None:
     rows = [f"{'x ' if i % 700 < 600 else 'y'},{i},{i + 1}.5,{i}.25;{i + 2}, ok" for i in range(1400)]
     rows[13] = "x ,13,,,build_failed: no registers"
     rows[1399] = "y,1399,1e3,1;,ok"
