@@ -6,7 +6,7 @@ import random
 import pytest
 
 from gemmtune.engine.records.config import Config
-from gemmtune.engine.tables.set_cover import Demand, cover
+from gemmtune.engine.tables.portfolio import Demand, cover
 
 
 def tile(number):
