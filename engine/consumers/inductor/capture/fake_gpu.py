@@ -30,10 +30,11 @@ from gemmtune.engine.toolchain.absent_gpu import target
 GPU = torch.device("cuda", 0)
 """Device of the tensors."""
 
-_CUDA, _META = 1, 14  # c10::DeviceType
+_CUDA = 1  # c10::DeviceType
 _REGISTRY = "_ZN3c104impl26device_guard_impl_registryE"
 _REGISTER = "_ZN3c104impl19registerDeviceGuardENS_10DeviceTypeEPKNS0_24DeviceGuardImplInterfaceE"
-_KINDS = 15  # entries of the registry up to the meta device's
+_ENSURE = "_ZN3c104impl24ensureCUDADeviceGuardSetEv"
+_METHODS = 64  # more than the interface of a guard has
 _MOST_ON_CPU = 2**20  # elements of a tensor on the CPU that has data
 _run_folder = UniformValueConstantFolder.run
 
@@ -62,6 +63,10 @@ def fake_gpu(device: Device) -> Iterator[FakeTensorMode]:
         "torch.cuda._maybe_exchange_device": lambda _: 0,
         "torch.utils._triton.has_triton_tma_device": lambda: device.capability >= (9, 0),
         "torch._subclasses.fake_tensor.init_gpu_context": lambda *_: None,
+        "torch.Tensor.pin_memory": lambda tensor, *_: tensor,
+        "torch._subclasses.functional_tensor.FunctionalTensor.cuda": _to_gpu,
+        "torch._inductor.graph.GraphLowering.constant_name": lambda _, name, __: name,
+        "torch.fx.experimental.proxy_tensor.unset_fake_temporarily": _with_data_on_cpu,
         "torch.autograd.grad": grad,
         "torch.autograd.backward": backward,
     }
@@ -89,8 +94,8 @@ def _fake_mode() -> FakeTensorMode:
 def allow_cuda_tensors() -> None:
     """Let torch make tensors without data on cuda:0, where it was built without CUDA.
 
-    torch keeps a guard per kind of device. A build with CUDA that finds no GPU registers one without effects. A build
-    without CUDA does not, so the meta device's guard, which has no effects, is registered for CUDA.
+    torch keeps a guard per kind of device, and replaces CUDA's by one without effects where it counts no GPU. A build
+    without CUDA has none to ask, so a guard whose methods all return 0 is registered, and torch replaces it.
 
     Raises:
         ToolchainMissing: this torch allows no device of that name.
@@ -99,16 +104,20 @@ def allow_cuda_tensors() -> None:
         return
     try:
         library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libc10.so"))
-        registry = (ctypes.c_void_p * _KINDS).in_dll(library, _REGISTRY)
-        register = getattr(library, _REGISTER)
+        registry = (ctypes.c_void_p * (_CUDA + 1)).in_dll(library, _REGISTRY)
+        register, ensure = getattr(library, _REGISTER), getattr(library, _ENSURE)
     except (OSError, AttributeError, ValueError) as error:
         raise ToolchainMissing(
             f"torch {torch.__version__} was built without CUDA and allows no tensors on it ({error}): capture with a "
             "build for CUDA, which needs no GPU either"
         ) from None
     if registry[_CUDA] is None:
+        none = ctypes.CFUNCTYPE(ctypes.c_int)(lambda: 0)
+        methods = (ctypes.c_void_p * _METHODS)(*[ctypes.cast(none, ctypes.c_void_p).value] * _METHODS)
+        guard = ctypes.pointer(ctypes.c_void_p(ctypes.addressof(methods)))
         register.argtypes, register.restype = [ctypes.c_int8, ctypes.c_void_p], None
-        register(_CUDA, registry[_META])
+        register(_CUDA, guard)
+        ensure()
 
 
 def _convert(module: torch.nn.Module, convert: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> object:
@@ -128,6 +137,11 @@ def _convert(module: torch.nn.Module, convert: Callable[[torch.Tensor], torch.Te
             if buffer is not None:
                 each._buffers[name] = convert(buffer)
     return module
+
+
+def _to_gpu(tensor: torch.Tensor, device: object = None, *rest: Any, **named: Any) -> torch.Tensor:  # noqa: ANN401
+    """Replace `cuda` of a traced tensor, which asks for a device by its number."""
+    return tensor.to(device or GPU, *rest, **named)  # type: ignore[no-any-return, call-overload] # torch's
 
 
 class _DataOnCpu(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch's, untyped
@@ -187,3 +201,10 @@ def _fold_on_cpu(folder: UniformValueConstantFolder) -> object:
     """Replace the constant folder's `run`, which computes the constants of a graph on the graph's device."""
     with _OnCpu():  # type: ignore[no-untyped-call] # as above
         return _run_folder(folder)
+
+
+@contextlib.contextmanager
+def _with_data_on_cpu() -> Iterator[None]:
+    """Replace the context in which a trace computes constants of one element, such as `torch.tensor(2.0)`."""
+    with unset_fake_temporarily(), _OnCpu():  # type: ignore[no-untyped-call] # as above
+        yield

@@ -21,6 +21,7 @@ from torch._inductor.fx_passes import pad_mm
 from torch._inductor.graph import GraphLowering
 from torch._inductor.lowering import lowerings
 from torch._inductor.virtualized import V
+from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 
 from gemmtune.engine.consumers.inductor.capture.captured import CapturedProduct, Unseen
@@ -156,7 +157,9 @@ class Lowering:
     def _lower(self, module: torch.fx.GraphModule, inputs: Sequence[Any], **settings: Any) -> Callable[..., Any]:  # noqa: ANN401 (torch's protocol)
         """Lower one graph, forward or backward, and return a function that runs it by torch's interpreter."""
         self.mixed = self.mixed or _mixed(module)
-        whole, graph = copy.deepcopy(module), _Graph(calls=library_calls(module))
+        with unset_fake_temporarily():  # constants of the graph have data
+            whole = copy.deepcopy(module)
+        graph = _Graph(calls=library_calls(module))
         self._graphs.append(graph)
         self._current = graph
         with V.set_choices_handler(RecordingChoices(self, only_aten=True)):
