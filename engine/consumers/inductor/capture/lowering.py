@@ -96,7 +96,11 @@ class Lowering:
     def settings(self) -> Iterator[None]:
         """Lower every graph that is compiled meanwhile, generate no code, and take nothing from caches."""
         with (
-            functorch_config.patch(enable_autograd_cache=False, donated_buffer=False),
+            functorch_config.patch(
+                enable_autograd_cache=False,
+                donated_buffer=False,
+                graphsafe_rng_functionalization=False,  # it asks for the GPU's random generators
+            ),
             patch.object(GraphLowering, "compile_to_module", _no_code),
             patch.object(pad_mm, "should_pad", should_pad),
             patch.dict(lowerings, {CONVOLUTION: asking_for_products(lowerings[CONVOLUTION])}),

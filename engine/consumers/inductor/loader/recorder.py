@@ -154,17 +154,23 @@ def library_calls(module: torch.fx.GraphModule) -> Counter[tuple[str, str]]:
     """
     graphs = [each.graph for each in module.modules() if isinstance(each, torch.fx.GraphModule)]
     nodes = [node for graph in graphs for node in graph.nodes if node.op == "call_function"]
-    return Counter((str(node.target), reason) for node in nodes if (reason := _why_library(node)))
+    return Counter((str(_operation(node)), reason) for node in nodes if (reason := _why_library(node)))
+
+
+def _operation(node: torch.fx.Node) -> object:
+    """Return the operation of a call; in a checkpointed block, the one that a call runs with a state of randomness."""
+    return next((each for each in node.args if isinstance(each, torch._ops.OpOverload)), node.target)
 
 
 def _why_library(node: torch.fx.Node) -> str:
     """Return why no row serves a call that is no product to Inductor; empty for Inductor's own code and products."""
-    name, value = str(node.target), node.meta.get("val")
+    operation, value = _operation(node), node.meta.get("val")
+    name = str(operation)
     if any(part in name for part in _FAST_PATH):
         return "a library's kernel for all products; torch.backends.mha.set_fastpath_enabled(False) gives them rows"
     if name.startswith(_PRODUCTS) and isinstance(value, torch.Tensor) and value.is_complex():
         return f"tables have no rows of {str(value.dtype).removeprefix('torch.')}"
-    space = name.partition(".")[0] if isinstance(node.target, torch._ops.OpOverload) else "_operator"
+    space = name.partition(".")[0] if isinstance(operation, torch._ops.OpOverload) else "_operator"
     is_library = any(part in name for part in (*_LIBRARY_CALLS, *_KERNELS)) or space not in _COMPILED
     return LIBRARY if is_library else ""
 
