@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import torch
 
-from gemmtune.engine.consumers.inductor.capture.fake_gpu import GPU
+from gemmtune.engine.consumers.inductor.capture.no_data import is_on_fake_gpu, without_data
 from gemmtune.engine.io.blame import STOPS, line_of
 from gemmtune.engine.records.errors import UsageError
 
@@ -66,30 +66,38 @@ def on_fake_gpu(call: Call) -> Iterator[None]:
     """Give every model behind a callable parameters without data on the GPU, and its own ones back at the end.
 
     Models are found in the callable, in what its function refers to, and in the object of a bound method.
+
+    Raises:
+        UsageError: a tensor cannot be made without its data.
     """
     replaced: list[tuple[dict[str, Any], str, Any]] = []
     made: dict[int, torch.Tensor] = {}
-
-    def without_data(tensor: torch.Tensor) -> torch.Tensor:
-        if id(tensor) not in made:
-            empty = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=GPU)
-            is_parameter = isinstance(tensor, torch.nn.Parameter)
-            made[id(tensor)] = torch.nn.Parameter(empty, tensor.requires_grad) if is_parameter else empty
-        return made[id(tensor)]
-
-    for model in models_of(call):
-        for module in model.modules():
-            kinds: tuple[dict[str, Any], ...] = (module._parameters, module._buffers)
-            for tensors in kinds:
-                for name, tensor in tensors.items():
-                    if tensor is not None and not _is_on_fake_gpu(tensor):
-                        replaced.append((tensors, name, tensor))
-                        tensors[name] = without_data(tensor)
     try:
+        for model in models_of(call):
+            for module in model.modules():
+                kinds: tuple[dict[str, Any], ...] = (module._parameters, module._buffers)
+                for tensors in kinds:
+                    for name, tensor in tensors.items():
+                        if tensor is not None and not is_on_fake_gpu(tensor):
+                            replaced.append((tensors, name, tensor))
+                            if id(tensor) not in made:
+                                made[id(tensor)] = _without_data(name, tensor)
+                            tensors[name] = made[id(tensor)]
         yield
     finally:
         for tensors, name, tensor in replaced:
             tensors[name] = tensor
+
+
+def _without_data(name: str, tensor: torch.Tensor) -> torch.Tensor:
+    try:
+        return without_data(tensor)
+    except UsageError:
+        raise
+    except Exception as error:  # that of a class of tensors
+        raise UsageError(
+            f"{name}, a {type(tensor).__name__}, cannot be made without data: {described(error)}"
+        ) from error
 
 
 def models_of(call: Call) -> list[torch.nn.Module]:
@@ -113,7 +121,3 @@ def _reached(call: object) -> Sequence[object]:
         names = inspect.getclosurevars(function)
         reached += [*names.nonlocals.values(), *names.globals.values()]
     return reached
-
-
-def _is_on_fake_gpu(tensor: torch.Tensor) -> bool:
-    return isinstance(tensor, torch._subclasses.FakeTensor) and tensor.device.type == GPU.type

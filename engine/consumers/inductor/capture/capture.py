@@ -21,6 +21,7 @@ from gemmtune.engine.consumers.inductor.capture.eager import EagerProducts
 from gemmtune.engine.consumers.inductor.capture.fake_gpu import GPU, fake_gpu
 from gemmtune.engine.consumers.inductor.capture.inputs import InputSpec, OpenSize, open_sizes
 from gemmtune.engine.consumers.inductor.capture.lowering import Lowering
+from gemmtune.engine.consumers.inductor.capture.no_data import without_data
 from gemmtune.engine.io.importing import imported
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import UsageError
@@ -132,8 +133,7 @@ def _arguments(
     named: dict[str, object] = {}
     for each in inputs:
         if isinstance(each, torch.Tensor) and each.device.type != GPU.type:
-            made: object = torch.empty_strided(each.shape, each.stride(), dtype=each.dtype, device=GPU)
-            made.requires_grad_(each.requires_grad)  # type: ignore[attr-defined]
+            made: object = without_data(each).requires_grad_(each.requires_grad)
         elif isinstance(each, InputSpec):
             made = each.make(values, GPU)
             if grad and made.is_floating_point():

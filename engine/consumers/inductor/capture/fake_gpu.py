@@ -34,6 +34,7 @@ _CUDA = 1  # c10::DeviceType
 _REGISTRY = "_ZN3c104impl26device_guard_impl_registryE"
 _REGISTER = "_ZN3c104impl19registerDeviceGuardENS_10DeviceTypeEPKNS0_24DeviceGuardImplInterfaceE"
 _ENSURE = "_ZN3c104impl24ensureCUDADeviceGuardSetEv"
+_TOOLKIT = "13.0"  # version of CUDA in a torch that was built without
 _METHODS = 64  # more than the interface of a guard has
 _MOST_ON_CPU = 2**20  # elements of a tensor on the CPU that has data
 _run_folder = UniformValueConstantFolder.run
@@ -49,6 +50,7 @@ def fake_gpu(device: Device) -> Iterator[FakeTensorMode]:
     allow_cuda_tensors()
     random_state = torch.zeros(0, dtype=torch.uint8, device="cpu")
     answers = {
+        "torch.version.cuda": torch.version.cuda or _TOOLKIT,
         "torch.cuda.is_available": lambda: True,
         "torch.cuda.is_initialized": lambda: True,
         "torch.cuda.device_count": lambda: 1,

@@ -95,13 +95,19 @@ class Lowering:
     @contextlib.contextmanager
     def settings(self) -> Iterator[None]:
         """Lower every graph that is compiled meanwhile, generate no code, and take nothing from caches."""
+
+        def without_code(graph: Any) -> SimpleNamespace:  # noqa: ANN401 (Inductor's GraphLowering)
+            self._current.calls.update(library_calls(graph.module))
+            graph.scheduler = SimpleNamespace(nodes=[])
+            return SimpleNamespace(call=lambda _: None, __file__=__file__, runner=None)
+
         with (
             functorch_config.patch(
                 enable_autograd_cache=False,
                 donated_buffer=False,
                 graphsafe_rng_functionalization=False,  # it asks for the GPU's random generators
             ),
-            patch.object(GraphLowering, "compile_to_module", _no_code),
+            patch.object(GraphLowering, "compile_to_module", without_code),
             patch.object(pad_mm, "should_pad", should_pad),
             patch.dict(lowerings, {CONVOLUTION: asking_for_products(lowerings[CONVOLUTION])}),
         ):
@@ -163,7 +169,7 @@ class Lowering:
         self.mixed = self.mixed or _mixed(module)
         with unset_fake_temporarily():  # constants of the graph have data
             whole = copy.deepcopy(module)
-        graph = _Graph(calls=library_calls(module))
+        graph = _Graph()
         self._graphs.append(graph)
         self._current = graph
         with V.set_choices_handler(RecordingChoices(self, only_aten=True)):
@@ -217,9 +223,3 @@ def _first_value(shapes: Any, symbol: Any) -> int:  # noqa: ANN401 (torch's and 
     """Return the value of a symbol that torch saw first."""
     values = shapes.backed_var_to_val if hasattr(shapes, "backed_var_to_val") else shapes.var_to_val  # until torch 2.12
     return int(values.get(symbol, 0))
-
-
-def _no_code(graph: Any) -> SimpleNamespace:  # noqa: ANN401 (Inductor's GraphLowering)
-    """Return a module that nobody calls, in place of the graph's scheduled and generated code."""
-    graph.scheduler = SimpleNamespace(nodes=[])
-    return SimpleNamespace(call=lambda _: None, __file__=__file__, runner=None)

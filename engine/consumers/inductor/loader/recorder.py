@@ -158,7 +158,12 @@ def library_calls(module: torch.fx.GraphModule) -> Counter[tuple[str, str]]:
 
 
 def _operation(node: torch.fx.Node) -> object:
-    """Return the operation of a call; in a checkpointed block, the one that a call runs with a state of randomness."""
+    """Return the operation of a call; in a checkpointed block, the one that a call runs with a state of randomness.
+
+    A product with a weight of int8, which Inductor makes of three operations, is the one that it lowers to.
+    """
+    if getattr(node.target, "__name__", "") == "woq_int8":
+        return torch.ops.aten._weight_int8pack_mm.default
     return next((each for each in node.args if isinstance(each, torch._ops.OpOverload)), node.target)
 
 

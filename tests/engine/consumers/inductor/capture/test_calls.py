@@ -12,7 +12,7 @@ pytest.importorskip("triton", reason="triton is not installed")
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # torch warns of itself
-    from gemmtune.engine.consumers.inductor.capture import calls, lowering
+    from gemmtune.engine.consumers.inductor.capture import calls, lowering, no_data
 
 from torch._functorch import config as functorch_config  # noqa: E402 (torch is there)
 from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
@@ -61,8 +61,8 @@ def test_the_models_of_a_callable_are_found_once_each(call, models):
 def test_a_tensor_without_data_on_a_cpu_is_not_on_the_fake_gpu():
     with FakeTensorMode():
         fake = torch.empty(2)
-    assert not calls._is_on_fake_gpu(fake)
-    assert not calls._is_on_fake_gpu(torch.empty(2))
+    assert not no_data.is_on_fake_gpu(fake)
+    assert not no_data.is_on_fake_gpu(torch.empty(2))
 
 
 def test_a_capture_takes_nothing_from_caches_and_frees_no_input_meanwhile():
@@ -146,7 +146,7 @@ def test_models_get_tensors_without_data_within_the_block_and_their_own_back_aft
         assert (model.weight.requires_grad, model.bias.requires_grad) == (True, False)
         assert isinstance(model.weight, torch.nn.Parameter)
         assert not isinstance(model.running_mean, torch.nn.Parameter)
-        assert {each.device.type for each in (model.weight, model.running_mean)} == {calls.GPU.type}
+        assert {each.device.type for each in (model.weight, model.running_mean)} == {no_data.GPU.type}
         assert model.weight.shape == (4,)
     assert model.weight is model.shared is weight
     assert model.running_mean is mean

@@ -79,7 +79,7 @@ def test_the_gradient_of_flex_attention_is_a_kernel_of_its_own_too():
 def test_a_users_triton_kernel_is_named_beside_the_products():
     found = captured(doubled, SQUARE, SQUARE)
     assert names(found) == {"64x64x64:bf16:nn": 2}
-    assert unseen(found) == [("triton_kernel_wrapper_functional", "a library's kernel", 1)]
+    assert unseen(found) == [("triton_kernel_wrapper_mutation", "a library's kernel", 1)]
 
 
 def test_both_branches_of_a_condition_count_as_run():
