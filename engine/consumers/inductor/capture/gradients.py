@@ -4,8 +4,10 @@ torch's engine asks the device of every tensor for its streams, so it cannot run
 walk the same graph and need none. They serve tensors without data, whose gradients have sizes and no values.
 """
 
-from collections import defaultdict
+import heapq
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import count
 from typing import Any, TypeAlias
 
 import torch
@@ -59,10 +61,10 @@ def _gradients(
 ) -> dict[tuple[_Node, int], torch.Tensor]:
     """Return the gradients that arrive at the target nodes, by node and position; at the leaves without targets."""
     roots = [get_gradient_edge(tensor) for tensor in outputs]
-    order = _sources_first([edge.node for edge in roots])
+    order = _in_order(edge.node for edge in roots)
     ends = {node for node in order if node.name() == _LEAF} if targets is None else targets
     inner: set[_Node] = set()
-    for node in order:
+    for node in reversed(order):
         if any(after in ends or after in inner for after, _ in node.next_functions):
             inner.add(node)
     arrived: defaultdict[_Node, dict[int, torch.Tensor]] = defaultdict(dict)
@@ -75,7 +77,7 @@ def _gradients(
     for edge, seed in zip(roots, seeds, strict=True):
         add(edge.node, edge.output_nr, seed)
     found: dict[tuple[_Node, int], torch.Tensor] = {}
-    for node in reversed(order):
+    for node in order:
         its = arrived.pop(node, {})
         if node in ends:
             found.update({(node, position): gradient for position, gradient in its.items()})
@@ -110,23 +112,41 @@ def _zeros(metadata: Any) -> torch.Tensor:  # noqa: ANN401 (torch's, untyped)
     return torch.zeros(tuple(metadata.shape), dtype=metadata.dtype, device=metadata.device)
 
 
-def _sources_first(roots: Iterable[_Node]) -> list[_Node]:
-    """Return the nodes that the roots lead to, each behind all that it leads to."""
+def _in_order(roots: Iterable[_Node]) -> list[_Node]:
+    """Return the nodes that the roots lead to in the order of torch's engine: the last one made of those that may run.
+
+    A node may run when all that lead to it have run.
+    """
+    found, waiting, number = list(dict.fromkeys(roots)), Counter[_Node](), count()
+    seen = set(found)
+    for node in found:  # which grows meanwhile
+        for after in _after(node):
+            waiting[after] += 1
+            if after not in seen:
+                seen.add(after)
+                found.append(after)
+    ready: list[tuple[int, int, _Node]] = []
     order: list[_Node] = []
-    seen: set[_Node] = set()
-    stack = [(node, False) for node in roots]
-    while stack:
-        node, is_done = stack.pop()
-        if is_done:
-            order.append(node)
-        elif node not in seen:
-            seen.add(node)
-            stack.append((node, True))
-            stack.extend((after, False) for after, _ in node.next_functions if after is not None)
+
+    def add(node: _Node) -> None:
+        if not waiting[node]:
+            heapq.heappush(ready, (-node._sequence_nr(), next(number), node))
+
+    for node in found:
+        add(node)
+    while ready:
+        order.append(heapq.heappop(ready)[-1])
+        for after in _after(order[-1]):
+            waiting[after] -= 1
+            add(after)
     return order
+
+
+def _after(node: _Node) -> list[_Node]:
+    return [after for after, _ in node.next_functions if after is not None]
 
 
 def _fitted(gradient: torch.Tensor, metadata: Any) -> torch.Tensor:  # noqa: ANN401 (torch's, untyped)
     """Return a gradient with the sizes and type of its tensor: summed over broadcast sizes, as the engine does."""
-    summed = gradient if gradient.shape == metadata.shape else gradient.sum_to_size(metadata.shape)
+    summed = gradient if tuple(gradient.shape) == tuple(metadata.shape) else gradient.sum_to_size(metadata.shape)
     return summed if summed.dtype == metadata.dtype else summed.to(metadata.dtype)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
 import pytest
 
 import gemmtune as gt
@@ -9,8 +11,13 @@ import gemmtune as gt
 torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("triton", reason="triton is not installed")
 
+from functorch.compile import make_boxed_func  # noqa: E402 (torch is there)
+from torch._dynamo.backends.common import aot_autograd  # noqa: E402 (torch is there)
 from torch.nn.functional import dropout, scaled_dot_product_attention  # noqa: E402 (torch is there)
+from torch.utils._pytree import tree_leaves  # noqa: E402 (torch is there)
 from torch.utils.checkpoint import checkpoint  # noqa: E402 (torch is there)
+
+from gemmtune.engine.consumers.inductor.capture import gradients  # noqa: E402 (as above)
 
 pytestmark = [pytest.mark.slow(30), pytest.mark.filterwarnings("ignore:::torch")]  # torch warns of itself
 
@@ -49,3 +56,73 @@ def test_a_checkpointed_block_with_attention_runs_its_first_product_and_attentio
         "aten._scaled_dot_product_flash_attention.default": 2,
         "aten._scaled_dot_product_flash_attention_backward.default": 1,
     }
+
+
+class Projections(torch.nn.Module):
+    """Three layers of one input."""
+
+    def __init__(self):
+        super().__init__()
+        self.q, self.k, self.v = (torch.nn.Linear(64, width, bias=False) for width in (128, 32, 96))
+
+    def forward(self, x):
+        x = x.relu()
+        return self.q(x), self.k(x), self.v(x)
+
+
+class Adapted(torch.nn.Module):
+    """Two layers with adapters of a low rank, and the residual."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(64, 64) for _ in range(2))
+        self.down = torch.nn.ModuleList(torch.nn.Linear(64, 8) for _ in range(2))
+        self.up = torch.nn.ModuleList(torch.nn.Linear(8, 64) for _ in range(2))
+
+    def forward(self, x):
+        for layer, down, up in zip(self.layers, self.down, self.up, strict=True):
+            x = x + (layer(x) + 2 * up(down(x))).sin() * x
+        return x
+
+
+class Shared(torch.nn.Module):
+    """Layer that runs three times, the last time on views of all that it made."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(64, 64)
+
+    def forward(self, x):
+        y = self.layer(x)
+        z = self.layer(y.sin()) + x
+        return self.layer(torch.cat([x, y, z])[::3]) @ y.t(), z.sum(), y
+
+
+def graphs(model, inputs, autograd_grad):
+    """Return the code of a model's graphs, forward and backward."""
+    found = []
+
+    def keep(graph, _):
+        found.append(graph.code)
+        return make_boxed_func(graph.forward)
+
+    torch._dynamo.reset()
+    compiled = torch.compile(model, backend=aot_autograd(fw_compiler=keep, bw_compiler=keep))
+    with patch("torch.autograd.grad", autograd_grad):
+        leaves = tree_leaves(compiled(inputs.requires_grad_()))
+        torch.autograd.backward(leaves, [torch.ones_like(each) for each in leaves])
+    return found
+
+
+@pytest.mark.parametrize("kind", [Projections, Adapted, Shared, Checkpointed])
+def test_gradients_are_added_in_the_order_of_torchs_engine(kind):
+    model = kind()
+    inputs = torch.randn(2, 16, 64, dtype=torch.bfloat16) if kind is Checkpointed else torch.randn(9, 64)
+    assert graphs(model, inputs, gradients.grad) == graphs(model, inputs, torch.autograd.grad)
+
+
+def test_the_sum_of_the_inputs_gradients_lies_behind_the_first_layers_product():
+    found = gt.capture(Projections().bfloat16(), "bf16[32,64]", grad=True, device="H200")
+    chains = {product.problem.name: product.epilogues for product in found.products}
+    assert chains["32x64x128:bf16:nn"] == (("add(matrix.add(matrix2)).relu_backward(matrix3)", 1),)
+    assert chains["32x64x96:bf16:nn"] == ()
