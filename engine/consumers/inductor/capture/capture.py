@@ -67,8 +67,9 @@ def capture_products(
             stack.callback(logging.getLogger(name).removeFilter, _is_no_error)
         if not is_present:
             stack.enter_context(fake_gpu(device))
-        with GPU:  # models that are built here
-            function = built_call(found, call, has_inputs=bool(inputs)) if isinstance(call, str) else call
+        function = (
+            _built(found, call, has_inputs=bool(inputs), is_present=is_present) if isinstance(call, str) else call
+        )
         if not is_present:
             stack.enter_context(on_fake_gpu(function))
         stack.enter_context(_mode(function, grad=grad))
@@ -105,6 +106,31 @@ def capture_products(
     return Captured(
         products, unseen, f"Products of {name}, {what}, lowered {where}.", torch.__version__, lowering.compiled
     )
+
+
+def _built(found: Call, path: str, *, has_inputs: bool, is_present: bool) -> Call:
+    """Return a model that is built on the GPU; without one, if that fails, on the CPU, where small tensors have data.
+
+    Raises:
+        UsageError: building fails; the message has its reason.
+    """
+    try:
+        with GPU:
+            return built_call(found, path, has_inputs=has_inputs)
+    except UsageError as failed:
+        if is_present:
+            raise
+        try:
+            return built_call(found, path, has_inputs=has_inputs)
+        except UsageError as again:
+            if not _needs_data(again):
+                raise (again if _needs_data(failed) else failed) from None
+            way = "it reads values of large tensors, so build it as its module is imported, and name the object"
+            raise UsageError(f"{again}; {way}") from again
+
+
+def _needs_data(error: BaseException) -> bool:
+    return type(cause_of(error)).__name__ in ("DataDependentOutputException", "DynamicOutputShapeException")
 
 
 def _is_no_error(record: logging.LogRecord) -> bool:
@@ -168,10 +194,10 @@ def _mode(call: Call, *, grad: bool) -> Iterator[None]:
 def _refusal(error: Exception, values: Mapping[str, int], inputs: Sequence[object], *, is_present: bool) -> UsageError:
     """Return the reason why a callable failed, with the way out that fits."""
     at = f" at {', '.join(f'{name}={value}' for name, value in values.items())}" if values else ""
-    needs_data = type(cause_of(error)).__name__ in ("DataDependentOutputException", "DynamicOutputShapeException")
-    way = (
-        "; it reads values of tensors, so capture it on a machine with the GPU" if needs_data and not is_present else ""
-    )
+    reads = _needs_data(error) and not is_present
+    way = "; it reads values of tensors, so capture it on a machine with the GPU" if reads else ""
+    if "Cannot access accelerator device" in str(error):
+        way += "; without the GPU a device has no number: name it 'cuda'"
     if isinstance(cause_of(error), TypeError) and "argument" in str(error):
         given = ", ".join(str(each) if isinstance(each, InputSpec) else type(each).__name__ for each in inputs)
         way += f"; inputs given: {given}; NAME=DTYPE[SIZE,...] is one by name"

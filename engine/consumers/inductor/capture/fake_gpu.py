@@ -179,7 +179,8 @@ def _is_on_cpu(arguments: Sequence[object]) -> bool:
         return False
     if tensors:
         return all(not isinstance(each, FakeTensor) and each.device.type == "cpu" for each in tensors)
-    return math.prod(leaf for leaf in leaves if isinstance(leaf, int)) <= _MOST_ON_CPU
+    sizes = tree_leaves([each for each in arguments if isinstance(each, list)])
+    return math.prod(size for size in sizes if isinstance(size, int)) <= _MOST_ON_CPU
 
 
 class _OnCpu(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch's, untyped

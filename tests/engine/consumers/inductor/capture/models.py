@@ -172,3 +172,28 @@ class Apart(torch.nn.Module):
 
 def apart():
     return Apart().bfloat16()
+
+
+class ReadsWhatItMakes(torch.nn.Module):
+    """Layer whose rate is a value of a tensor that the model makes while it is built."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rate = torch.linspace(0, 0.5, 3)[2].item()
+        self.layer = torch.nn.Linear(64, 64)
+
+    def forward(self, x):
+        return self.layer(x) * (1 - self.rate)
+
+
+def reads_what_it_makes():
+    return ReadsWhatItMakes().bfloat16()
+
+
+def reads_what_is_large():
+    torch.nn.Linear(2048, 2048).weight.norm().item()
+
+
+def fails_as_built():
+    torch.linspace(0, 1, 4).tolist()
+    raise ValueError("no such model")

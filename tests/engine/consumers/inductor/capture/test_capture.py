@@ -212,6 +212,19 @@ def test_a_model_may_read_values_of_small_tensors_on_the_cpu():
     assert names(found) == {"16x128x64:bf16:nt:addmm": 1, "16x64x128:bf16:nt:addmm": 1}
 
 
+def test_a_builder_may_read_values_of_small_tensors_that_it_makes():
+    found = captured("models:reads_what_it_makes", "bf16[16,64]")
+    assert names(found) == {"16x64x64:bf16:nt:addmm": 1}
+    assert found.products[0].epilogues == (("mul(0.5)", 1),)
+
+
+def test_a_builder_that_reads_a_large_tensor_or_fails_is_refused_with_its_line_and_the_way_out():
+    with pytest.raises(UsageError, match=r"models.py, line \d+\); .* build it as its module is imported"):
+        captured("models:reads_what_is_large", "bf16[16,64]")
+    with pytest.raises(UsageError, match=r"builds no model: ValueError: no such model \(.*models.py, line \d+\)$"):
+        captured("models:fails_as_built", "bf16[16,64]")
+
+
 @pytest.mark.parametrize("given", ["bf16[16,31]", "int64[16,33]"])
 def test_torch_logs_no_error_that_the_refusal_has(given, capfd):
     with pytest.raises(UsageError, match="the callable fails: "):
