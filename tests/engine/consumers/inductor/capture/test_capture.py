@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import sys
+import warnings
 from collections import Counter
 from pathlib import Path
 
@@ -258,3 +260,33 @@ def test_a_model_under_autocast_takes_an_input_of_another_type():
             return layer(x)
 
     assert names(captured(call, "fp32[16,32]")) == {"16x32x32:bf16:nt:addmm": 1}
+
+
+def test_a_capture_does_not_depend_on_what_was_compiled_before():
+    def product(x, w):
+        return x @ w
+
+    w = torch.zeros(64, 64)
+    compiled = torch.compile(product, backend="eager")
+    for m in (8, 16):  # the second size makes m dynamic
+        compiled(torch.zeros(m, 64), w)
+    assert names(captured(product, "bf16[32,64]", "bf16[64,64]")) == {"32x64x64:bf16:nn": 1}
+
+
+def test_a_capture_leaves_warnings_and_the_logs_of_others_as_they_were(monkeypatch, tmp_path, caplog):
+    (tmp_path / "loud.py").write_text(
+        "import logging\nimport torch\n\n"
+        "def build():\n"
+        "    logging.getLogger('mine').error('heard', exc_info=ValueError('x'))\n"
+        "    return torch.nn.Linear(64, 64).bfloat16()\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    logging.getLogger("mine")
+    before = [*warnings.filters]
+    captured("loud:build", "bf16[16,64]")
+    assert [each for each in caplog.messages if "heard" in each] == ["heard"]
+    assert warnings.filters == before
+    monkeypatch.setattr(logging.getLogger("torch._dynamo"), "propagate", True)
+    monkeypatch.setattr(logging.getLogger("torch"), "propagate", True)
+    logging.getLogger("torch._dynamo").error("heard again", exc_info=ValueError("x"))
+    assert caplog.messages[-1] == "heard again"
