@@ -35,25 +35,33 @@ class Key:
 
 def _key(option: Option, prefix: str = "") -> Key:
     """Return the key of an option."""
-    value, default, seam = option.value, option.default, option.of.__name__.lower()
-    without, more, bound = "", f"; see gemmtune list {seam}s", ""
-    if value is Value.LIMITS:
-        table = ", ".join(f"{each.name} = {each.default}" for each in options_of(option.of).values())
-        default, more = default is not None, f": true, or a table as in {{ {table} }}"
-    elif value is Value.NAMES:
-        more = f", or several{more}"
-        default, without = (registry.names(option.of)[0], "none") if default == () else (option.shown, "")
-    elif value is Value.SAMPLER:
-        more += "; or a class beside the campaign file: ./mine.py:Mine"
-    elif value is not Value.NAME:
-        more = "; or several" if value is Value.PROBLEMS else ""
-    if default is None:
-        default, without = 3600 if value is Value.SECONDS else 0.02, "no limit"
+    default, without, bound = option.default, "", ""
+    if option.value is Value.LIMITS:
+        default = default is not None
+    elif option.value is Value.NAMES:
+        default, without = (option.shown, "") if default else (registry.names(option.of)[0], "none")
+    elif default is None:
+        default, without = 3600 if option.value is Value.SECONDS else 0.02, "no limit"
     if option.least > -math.inf:
         bound = f", at least {option.least:g}"
     elif option.above > -math.inf:
         bound = f" above {option.above:g}"
-    return Key(prefix + option.name, value.value + bound, json.dumps(default), option.phrase + more, without)
+    meaning = option.phrase + _written(option)
+    return Key(prefix + option.name, option.value.value + bound, json.dumps(default), meaning, without)
+
+
+def _written(option: Option) -> str:
+    """Return how a campaign file writes the value of an option."""
+    listed = f"; see gemmtune list {option.of.__name__.lower()}s"
+    if option.value is Value.LIMITS:
+        table = ", ".join(f"{each.name} = {each.default}" for each in options_of(option.of).values())
+        return f": true, or a table as in {{ {table} }}"
+    return {
+        Value.NAME: listed,
+        Value.NAMES: f", or several{listed}",
+        Value.SAMPLER: f"{listed}; or a class beside the campaign file: ./mine.py:Mine",
+        Value.PROBLEMS: "; or several",
+    }.get(option.value, "")
 
 
 KEYS = tuple(_key(option) for option in OPTIONS.values())

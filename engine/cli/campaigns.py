@@ -82,7 +82,7 @@ def tune(
         from gemmtune.engine.scheduling.callbacks import Callback
 
         plan = read_plan(campaign) if campaign else Plan()
-        unit = registry.objective(options["objective"] or plan.objective).unit
+        unit = registry.objective(options.get("objective") or plan.objective).unit
     with ExitStack() as opened:
         callbacks: list[Callback] = [*opened.enter_context(show_progress(quiet=as_json, unit=unit))]
         callbacks += [opened.enter_context(EventFile(events))] if events else []
