@@ -135,7 +135,7 @@ def test_tune_runs_where_the_wheel_alone_is_installed(empty: Path, tmp_path: Pat
     assert done.returncode == 0, done.stderr
     (row,) = json.loads((tmp_path / "out/table.json").read_text(encoding="utf-8"))["rows"]
     assert row["choices"][0]["space"] == "triton_mm"
-    assert (tmp_path / "out/inductor/gemmtune_inductor.py").is_file()
+    assert (tmp_path / "out/inductor/gemmtune_inductor/__init__.py").is_file()
     (said,) = (line for line in done.stdout.splitlines() if "report.html" in line)
     assert re.fullmatch(r"no report.html: a report needs jinja2 and matplotlib: pip install .*\[report\]'?", said)
 

@@ -1,7 +1,7 @@
 """The folder that results are written to: checked before anything is measured."""
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 from gemmtune.engine.io.paths import refuse_empty
@@ -49,6 +49,13 @@ def write_all(files: Mapping[str, str | bytes], folder: Path) -> list[Path]:
     for name, body in files.items():
         write_whole(folder / name, body.encode() if isinstance(body, str) else body)
     return [folder / name for name in files]
+
+
+def with_packages(written: Iterable[Path]) -> list[Path]:
+    """Return the paths of what was written, with a package's folder in the place of its files."""
+    paths = list(written)
+    packages = {path.parent for path in paths if path.name == "__init__.py"}
+    return list(dict.fromkeys(path.parent if path.parent in packages else path for path in paths))
 
 
 def left_behind(folder: Path, written: Collection[Path]) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gemmtune.engine.api.output_folder import left_behind, make_folder
+from gemmtune.engine.api.output_folder import left_behind, make_folder, with_packages
 from gemmtune.engine.api.reporting import REPORT_FILE, update_report
 from gemmtune.engine.api.table import Table
 from gemmtune.engine.campaign.plan import Plan
@@ -180,8 +180,8 @@ def export_everywhere(table: Table, out: Path) -> tuple[list[Path], list[str], l
     """Export to every consumer of the tuned spaces.
 
     Returns:
-        The files, a line per consumer that refused the table or has files of an earlier one, and the names of those
-        whose exporter is broken.
+        The files and packages, a line per consumer that refused the table or has files of an earlier one, and the names
+        of those whose exporter is broken.
     """
     written, refusals, broken = list[Path](), list[str](), list[str]()
     tuned = {choice.space for row in table.rows for choice in row.choices}
@@ -199,4 +199,4 @@ def export_everywhere(table: Table, out: Path) -> tuple[list[Path], list[str], l
         written += files
         if others := left_behind(out / name, files):
             refusals.append(others)
-    return written, refusals, broken
+    return with_packages(written), refusals, broken

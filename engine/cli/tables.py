@@ -130,7 +130,7 @@ def export(
 ) -> None:
     """Write a table as the files that its consumer loads."""
     with show_work(f"exporting {table}", quiet=False):
-        from gemmtune.engine.api.output_folder import left_behind
+        from gemmtune.engine.api.output_folder import left_behind, with_packages
         from gemmtune.engine.api.table import read_table
 
         content = read_table(table)
@@ -138,7 +138,7 @@ def export(
             content.require_device(catalogue.device(device))
         folder = out or Path(find(table, FileKind.TABLE)).parent
         written = content.export(to, folder, estimated=estimated)
-    print_text("\n".join(map(str, written)))
+    print_text("\n".join(map(str, with_packages(written))))
     if others := left_behind(folder / to, written):
         print_notice(f"gemmtune: {others}")
 

@@ -52,7 +52,10 @@ def main(folder: Path, seconds: float, names: list[str]) -> None:
 
 def loader(folder: Path, name: str):
     """Return an export's loader as a module of its own."""
-    spec = importlib.util.spec_from_file_location(f"loader_of_{name}", folder / "gemmtune_inductor.py")
+    package = folder / "gemmtune_inductor"
+    spec = importlib.util.spec_from_file_location(
+        f"loader_of_{name}", package / "__init__.py", submodule_search_locations=[str(package)]
+    )
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)

@@ -39,7 +39,7 @@ BENCHMARKS = re.compile(r"select_algorithm_|benchmarking\.|.*_bench$")  # Induct
 
 def main() -> int:
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    arguments.add_argument("export", type=Path, help="folder with gemmtune_inductor.py and its table")
+    arguments.add_argument("export", type=Path, help="folder with gemmtune_inductor and its table")
     arguments.add_argument("--json", type=Path, required=True, help="where the results go")
     arguments.add_argument("--default", action="store_true", help="autotune the problems without the table")
     arguments.add_argument("--launches", type=int, default=60, help="timed launches of each of the two (default 60)")

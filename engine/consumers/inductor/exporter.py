@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from gemmtune.engine.consumers.inductor.loader.export import loader_files
 from gemmtune.engine.consumers.inductor.loader.kernels.builds import Built, built_kernels
 from gemmtune.engine.consumers.inductor.loader.loader_rows import PACKAGES, SCHEMA, parse_inductor_table
 from gemmtune.engine.consumers.inductor.loader.lookup import lookup_table
@@ -24,16 +25,13 @@ from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.exporter import Exporter
 from gemmtune.engine.tables.export import sealed_json
 from gemmtune.engine.tables.licence import notices
-from gemmtune.engine.tables.standalone import standalone
 from gemmtune.engine.toolchain.releases import source_hash
 
-_LOADER = "gemmtune.engine.consumers.inductor.loader.loader"
-_RESOLVER = "gemmtune.engine.consumers.inductor.loader.hooks.private_names.private"
 _MOST_ACCUMULATORS = 64  # per thread, of 255 registers
 
 
 class InductorExporter(Exporter):
-    """Export `inductor_table.json`, its loader `gemmtune_inductor.py`, and `lookup_table.json` for stock Inductor.
+    """Export `inductor_table.json`, its loader, and `lookup_table.json` for stock Inductor.
 
     Beside a table with binaries, `NOTICE` has the licences of what was compiled into them.
     """
@@ -66,7 +64,7 @@ class InductorExporter(Exporter):
         return {
             "lookup_table.json": json.dumps(lookup_table(table), indent=2, sort_keys=True, ensure_ascii=False) + "\n",
             "inductor_table.json": sealed,
-            "gemmtune_inductor.py": standalone(_LOADER, resolver=_RESOLVER),
+            **loader_files(parse_inductor_table(sealed.encode())),
             **({"NOTICE": notices(compiled)} if kernels else {}),
         }
 

@@ -35,7 +35,8 @@ MIDDLE = "128x2880x2880:bf16:nt"
 TWO = ("--problem", DECODE, "--problem", MIDDLE)
 # All there is of the first problem, 400 of the second.
 TUNE = ("tune", *TWO, "--sampler", "random", "--budget", "400", "--no-report")
-FILES = ("table.json", "inductor/lookup_table.json", "inductor/inductor_table.json", "inductor/gemmtune_inductor.py")
+FILES = ("table.json", "inductor/lookup_table.json", "inductor/inductor_table.json")
+PACKAGES = ("inductor/gemmtune_inductor", "inductor/gemmtune_record")
 GEMMTUNE = Path(sys.executable).with_name("gemmtune")
 
 
@@ -147,7 +148,7 @@ def refused(run, tuned, small, tmp_path):
         assert _contents(tmp_path) == before
 
     (tmp_path / "out/inductor").mkdir(parents=True)
-    for name in (*FILES, "measurements.db", "summary.txt"):
+    for name in (*FILES, *PACKAGES, "measurements.db", "summary.txt"):
         (tmp_path / "out" / name).write_bytes((tuned / "out" / name).read_bytes())
     (tmp_path / "small.csv").write_text(small.read_text())
     return check

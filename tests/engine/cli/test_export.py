@@ -3,30 +3,39 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from dataclasses import replace
 
 from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.tables.table_file import read_table, write_table
 
-FILES = ("table.json", "inductor/lookup_table.json", "inductor/inductor_table.json", "inductor/gemmtune_inductor.py")
+FILES = ("inductor/lookup_table.json", "inductor/inductor_table.json")
+PACKAGES = ("inductor/gemmtune_inductor", "inductor/gemmtune_record")
 
 
 def test_export_writes_what_tune_wrote(run, tuned, tmp_path):
     ran = run("export", tuned / "out/table.json", "--to", "inductor", "--out", "exported", "--device", "H200")
     assert ran.status == 0
-    assert ran.out.splitlines() == [f"exported/{name}" for name in FILES[1:]]
-    for name in FILES[1:]:
+    assert ran.out.splitlines() == [f"exported/{name}" for name in (*FILES, *PACKAGES)]
+    for name in (*FILES, *(f"{package}/__init__.py" for package in PACKAGES)):
         assert (tmp_path / "exported" / name).read_bytes() == (tuned / "out" / name).read_bytes()
 
 
 def test_export_names_the_files_that_an_earlier_table_left(run, tuned, tmp_path):
     folder = tmp_path / "exported/inductor"
-    (folder / "__pycache__").mkdir(parents=True)
-    for name in ("__pycache__/gemmtune_inductor.pyc", "a.json", "b.json", "c.json", "d.json", "lookup_table.json"):
-        (folder / name).touch()
+    (folder / "gemmtune_inductor/__pycache__").mkdir(parents=True)
+    for name in ("__pycache__/a.pyc", "extern.py", "__init__.py"):  # of a table with rows of CuTe kernels
+        (folder / "gemmtune_inductor" / name).touch()
+    (folder / "gemmtune_inductor.py").write_text("raise ImportError\n")  # a loader of one file, as it was
+    (folder / "lookup_table.json").touch()
     ran = run("export", tuned / "out/table.json", "--out", "exported")
-    assert ran.err == "gemmtune: 4 files in exported/inductor are not of this table: a.json, b.json, c.json, ...\n"
-    assert (ran.status, (folder / "a.json").exists()) == (0, True)
+    left = "gemmtune_inductor.py, gemmtune_inductor/extern.py"
+    assert ran.err == f"gemmtune: 2 files in exported/inductor are not of this table: {left}\n"
+    assert (ran.status, (folder / "gemmtune_inductor.py").exists()) == (0, True)
+    imported = [sys.executable, "-c", "import gemmtune_inductor; print(gemmtune_inductor.__file__)"]
+    found = subprocess.run(imported, cwd=folder, capture_output=True, text=True, check=True).stdout.strip()
+    assert found == str(folder / "gemmtune_inductor/__init__.py")
 
 
 def test_estimated_rows_are_exported_only_when_asked_for(run, tuned, tmp_path, refusal):

@@ -23,7 +23,8 @@ MIDDLE = "128x2880x2880:bf16:nt"
 TWO = ("--problem", DECODE, "--problem", MIDDLE)
 # All there is of the first problem, 400 of the second.
 TUNE = ("tune", *TWO, "--sampler", "random", "--budget", "400", "--no-report")
-FILES = ("table.json", "inductor/lookup_table.json", "inductor/inductor_table.json", "inductor/gemmtune_inductor.py")
+FILES = ("table.json", "inductor/lookup_table.json", "inductor/inductor_table.json")
+PACKAGES = ("inductor/gemmtune_inductor", "inductor/gemmtune_record")
 
 
 def shipped(folder: Path) -> dict[str, bytes]:
@@ -113,7 +114,7 @@ def test_tune_json_is_one_object_and_nothing_else(run, tuned, recorded_configs, 
     assert record["fraction_of_optimum"] == pytest.approx(sum(fractions) / 2)
     assert all(0 < fraction <= 1 for fraction in fractions)
     assert record["notes"] == []
-    assert record["written"] == [f"out/{name}" for name in (*FILES, "summary.txt", "report.html")]
+    assert record["written"] == [f"out/{name}" for name in (*FILES, *PACKAGES, "summary.txt", "report.html")]
     assert all(Path(path).exists() for path in record["written"])
     assert fractions[0] == 1.0
     best = row_of(DECODE, tuned).choices[0]

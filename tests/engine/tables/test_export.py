@@ -12,7 +12,7 @@ from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.exporter import Exporter
 from gemmtune.engine.tables.export import export_table
-from gemmtune.engine.tables.standalone import standalone
+from gemmtune.engine.tables.modules.standalone import standalone
 from gemmtune.engine.testing.exporter_conformance import example_table
 
 
@@ -52,8 +52,8 @@ def test_the_file_for_inductor_says_which_row_is_estimated():
     assert sorted(row["evidence"] for row in facts) == ["estimated", "measured", "measured"]
 
 
-def test_a_bundled_module_keeps_its_functions_with_and_without_an_import_of_the_future():
-    text = standalone("gemmtune.engine.consumers.inductor.loader.loader")
+def test_a_bundled_module_has_all_that_it_reaches_once():
+    text = standalone("gemmtune.engine.consumers.cute.table_loader")
     assert text.count("from __future__") == 1
-    for name in ("binder", "parse_kernels", "activation_of"):
+    for name in ("parse_cute_table", "read_sealed", "require_config"):
         assert text.count(f"def {name}(") == 1

@@ -31,14 +31,13 @@ from gemmtune.engine.consumers.inductor.loader.hooks.padding import should_pad
 from gemmtune.engine.consumers.inductor.loader.loader import options
 from gemmtune.engine.consumers.inductor.loader.lowered import LoweredProduct
 from gemmtune.engine.consumers.inductor.loader.recorder import (
-    LIBRARY,
     RecordingChoices,
     divisor,
     epilogue_text,
     library_calls,
     span_of,
 )
-from gemmtune.engine.consumers.inductor.loader.table_use import problem_name
+from gemmtune.engine.consumers.inductor.loader.table_use import LIBRARY, problem_name
 from gemmtune.engine.records.problem import Problem
 
 _SETTINGS = {**options(), "fx_graph_cache": False, "compile_threads": 1}

@@ -161,7 +161,7 @@ def _row_guards(
         if tuned and (first > _LEAST or last < _NO_END):
             end = None if last == _NO_END else last
             asked = f"the row of m {first}–{end or ''}" if row is not None else "no row but the vendor library's"
-            found.append(Guard(first, end, asked, product, "gemmtune_inductor.py"))
+            found.append(Guard(first, end, asked, product, "gemmtune_inductor"))
         row = row or next((r for r in its if r.choice.space == _BASELINE_SPACE and r.first <= m <= r.last), None)
         if row is not None:
             running[product] = row

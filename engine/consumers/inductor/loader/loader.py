@@ -8,26 +8,17 @@
 A product (mm, addmm, bmm) that has a row compiles to the row's kernel, any other to ATen. Nothing is benchmarked,
 unless `install(miss="autotune")` asks for it where there is no row. torch.export and AOTInductor use the table alike.
 
-A row serves one m or a range of m. Graphs with a dynamic m use only rows that were tuned with a dynamic m. Each such
-graph serves one range: the loader guards m, so that an m of another range compiles a graph of its own. AOTInductor, and
-an m marked with a minimum and a maximum, allow no guards: there a row applies if it serves all m of the graph.
+A row serves one m or a range of m. A graph with a dynamic m serves one range, of rows that were tuned with a dynamic m:
+the loader guards m, so that an m of another range compiles a graph of its own.
 
-A row of a CuTe kernel runs a binary that the table contains, and compiles nothing: such a table is code. Without
-nvidia-cutlass-dsl and apache-tvm-ffi in the versions that built it, under AOTInductor, and after
-`install(binaries=False)`, the row's next choice runs, and a warning tells it.
+A row of a CuTe kernel runs a binary that the table contains: such a table is code. Where the kernel cannot run, the
+row's next choice runs, and a warning tells it.
 
-This file uses parts of Inductor that torch may change. Where one is missing or fails, a warning says so once, and torch
-compiles as without a table; `install(policy="raise")` stops instead.
-
-`report()` tells which products have a row. Each compiled product is a line of the logger `gemmtune` at INFO. A graph in
-which no product has a row ends with a warning.
-
-A row may be for a product with an epilogue: the pointwise operations behind it, which Inductor computes in the row's
-kernel. Without such a row, a product with an epilogue takes the row of the plain product. Its epilogue then stays in a
-kernel of its own, unless the row says that fusing is safe and the epilogue is cheap.
+This package uses parts of Inductor that torch may change. Where one is missing or fails, a warning says so once, and
+torch compiles as without a table. `report()` tells which products have a row.
 
 `options()` is needed: Inductor's padding pass would change sizes after a benchmark. While a table is installed, a rule
-pads large products instead. All else that has no row compiles as without a table.
+pads large products instead.
 """
 
 import hashlib
@@ -35,6 +26,7 @@ import warnings
 from collections.abc import Callable
 from pathlib import Path
 from threading import Lock
+from typing import Any
 
 import torch
 from torch._inductor import config, virtualized
@@ -43,9 +35,8 @@ from torch._inductor.choices import InductorChoices
 from gemmtune.engine.consumers.inductor.loader.boundary import warn_once
 from gemmtune.engine.consumers.inductor.loader.hooks.activation import activate, lacking, restore
 from gemmtune.engine.consumers.inductor.loader.hooks.table_choices import TableChoices, changed_templates
-from gemmtune.engine.consumers.inductor.loader.kernels.extern import registered
 from gemmtune.engine.consumers.inductor.loader.loader_rows import InductorTable, parse_inductor_table
-from gemmtune.engine.consumers.inductor.loader.recorder import ProductFile, RecordingChoices
+from gemmtune.engine.consumers.inductor.loader.lowered import AtenChoices
 from gemmtune.engine.consumers.inductor.loader.table_use import TableUse, UseLog
 from gemmtune.engine.tables.sealed import read_sealed, shortened
 
@@ -57,7 +48,8 @@ _OPTIONS: dict[str, bool | str] = {"max_autotune_gemm": False, "shape_padding": 
 _AUTOTUNING: dict[str, bool | str] = {"max_autotune_gemm": True, "max_autotune_conv_backends": "ATEN"}
 _lock = Lock()
 _uses: list[UseLog] = []  # at most one: that of the table that was installed last
-_recordings: list[ProductFile] = []  # at most one
+_recordings: list[Any] = []  # at most one `ProductFile`
+_placed: list[AtenChoices] = []  # at most one: the handler that `_put` put in place
 
 
 def install(
@@ -68,20 +60,12 @@ def install(
     sha256: str | None = None,
     binaries: bool = True,
 ) -> None:
-    """Use a table in every thread of this process.
+    """Use a table in every thread of this process, in the place of one that an earlier call has installed.
 
         gemmtune_inductor.install("tables/h200/inductor_table.json", policy="strict")
 
-    A table with rows of CuTe kernels is code: this process links and calls the binaries that it contains. Give `sha256`
-    to take one file alone, which you have reviewed, or `binaries=False` to link nothing.
-
-    A second call replaces the first one's table; a call that raises leaves it in place. Code compiled before stays as
-    it is; compile caches on disk tell tables apart. While compiling, a warning names rows that Inductor's settings rule
-    out, each once.
-
-    Under any torch and Triton, rows apply wherever their template has the source that was timed. Under a torch that
-    lacks a part of Inductor that this file needs, a warning names the part, `options()` is empty, and torch compiles as
-    without a table.
+    A table with rows of CuTe kernels is code: this process links and calls the binaries that it contains. A call that
+    raises leaves the earlier table in place. Compiled code stays as it is; compile caches on disk tell tables apart.
 
     | policy | rows whose template's source differs or is not known | the GPU differs | this torch lacks a part |
     |---|---|---|---|
@@ -90,23 +74,18 @@ def install(
     | `ignore` | use the rows | use the rows | warn once, use no row. |
     | `raise` | raise RuntimeError | warn once, use no row | raise RuntimeError. |
 
-    | miss | a product without a row |
-    |---|---|
-    | `aten` | runs ATen, nothing is benchmarked. |
-    | `autotune` | is benchmarked as with `max_autotune_gemm`, which `options()` then has. |
-
     Args:
-        path: file of the table, by default `inductor_table.json` beside this file.
+        path: file of the table, by default `inductor_table.json` beside this package.
         policy: rows to use where they were timed with something else, see above.
-        miss: handling of products without a row, see above.
-        sha256: digest of the file's bytes, as `sha256sum` prints it; by default any file is taken.
+        miss: `aten` runs ATen for a product without a row; `autotune` benchmarks it as `max_autotune_gemm` does.
+        sha256: digest of the reviewed file's bytes, as `sha256sum` prints it; by default any file is taken.
         binaries: whether rows may run binaries of the table; if False, the next choices of such rows run.
 
     Raises:
         OSError: the file cannot be read.
         TypeError: a part of the file has the wrong type, or `binaries` is no bool.
-        ValueError: the file has another digest, is not JSON, of another schema, edited after it was written, or has an
-            invalid row; or `policy` or `miss` is unknown.
+        ValueError: the file has another digest, is not JSON, of another schema, edited, needs a part that this loader
+            has not, or has an invalid row; or `policy` or `miss` is unknown.
         RuntimeError: another choices handler is in place; or the policy is `raise`, and the others would warn now.
     """
     if policy not in _POLICIES:
@@ -135,8 +114,6 @@ def install(
         try:
             refused = changed if policy == "strict" else ()
             handler = TableChoices(table, policy, miss, _recordings, refused=refused, binaries=binaries)
-            for kernel in table.kernels.values() if binaries else ():
-                registered(kernel)  # for code from torch's caches, which calls it without asking a handler
             _put(handler)
         except Exception as error:  # a torch that changed fails in any way
             _leave(table, policy, _lacks(f"place for a table, {type(error).__name__}: {error}"))
@@ -157,7 +134,7 @@ def _leave(table: InductorTable, policy: str, reason: str) -> None:
     warn_once(f"{reason}; this process compiles as without a table")
 
 
-def _put(handler: TableChoices | RecordingChoices) -> None:
+def _put(handler: AtenChoices) -> None:
     """Put a handler in the place of the one before it, or Inductor's own. Called under the lock."""
     restore()
     try:
@@ -165,6 +142,7 @@ def _put(handler: TableChoices | RecordingChoices) -> None:
     except Exception:
         restore()
         raise
+    _placed[:] = [handler]
 
 
 def uninstall() -> None:
@@ -172,7 +150,7 @@ def uninstall() -> None:
     with _lock:
         restore()
         if _recordings:
-            activate(RecordingChoices(_recordings[0]))
+            _put(_recordings[0].choices())
 
 
 def record(path: str | Path) -> None:
@@ -181,28 +159,28 @@ def record(path: str | Path) -> None:
         gemmtune_inductor.record("problems.jsonl")      # before the first torch.compile
 
     With a table, its rows run while recording; without one, Inductor's own kernels. Lines are written whole, so a
-    process that is killed leaves a good file, and several processes may write to one. Each graph's runs are counted,
-    but for replays of CUDA graphs. Graphs of torch's caches are compiled again, since a cached graph shows no product.
-
-    With `torch.compile(options=gemmtune_inductor.options())`, Inductor makes and pads the products that a table will
-    serve, and times none.
-
-    Args:
-        path: file to append to; it is created if it does not exist.
+    process that is killed leaves a good file, and several processes may write to one. Graphs of torch's caches are
+    compiled again, since a cached graph shows no product. With `torch.compile(options=gemmtune_inductor.options())`,
+    Inductor makes and pads the products that a table will serve, and times none.
 
     Raises:
         OSError: the file cannot be written.
-        RuntimeError: another choices handler is in place, or this torch asks none in the way that this file knows.
+        RuntimeError: the export's package `gemmtune_record` is missing, another choices handler is in place, or this
+            torch asks none in the way that this package knows.
     """
+    try:
+        from gemmtune.engine.consumers.inductor.loader.recorder import ProductFile, absent
+    except ModuleNotFoundError:
+        raise RuntimeError("recording needs gemmtune_record, which the export has beside this package") from None
     with _lock:
-        if missing := lacking():
+        if missing := lacking() or " and ".join(absent):
             raise RuntimeError(_lacks(missing))
         _check_place()
         _end_recording()
         handler = virtualized.V.choices
         _recordings.append(ProductFile(path))
         _recordings[0].watch()
-        _put(handler if isinstance(handler, TableChoices) else RecordingChoices(_recordings[0]))
+        _put(handler if isinstance(handler, TableChoices) else _recordings[0].choices())
 
 
 def stop_recording() -> None:
@@ -212,7 +190,7 @@ def stop_recording() -> None:
             handler = virtualized.V.choices
             restore()
             if isinstance(handler, TableChoices):
-                activate(handler)
+                _put(handler)
 
 
 def _end_recording() -> bool:
@@ -224,13 +202,10 @@ def _end_recording() -> bool:
 
 
 def options() -> dict[str, bool | str]:
-    """Return settings for `torch.compile(options=...)` that allow every row of a table.
+    """Return settings for `torch.compile(options=...)` that allow every row of the installed table.
 
-    model = torch.compile(model, options=gemmtune_inductor.options())
-
-    A setting that this torch no longer has is left out, with a warning. There is none where `install` used no table
-    because this torch lacks a part of Inductor. Call it after `install`: with `miss="autotune"`, the settings let
-    Inductor tune what has no row.
+    There is none where `install` used no table because this torch lacks a part of Inductor. A setting that this torch
+    no longer has is left out, with a warning.
     """
     if lacking() or (_uses and _uses[-1].unused):
         return {}
@@ -245,11 +220,8 @@ def options() -> dict[str, bool | str]:
 def report() -> TableUse:
     """Return which rows the products use that were compiled since the last `install`.
 
-        print(gemmtune_inductor.report())
-
     The report has a text, `misses` as names for `gemmtune tune --problem`, and `to_dict()`. Graphs that torch takes
-    from its caches are not compiled, so their products are not counted. Where `install` used no table, the report says
-    why in `unused`.
+    from its caches are not counted.
 
     Raises:
         RuntimeError: no table was installed.
@@ -261,10 +233,6 @@ def report() -> TableUse:
 
 def sizes(path: str | Path | None = None, *, sha256: str | None = None) -> tuple[int, ...]:
     """Return one m per graph that a table may make, ascending: for each row, each range, and beyond the last range.
-
-    Args:
-        path: file of the table, by default `inductor_table.json` beside this file.
-        sha256: digest of the file's bytes, see `install`.
 
     Raises:
         OSError, TypeError, ValueError: the file cannot be read, or is no valid table, see `install`.
@@ -280,18 +248,9 @@ def warm_up(call: Callable[[int], object], path: str | Path | None = None, *, sh
         artifacts = gemmtune_inductor.warm_up(lambda m: model(torch.randn(m, 4096, device="cuda")))
         Path("warm.bin").write_bytes(artifacts)
 
-    A serving process loads it after `install` and before the first call, and then compiles nothing:
-
-        torch.compiler.load_cache_artifacts(Path("warm.bin").read_bytes())
-
-    Both processes must install the table with equal policy, miss and binaries, which are part of the cache's key. A
-    size that the model refuses is skipped with a warning, unless it is the first. The file holds code: load only one
-    that you have made.
-
-    Args:
-        call: calls the model with m rows.
-        path: file of the table, by default `inductor_table.json` beside this file.
-        sha256: digest of the file's bytes, see `install`.
+    A serving process gives it to `torch.compiler.load_cache_artifacts` after `install` with equal arguments and before
+    the first call, and then compiles nothing. The file holds code: load only one that you have made. A size that the
+    model refuses is skipped with a warning, unless it is the first.
 
     Raises:
         OSError, TypeError, ValueError: the file cannot be read, or is no valid table, see `install`.
@@ -316,8 +275,9 @@ def warm_up(call: Callable[[int], object], path: str | Path | None = None, *, sh
 
 def _check_place() -> None:
     """Refuse to choose where another handler does."""
-    current = type(virtualized.V.choices)
-    if current not in (InductorChoices, RecordingChoices, TableChoices):
+    handler = virtualized.V.choices
+    current = type(handler)
+    if current is not InductorChoices and handler not in _placed:
         raise RuntimeError(f"Inductor already chooses by {current.__module__}.{current.__qualname__}: remove it first")
 
 
@@ -330,7 +290,7 @@ def _read(path: str | Path | None, sha256: str | None = None) -> InductorTable:
             raise ValueError(f"sha256 {found} is not {shortened(sha256)}, which was asked for: take the reviewed file")
         return parse_inductor_table(content)
 
-    source = Path(__file__).with_name("inductor_table.json") if path is None else Path(path)
+    source = Path(__file__).parent.with_name("inductor_table.json") if path is None else Path(path)
     try:
         return read_sealed(source, parse)
     except OSError as error:

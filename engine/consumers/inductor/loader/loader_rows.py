@@ -24,6 +24,9 @@ SCHEMA = 5
 PACKAGES = ("torch", "triton")
 """Packages whose versions change Inductor's kernels."""
 
+_HAS_EPILOGUES = True
+_HAS_DYNAMIC_ROWS = True
+"""Whether the loader serves such rows; an export has the parts that its table needs."""
 _LARGEST = 2**31 - 1  # that of a problem's sizes
 _SIZE = r"[1-9]\d{0,9}"
 _KEY = re.compile(
@@ -133,6 +136,8 @@ def _rows(key: str, entries: object, params: _Params, kernels: Mapping[str, Kern
     found = _KEY.fullmatch(key)
     if found is None:
         raise ValueError(f"rows: the key {shortened(key)} names no product of mm, addmm or bmm")
+    if (found[3] == "dynamic" and not _HAS_DYNAMIC_ROWS) or (found[4] and not _HAS_EPILOGUES):
+        raise ValueError(f"{key}: this loader serves no such rows: use the one that was exported beside the table")
     if not isinstance(entries, list):
         raise TypeError(f"{key}: its rows={shortened(entries)} are not a list")
     rows: list[ProductRow] = []

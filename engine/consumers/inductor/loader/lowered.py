@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from torch._inductor import config
 from torch._inductor.choices import InductorChoices
-from torch._inductor.ir import ComputedBuffer, FlexibleLayout, MutableBox, TensorBox
+from torch._inductor.ir import ComputedBuffer, FlexibleLayout, MutableBox, TensorBox, as_storage_and_layout
 from torch._inductor.kernel.bmm import aten_bmm
 from torch._inductor.kernel.mm import aten_addmm, aten_bias_addmm, aten_mm
 from torch._inductor.kernel_inputs import MMKernelInputs
@@ -63,6 +64,10 @@ class LoweredProduct:
 
 class AtenChoices(InductorChoices):
     """Inductor's choices, with a way to take the vendor library's alone."""
+
+    def uuid(self) -> str:
+        """Return the handler's part of every compile cache key."""
+        raise NotImplementedError
 
     def aten(
         self,
@@ -144,6 +149,13 @@ def with_whole_bias(kernel_inputs: KernelInputs, product: LoweredProduct) -> MMK
     boxed = bias if isinstance(bias, TensorBox) else TensorBox(bias)
     whole = realize_inputs(expand(boxed, sizes))  # type: ignore[no-untyped-call]
     return MMKernelInputs([whole, *factors], scalars={"alpha": 1, "beta": 1})
+
+
+def fix_layouts(nodes: Sequence[Any]) -> None:
+    """Give operands the layouts by which the row was found, and let nothing change them any more."""
+    for node in nodes:
+        with suppress(NotImplementedError):  # of constants, which have a layout
+            as_storage_and_layout(node, freeze=True)
 
 
 def root_of(graph: Any) -> Any:  # noqa: ANN401 (Inductor's GraphLowering)

@@ -27,6 +27,7 @@ from torch._inductor.virtualized import V
 
 from gemmtune.engine.consumers.inductor.epilogues.reader import read_epilogue
 from gemmtune.engine.consumers.inductor.loader.boundary import nothing, or_else
+from gemmtune.engine.consumers.inductor.loader.hooks.private_names import absent
 from gemmtune.engine.consumers.inductor.loader.lowered import (
     AtenChoices,
     LoweredProduct,
@@ -35,14 +36,14 @@ from gemmtune.engine.consumers.inductor.loader.lowered import (
     lowered_product,
     root_of,
 )
-from gemmtune.engine.consumers.inductor.loader.table_use import problem_name
+from gemmtune.engine.consumers.inductor.loader.table_use import LIBRARY, problem_name
 
 if TYPE_CHECKING:
     from torch._inductor.ir import ChoiceCaller
     from torch._inductor.kernel_inputs import KernelInputs
 
-LIBRARY = "a library's kernel"
-"""Reason why no row serves a call of a kernel that is neither Inductor's nor a product's."""
+__all__ = ["ProductFile", "absent"]
+
 _LIBRARY_CALLS = (
     *("grouped_mm", "int4pack", "int8pack", "semi_structured", ".addbmm", "_addmm_activation", "._trilinear"),
     *("dot_product", "cudnn_attention", "_flash_attention", "_efficient_attention"),
@@ -54,15 +55,7 @@ _FAST_PATH = ("_transformer_encoder_layer_fwd", "_native_multi_head_attention")
 _PRODUCTS = tuple(f"aten.{name}." for name in ("mm", "addmm", "bmm", "baddbmm", "mv", "addmv", "dot", "vdot"))
 """Beginnings of names of ATen's products, which Inductor takes for its own unless their numbers are complex."""
 _COMPILED = (
-    "aten",
-    "prims",
-    "prim",
-    "inductor",
-    "inductor_prims",
-    "higher_order",
-    "_operator",
-    "rngprims",
-    "debugprims",
+    *("aten", "prims", "prim", "inductor", "inductor_prims", "higher_order", "_operator", "rngprims", "debugprims"),
 )
 """Namespaces of operations whose code is Inductor's or ATen's."""
 _KERNELS = ("flex_attention", "triton_kernel_wrapper")
@@ -206,6 +199,14 @@ class ProductFile:
             chain = epilogue_text(node)
             span = {"first": first, "last": last, "step": divisor(product.m)}
             self._write("product", graph=number, problem=name, epilogue=chain, m=str(product.m), **span)
+
+    def choices(self) -> RecordingChoices:
+        """Return Inductor's own choices, of which each product is appended."""
+        return RecordingChoices(self)
+
+    def see(self, kernel_inputs: KernelInputs, templates: list[Template], op_name: str) -> None:
+        """Append a product that Inductor asks about."""
+        see(self, kernel_inputs, templates, op_name)
 
     def watch(self) -> None:
         """Take the calls of every graph that Inductor lowers from now on, of graphs without a product, too."""

@@ -24,7 +24,7 @@ from gemmtune.engine.consumers.inductor.loader.hooks.padding import should_pad
 from gemmtune.engine.consumers.inductor.loader.hooks.private_names import absent
 from gemmtune.engine.consumers.inductor.loader.hooks.replaced import Replaced
 from gemmtune.engine.consumers.inductor.loader.hooks.table_choices import TableChoices
-from gemmtune.engine.consumers.inductor.loader.recorder import RecordingChoices
+from gemmtune.engine.consumers.inductor.loader.lowered import AtenChoices
 
 
 class _CacheTag(CustomGraphModulePass):
@@ -46,7 +46,7 @@ _unregister = getattr(inductor_choices, "unregister_inductor_choices", None)
 _replaced: list[Replaced] = []  # at most one: that of the handler in place
 
 
-def activate(handler: TableChoices | RecordingChoices) -> None:
+def activate(handler: AtenChoices) -> None:
     """Put the handler and its uuid where every thread finds them. Callers hold a lock.
 
     torch 2.15 has a registry of handlers, whose uuids are part of its cache keys. Other ways that it documents hold for

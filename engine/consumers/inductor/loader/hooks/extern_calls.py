@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from torch._inductor import config, lowering
-from torch._inductor.ir import ExternKernel, FixedLayout, as_storage_and_layout
+from torch._inductor.ir import ExternKernel, FixedLayout
 from torch._inductor.kernel_inputs import MMKernelInputs
 from torch._inductor.utils import convert_shape_to_inductor
 from torch._inductor.virtualized import V
@@ -21,7 +20,7 @@ from torch.fx import Node, map_arg
 from gemmtune.engine.consumers.inductor.epilogues.graph_nodes import are_equal, shape_of, views_of
 from gemmtune.engine.consumers.inductor.loader.kernels.binary import KernelBinary
 from gemmtune.engine.consumers.inductor.loader.kernels.extern import registered
-from gemmtune.engine.consumers.inductor.loader.lowered import LoweredProduct
+from gemmtune.engine.consumers.inductor.loader.lowered import LoweredProduct, fix_layouts
 from gemmtune.engine.records.epilogue.terms import Operand
 
 if TYPE_CHECKING:
@@ -35,13 +34,6 @@ def keep_values() -> None:
     In `silu(x @ a) * (x @ b)` silu is lowered before the second product, whose epilogue reads the first one.
     """
     getattr(V.graph, "user_to_last_uses", {}).clear()
-
-
-def fix_layouts(nodes: Sequence[Any]) -> None:
-    """Give operands the layouts by which the row was found, and let nothing change them any more."""
-    for node in nodes:
-        with suppress(NotImplementedError):  # of constants, which have a layout
-            as_storage_and_layout(node, freeze=True)
 
 
 def extern_choice(

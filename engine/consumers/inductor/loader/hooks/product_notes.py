@@ -13,12 +13,10 @@ from torch._inductor.virtualized import V
 from gemmtune.engine.consumers.inductor.loader.boundary import nothing, or_else
 from gemmtune.engine.consumers.inductor.loader.loader_rows import InductorTable, ProductRow
 from gemmtune.engine.consumers.inductor.loader.lowered import LoweredProduct, root_of
-from gemmtune.engine.consumers.inductor.loader.recorder import LIBRARY
 from gemmtune.engine.consumers.inductor.loader.table_use import (
-    NearestRow,
+    LIBRARY,
     ProductUse,
     UseLog,
-    nearest_row,
     problem_name,
     row_name,
 )
@@ -40,6 +38,7 @@ class ProductNotes:
             rows: rows that may apply, by key.
         """
         self._table, self._policy, self._miss, self._rows = table, policy, miss, rows
+        self._elsewhere = f"; the table is for {table.device}"
         self._messages: set[str] = set()
         self.uses = UseLog(table.device)
 
@@ -70,9 +69,10 @@ class ProductNotes:
             operation, _, reason = product.partition(": ")
             use = ProductUse(operation, "no problem", reason)
         elif row is None:
-            name = torch.cuda.get_device_properties(device).name
             runs = "ATen runs" if self._miss == "aten" else "Inductor tunes it"
-            use = ProductUse(problem_name(product.full_key, product.hint), outcome, runs, self._nearest(product, name))
+            if self._policy != "ignore" and torch.cuda.get_device_properties(device).name != self._table.device:
+                runs += self._elsewhere
+            use = ProductUse(problem_name(product.full_key, product.hint), outcome, runs)
         else:
             key = product.full_key if self.is_of_epilogue(product, row) else product.key
             detail = f"{row_name(key, row)} {row.template} {dict(row.kwargs) or ''}".rstrip() + why
@@ -88,36 +88,19 @@ class ProductNotes:
         _log.info("%s", use)
         return self.uses.add(graph, use)
 
-    def _nearest(self, product: LoweredProduct, gpu: str) -> NearestRow | None:
-        """Return the row that is most like a product without one, with all that keeps it from serving the product."""
-        found = nearest_row(self._table.rows, product.full_key, product.hint)
-        if found is None:
-            return None
-        differences = list(found.differences)
-        if not differences and product.key in self._rows and self._rows[product.key]:
-            differences = ["the graph serves more sizes of m than the row"] if product.is_dynamic else []
-        if not differences and self._policy == "strict":
-            differences = ["its template has another source than the one that was timed"]
-        if gpu != self._table.device and self._policy != "ignore":
-            differences.insert(0, f"device {self._table.device}, here {gpu}")
-        return NearestRow(found.name, tuple(differences))
-
     @or_else(nothing)
     def _warn_of_misses(self, uses: Sequence[ProductUse]) -> None:
         """Warn if no product of a graph has a row; a table of another GPU has its own warning, and so has a failure."""
         uses = [use for use in uses if not use.detail.startswith(LIBRARY)]
         has_row = any(use.outcome not in ("miss", "no problem") for use in uses)
-        if not uses or has_row or self.uses.report().count("failed"):
-            return
-        nearest = [use.nearest for use in uses if use.nearest is not None]
-        closest = min(nearest, key=lambda row: len(row.differences), default=None)
-        if closest is not None and any(fact.startswith("device ") for fact in closest.differences):
+        elsewhere = any(use.detail.endswith(self._elsewhere) for use in uses)
+        if not uses or has_row or elsewhere or self.uses.report().count("failed"):
             return
         names = list(dict.fromkeys(use.problem for use in uses))
         more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-        reason = str(closest) if closest else next((use.detail for use in uses if use.outcome != "miss"), "it is empty")
+        reason = next((f"; {use.detail}" for use in uses if use.outcome != "miss"), "")
         self.warn(
-            f"gemmtune's table has no row for any product of a graph: {', '.join(names[:_NAMED])}{more}; {reason}. "
+            f"gemmtune's table has no row for any product of a graph: {', '.join(names[:_NAMED])}{more}{reason}. "
             f"See gemmtune_inductor.report()"
         )
 
@@ -126,6 +109,13 @@ class ProductNotes:
         if message not in self._messages:
             self._messages.add(message)
             warnings.warn(message, stacklevel=2)
+
+
+def apart(product: LoweredProduct) -> str:
+    """Return a note that an epilogue runs in a kernel of its own; empty for a product without one."""
+    if product.read.reason:
+        return f", epilogue apart: {product.read.reason}"
+    return ", epilogue apart" if product.read.epilogue else ""
 
 
 def _after_lowering(graph: Any, call: Callable[[], None]) -> None:  # noqa: ANN401 (Inductor's GraphLowering)

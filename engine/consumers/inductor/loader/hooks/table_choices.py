@@ -16,22 +16,15 @@ from torch._inductor.virtualized import V
 
 from gemmtune.engine.consumers.inductor.loader.boundary import nothing, or_else
 from gemmtune.engine.consumers.inductor.loader.fusing import fuse_only, may_fuse
+from gemmtune.engine.consumers.inductor.loader.hooks.binaries import Binaries
 from gemmtune.engine.consumers.inductor.loader.hooks.dynamic_rows import dynamic_row
-from gemmtune.engine.consumers.inductor.loader.hooks.extern_calls import (
-    compute_epilogue,
-    extern_choice,
-    fix_layouts,
-    keep_values,
-    why_not_computed,
-)
-from gemmtune.engine.consumers.inductor.loader.hooks.product_notes import ProductNotes
-from gemmtune.engine.consumers.inductor.loader.kernels.binary import difference
-from gemmtune.engine.consumers.inductor.loader.kernels.extern import link
+from gemmtune.engine.consumers.inductor.loader.hooks.product_notes import ProductNotes, apart
 from gemmtune.engine.consumers.inductor.loader.loader_rows import InductorTable, ProductRow
 from gemmtune.engine.consumers.inductor.loader.lowered import (
     AtenChoices,
     LoweredProduct,
     Template,
+    fix_layouts,
     has_options,
     is_for_aten,
     is_for_templates,
@@ -39,9 +32,7 @@ from gemmtune.engine.consumers.inductor.loader.lowered import (
     root_of,
     with_whole_bias,
 )
-from gemmtune.engine.consumers.inductor.loader.recorder import ProductFile, see
 from gemmtune.engine.consumers.inductor.loader.table_use import ProductUse
-from gemmtune.engine.records.epilogue.chain import NO_EPILOGUE
 
 if TYPE_CHECKING:
     from torch._inductor.codegen.common import KernelTemplate
@@ -49,10 +40,9 @@ if TYPE_CHECKING:
     from torch._inductor.kernel_inputs import KernelInputs
     from torch._inductor.scheduler import BaseSchedulerNode, Scheduler
 
-_LOGIC = 12  # part of the cache key: add 1 whenever the loader compiles a row to something else
+_LOGIC = 13  # part of the cache key: add 1 whenever the loader compiles a row to something else
 TRITON_TEMPLATES = {"triton::mm": mm_template, "triton::bmm": bmm_template}
 """Inductor's templates that rows may name."""
-_NO_BINARIES = "needs a binary, and install(binaries=False) links none"
 
 
 class TableChoices(AtenChoices):
@@ -63,7 +53,7 @@ class TableChoices(AtenChoices):
         table: InductorTable,
         policy: str,
         miss: str,
-        recordings: Sequence[ProductFile],
+        recordings: Sequence[Any],
         *,
         refused: Sequence[str],
         binaries: bool = True,
@@ -74,7 +64,7 @@ class TableChoices(AtenChoices):
             table: table of the rows.
             policy: rows to use where they were timed with something else, see `install`.
             miss: handling of products without a row, see `install`.
-            recordings: files that products are appended to, read at each product.
+            recordings: each `ProductFile` that products are appended to, read at each product.
             refused: templates whose rows do not apply.
             binaries: whether rows may run the table's binaries; else their next choices run.
         """
@@ -82,11 +72,7 @@ class TableChoices(AtenChoices):
         self._rows = {key: [r for r in rows if r.template not in refused] for key, rows in table.rows.items()}
         self._notes = ProductNotes(table, policy, miss, self._rows)
         self._failed: object = None  # node of the last product whose look-up failed; torch may ask again for it
-        self._unrunnable = {
-            name: reason
-            for name, kernel in table.kernels.items()
-            if (reason := difference(kernel, any_version=policy == "ignore") if binaries else _NO_BINARIES)
-        }
+        self._binaries = Binaries(table.kernels, self._notes, any_version=policy == "ignore", allowed=binaries)
         self.uses, self.see_graph = self._notes.uses, self._notes.see_graph
 
     @property
@@ -96,9 +82,8 @@ class TableChoices(AtenChoices):
 
     def uuid(self) -> str:
         """Return the table's part of every compile cache key; a recording has one of its own."""
-        lacking = ":".join(sorted(set(self._unrunnable.values())))
-        recording = "".join(f":{each.uuid}" for each in self._recordings)
-        return f"gemmtune-table:{_LOGIC}:{self._policy}:{self._miss}:{self._table.sha256}:{lacking}{recording}"
+        how = (self._policy, self._miss, self._table.sha256, self._binaries.lacking)
+        return ":".join(("gemmtune-table", str(_LOGIC), *how, *(each.uuid for each in self._recordings)))
 
     @or_else(lambda self, *asked, **named: self._after_failure(*asked, **named))
     def get_template_configs(
@@ -110,7 +95,7 @@ class TableChoices(AtenChoices):
     ) -> list[ChoiceCaller]:
         """Return one choice per product; on devices other than CUDA GPUs, Inductor's own choices."""
         for recording in self._recordings:
-            see(recording, kernel_inputs, templates, op_name)
+            recording.see(kernel_inputs, templates, op_name)
         device = kernel_inputs.device()
         if device.type != "cuda":
             if isinstance(kernel_inputs, MMKernelInputs) and is_for_aten(op_name, templates):
@@ -118,18 +103,12 @@ class TableChoices(AtenChoices):
             return super().get_template_configs(kernel_inputs, templates, op_name, kwarg_overrides)
         if self._failed is not None and self._failed is _current_node():
             return self._after_failure(kernel_inputs, templates, op_name, kwarg_overrides)
-        keep_values()
         found = lowered_product(kernel_inputs, op_name)
         product = found if isinstance(found, LoweredProduct) else None
         row = None if product is None or self._is_other_gpu(device) else self._find(product)
-        instead_of = ""
-        if product is not None and row is not None and row.kernel:
-            reason = self._why_not(row, product, device)
-            if not reason:
-                choices: list[ChoiceCaller] = self._binary(row, product, kernel_inputs, templates, op_name)
-                return choices
-            instead_of = f" ({row.template} {reason})"
-            row = row.otherwise
+        choices, row, instead_of = self._binaries.serve(product, row, kernel_inputs, templates, op_name, self.aten)
+        if choices is not None:
+            return choices
         template = None if product is None or row is None or row.is_aten else self._usable(row)
         if product is not None and row is not None and template is not None:
             if not is_for_templates(op_name, templates):
@@ -137,8 +116,8 @@ class TableChoices(AtenChoices):
             fused = self._fused(product, row)
             choice = self._render(row, template, product, fused, kernel_inputs, op_name)
             if choice is not None:
-                apart = "" if fused else _apart(product)
-                self._notes.record(found, row, device, "next choice" if instead_of else "row", instead_of + apart)
+                why = instead_of if fused else instead_of + apart(product)
+                self._notes.record(found, row, device, "next choice" if instead_of else "row", why)
                 return [choice]
         elif row is None and self._miss == "autotune":
             if is_for_templates(op_name, templates):
@@ -211,49 +190,6 @@ class TableChoices(AtenChoices):
         serving = [row for row in rows if row.first <= product.hint <= row.last]
         return min(serving, key=lambda row: row.last - row.first, default=None)
 
-    @or_else(lambda self, row, product, *asked: self.aten(*asked, None))  # as for `_render`
-    def _binary(
-        self,
-        row: ProductRow,
-        product: LoweredProduct,
-        kernel_inputs: KernelInputs,
-        templates: list[Template],
-        op_name: str,
-    ) -> list[ChoiceCaller]:
-        """Return the choice of a row's CuTe kernel; none where Inductor asks for ATen's alone."""
-        if not is_for_templates(op_name, templates):
-            return []
-        kernel_inputs = with_whole_bias(kernel_inputs, product)
-        kernel, computes = self._table.kernels[row.kernel], self._computes(row)
-        self._notes.record(product, row, kernel_inputs.device(), "row", "" if computes else _apart(product))
-        if not computes:
-            return [extern_choice(kernel, kernel_inputs)]
-        stored = compute_epilogue(kernel, kernel_inputs, product)
-        choices = self.aten(kernel_inputs, templates, op_name, None)  # dropped: nothing reads ATen's product
-        if stored is not None:
-            choices[0].output_node = lambda: stored  # type: ignore[method-assign]
-        return choices
-
-    def _computes(self, row: ProductRow) -> bool:
-        """Return whether a row's CuTe kernel computes the product's epilogue, too."""
-        return self._table.kernels[row.kernel].epilogue != str(NO_EPILOGUE)
-
-    def _why_not(self, row: ProductRow, product: LoweredProduct, device: torch.device) -> str:
-        """Return why a row's CuTe kernel cannot run in this graph, or an empty text.
-
-        A warning tells it once; of code that is not called from Python the report alone tells it.
-        """
-        if V.graph.aot_mode or V.graph.cpp_wrapper:
-            return "is called from Python, not from AOTInductor's or a C++ wrapper's code"
-        reason = self._unrunnable.get(row.kernel, "") or link(self._table.kernels[row.kernel], device.index or 0)
-        if not reason and not has_options():
-            reason = "needs options=gemmtune_inductor.options() in torch.compile"
-        if not reason and self._computes(row):
-            reason = why_not_computed(product)
-        if reason:
-            self._notes.warn(f"gemmtune's table has a row of {row.template} that {reason}; the row's next choice runs")
-        return reason
-
     def _usable(self, row: ProductRow) -> KernelTemplate | None:
         """Return the row's template; None, with a warning, if Inductor's settings rule it out.
 
@@ -309,13 +245,6 @@ class TableChoices(AtenChoices):
 
 def _current_node() -> object:
     return getattr(getattr(V, "graph", None), "current_node", None)
-
-
-def _apart(product: LoweredProduct) -> str:
-    """Return a note that an epilogue runs in a kernel of its own; empty for a product without one."""
-    if product.read.reason:
-        return f", epilogue apart: {product.read.reason}"
-    return ", epilogue apart" if product.read.epilogue else ""
 
 
 def changed_templates(table: InductorTable) -> list[str]:

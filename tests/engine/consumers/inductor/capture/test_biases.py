@@ -8,6 +8,7 @@ from unittest.mock import patch
 import pytest
 
 import gemmtune as gt
+from gemmtune.engine.api.output_folder import write_all
 from gemmtune.engine.consumers.inductor.exporter import InductorExporter
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.config import Config
@@ -53,8 +54,7 @@ def compiled(tmp_path, monkeypatch):
     def report_of(program, shapes, problems):
         choice = Choice("triton_mm", Config(TILES), 1.0, 1.0, 1.0, 1, Evidence.ESTIMATED, "torch 2.13.0", "by hand")
         rows = tuple(Row(problem, (choice,), None, 0.0, ()) for problem in problems)
-        for name, text in InductorExporter().export(Table(H200, rows, "latency")).items():
-            (tmp_path / name).write_text(text, encoding="utf-8")
+        write_all(InductorExporter().export(Table(H200, rows, "latency")), tmp_path)
         torch._dynamo.reset()
         loader.install(tmp_path / "inductor_table.json", policy="ignore")
         options = {**loader.options(), "fx_graph_cache": False, "compile_threads": 1}

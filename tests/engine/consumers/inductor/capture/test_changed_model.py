@@ -8,6 +8,7 @@ from unittest.mock import patch
 
 import pytest
 
+from gemmtune.engine.api.output_folder import write_all
 from gemmtune.engine.consumers.inductor.exporter import InductorExporter
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.config import Config
@@ -33,8 +34,7 @@ def installed(tmp_path, monkeypatch):
     choice = Choice("triton_mm", Config(TILES), 1.0, 1.0, 1.0, 1, Evidence.ESTIMATED, "torch 2.13.0", "by hand")
     rows = tuple(Row(Problem.parse(name), (choice,), None, 0.0, ()) for name in CAPTURED)
     table = Table(catalogue.device("H200"), rows, "latency")
-    for name, text in InductorExporter().export(table).items():
-        (tmp_path / name).write_text(text, encoding="utf-8")
+    write_all(InductorExporter().export(table), tmp_path)
     torch._dynamo.reset()
     loader.install(tmp_path / "inductor_table.json", policy="ignore")
     import models

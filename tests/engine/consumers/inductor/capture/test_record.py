@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import gemmtune as gt
+from gemmtune.engine.api.output_folder import write_all
 from gemmtune.engine.api.plans import read_plan
 from gemmtune.engine.consumers.inductor.exporter import InductorExporter
 from gemmtune.engine.testing.exporter_conformance import example_table
@@ -16,8 +17,7 @@ pytestmark = pytest.mark.slow(5, together="probes")
 
 
 def test_a_killed_program_leaves_its_products_with_their_runs(probe, tmp_path):
-    for name, text in InductorExporter().export(example_table()).items():
-        (tmp_path / name).write_text(text, encoding="utf-8")
+    write_all(InductorExporter().export(example_table()), tmp_path)
     done = probe(Path(__file__).with_name("record_probe.py"), tmp_path, str(tmp_path))
     assert done.returncode == -signal.SIGKILL, done.stderr[-3000:]
     found = gt.capture(str(tmp_path / "problems.jsonl"))

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from gemmtune.engine.api.output_folder import write_all
 from gemmtune.engine.consumers.inductor import exporter
 from gemmtune.engine.consumers.inductor.exporter import InductorExporter
 from gemmtune.engine.consumers.inductor.loader.kernels.binary import kernel_name, packed
@@ -24,11 +27,32 @@ def exported(tmp_path_factory):
 
     def export(rows=(), ranges=()):
         folder = tmp_path_factory.mktemp("export")
-        for name, text in InductorExporter().export(replace(example_table(), rows=rows, ranges=ranges)).items():
-            (folder / name).write_text(text, encoding="utf-8")
+        write_all(InductorExporter().export(replace(example_table(), rows=rows, ranges=ranges)), folder)
         return folder
 
     return export
+
+
+@pytest.fixture
+def load():
+    """Return a function that imports the loader of an exported folder anew, by another name."""
+    names = set()
+
+    def forget():
+        for name in [each for each in sys.modules if each.partition(".")[0] in names]:
+            del sys.modules[name]
+
+    def loaded(folder, name):
+        names.add(name)
+        forget()
+        package = folder / "gemmtune_inductor"
+        spec = spec_from_file_location(name, package / "__init__.py", submodule_search_locations=[str(package)])
+        sys.modules[name] = loader = module_from_spec(spec)
+        spec.loader.exec_module(loader)
+        return loader
+
+    yield loaded
+    forget()
 
 
 @pytest.fixture(scope="module")

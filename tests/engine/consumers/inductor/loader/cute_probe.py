@@ -50,6 +50,7 @@ def called(kernel, case, offset):
 def main(export, cases):
     sys.path.insert(0, export)
     import gemmtune_inductor
+    from gemmtune_inductor import binaries, binary, extern
 
     static = [case for case in cases if not case["dynamic"]]
     ranged = next(case for case in cases if case["dynamic"])
@@ -71,7 +72,7 @@ def main(export, cases):
             "key": cache_key(),
         }
 
-    with patch.object(gemmtune_inductor, "link", lambda kernel, device: ""):  # there is no driver here
+    with patch.object(binaries, "link", lambda kernel, device: ""):  # there is no driver here
         installed("here")
         installed("again")
         report["same"] = [
@@ -85,18 +86,18 @@ def main(export, cases):
             ("missing", "nvidia-cutlass-dsl", None),
             ("other", "apache-tvm-ffi", "0.0.1"),
         ):
-            with patch.object(gemmtune_inductor, "version", versions_without(package, instead)):
+            with patch.object(binary, "version", versions_without(package, instead)):
                 installed(key)
                 if instead:
                     installed("other ignored", policy="ignore")
-    with patch.object(gemmtune_inductor, "link", lambda kernel, device: "cannot be linked: OSError: no libcuda"):
+    with patch.object(binaries, "link", lambda kernel, device: "cannot be linked: OSError: no libcuda"):
         installed("unlinked")
     with (
-        patch.object(gemmtune_inductor, "registered", wraps=gemmtune_inductor.registered) as registered,
-        patch.object(gemmtune_inductor, "_link_object", return_value=print) as linked,
+        patch.object(binaries, "registered", wraps=binaries.registered) as registered,
+        patch.object(extern, "_link_object", return_value=print) as linked,
     ):
-        for key, binaries in (("without binaries", False), ("with binaries", True)):
-            installed(key, binaries=binaries)
+        for key, allowed in (("without binaries", False), ("with binaries", True)):
+            installed(key, binaries=allowed)
             report[key]["reached"] = [registered.called, linked.called]
     kernels = gemmtune_inductor._read(None).rows
     by_case = {

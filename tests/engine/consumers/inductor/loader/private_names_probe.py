@@ -94,7 +94,7 @@ class Watch:
         frame = sys._getframe(2)
         while frame is not None and frame.f_globals is globals():
             frame = frame.f_back
-        if frame is None or frame.f_globals.get("__name__") != NAME:
+        if frame is None or frame.f_globals.get("__name__", "").partition(".")[0] != NAME:
             return True
         self.steps.add(Watch.step)
         if self.mode == "hidden":
@@ -216,7 +216,7 @@ def watches(text):
     typed = [
         getattr(importlib.import_module(line.module), each.name)
         for line in itertools.chain.from_iterable(for_types)
-        if line.module.startswith("torch.")
+        if isinstance(line, ast.ImportFrom) and line.module.startswith("torch.")
         for each in line.names
     ]
     found = [Imported(*where) for where in asked.values()]
@@ -305,16 +305,14 @@ def lowered(options, models=MODELS, *, generates=MODELS):
     return {**found, "kernels": sorted(found["kernels"])}
 
 
-def loaded(code, folder):
+def loaded():
     """Return the loader, imported anew."""
-    loader = types.ModuleType(NAME)
-    loader.__file__ = str(folder / f"{NAME}.py")
-    sys.modules[NAME] = loader
-    exec(code, vars(loader))
-    return loader
+    for name in [each for each in sys.modules if each.partition(".")[0] == NAME]:
+        del sys.modules[name]
+    return importlib.import_module(NAME)
 
 
-def tried(code, folder, models=MODELS, *, generates=MODELS):
+def tried(models=MODELS, *, generates=MODELS):
     """Return what the loader did under a torch as it is made now."""
     Watch.step = ("install",)
     own = InductorChoices.get_template_configs, TritonKernel.codegen_kernel, pad_mm.should_pad
@@ -322,10 +320,11 @@ def tried(code, folder, models=MODELS, *, generates=MODELS):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            loader = loaded(code, folder)
+            loader = loaded()
             found["step"] = "install"
-            loader.difference = lambda *_, **__: ""  # the packages that run the binary may be missing here
-            loader.link = lambda *_: ""  # there is no driver here
+            binaries = sys.modules[f"{NAME}.binaries"]
+            binaries.difference = lambda *_, **__: ""  # the packages that run the binary may be missing here
+            binaries.link = lambda *_: ""  # there is no driver here
             loader.install(policy="ignore")
             found["options"] = loader.options()
             found["is_stock"] = type(V.choices) is InductorChoices
@@ -352,23 +351,21 @@ def said(caught):
 
 
 def main(export):
-    folder = Path(export)
-    text = (folder / f"{NAME}.py").read_text()
-    code = compile(text, str(folder / f"{NAME}.py"), "exec")
-    every = watches(text)
+    sys.path.insert(0, export)
+    every = watches("\n".join(path.read_text() for path in sorted(Path(export, NAME).glob("*.py"))))
     gc.disable()  # there is little to find, among all that torch imports
     report = {"stock": lowered({}), "found": {}}
     with contextlib.ExitStack() as stack:
         for each in every:
             stack.enter_context(each.on("noted"))
-        report["with_table"] = tried(code, folder)
+        report["with_table"] = tried()
     for each in (watch for watch in every if watch.steps):
         name = f"{getattr(each.owner, '__qualname__', each.owner.__name__)}.{each.name}"
         generates = [model for model in MODELS if ("generate", model) in each.steps]
         models = [model for model in MODELS if model in generates or ("lower", model) in each.steps] or MODELS[:1]
         for mode in ("hidden", "refusing")[: 1 + (each.is_called and each.name not in PASSED_ON)]:
             with each.on(mode):
-                found = tried(code, folder, models, generates=generates)
+                found = tried(models, generates=generates)
             report["found"][f"{name} {mode}"] = {**found, "is_gone": is_gone() and in_thread(is_gone)}
     json.dump(report, sys.stdout)
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from gemmtune.engine.api.output_folder import write_all
 from gemmtune.engine.consumers.inductor.exporter import InductorExporter
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.measurement import Evidence
@@ -63,8 +64,7 @@ def reports(tmp_path_factory):
         for epilogue in ("", ":epilogue=add(matrix).mul(row)")
     )
     table = replace(example_table(), device=DEVICE, rows=rows, ranges=ranges)
-    for name, text in InductorExporter().export(table).items():
-        (folder / name).write_text(text, encoding="utf-8")
+    write_all(InductorExporter().export(table), folder)
     caches = {"TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"), "TRITON_CACHE_DIR": str(folder / "triton")}
     found = []
     for which in ("first", "cached"):

@@ -6,12 +6,13 @@ import importlib.util
 import json
 import re
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from unittest.mock import patch
 
 import pytest
 
+from gemmtune.engine.api.output_folder import write_all
 from gemmtune.engine.consumers.inductor.exporter import InductorExporter
 from gemmtune.engine.consumers.inductor.loader.kernels.binary import parse_kernels
 from gemmtune.engine.consumers.inductor.loader.loader_rows import _params, _row
@@ -56,7 +57,7 @@ def row(problem, space, params):
 
 
 @pytest.fixture
-def kernels(tmp_path, unbuilt):
+def kernels(tmp_path, unbuilt, load):
     """Return a function that lowers another one with a table's rows.
 
     It returns the kinds of the generated kernels, the report, and the code that calls them.
@@ -64,36 +65,28 @@ def kernels(tmp_path, unbuilt):
 
     def lower(function, *rows, tuning=True):
         names = function.__code__.co_varnames[: function.__code__.co_argcount]
-        with installed(rows, tmp_path) as loader:
+        with installed(rows, tmp_path, load) as loader:
             with FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True) as mode:
                 inputs = [torch.empty(SHAPES[name], dtype=torch.bfloat16, device="cuda:0") for name in names]
                 module = make_fx(function, decomposition_table=select_decomp_table())(*inputs)
-            with patch.object(loader, "link", lambda kernel, device: ""):  # there is no driver here
+            binaries = sys.modules["exported_loader.binaries"]
+            with patch.object(binaries, "link", lambda *_: "", create=True):  # there is no driver here
                 kinds, code = generated(module, inputs, mode, tmp_path, loader.options() if tuning else {})
             return kinds, str(loader.report()), code
 
     return lower
 
 
-class installed:  # noqa: N801 (a context manager)
-    """The exported loader with a table of some rows, until the end."""
-
-    def __init__(self, rows, folder):
-        table = replace(example_table(), rows=rows, ranges=())
-        for name, text in InductorExporter().export(table).items():
-            (folder / name).write_text(text, encoding="utf-8")
-        spec = importlib.util.spec_from_file_location("exported_loader", folder / "gemmtune_inductor.py")
-        self.loader = importlib.util.module_from_spec(spec)
-        sys.modules[spec.name] = self.loader
-        spec.loader.exec_module(self.loader)
-
-    def __enter__(self):
-        self.loader.install(policy="ignore")
-        return self.loader
-
-    def __exit__(self, *_):
-        self.loader.uninstall()
-        del sys.modules["exported_loader"]
+@contextmanager
+def installed(rows, folder, load):
+    """Install the exported loader with a table of some rows, and give it."""
+    write_all(InductorExporter().export(replace(example_table(), rows=rows, ranges=())), folder)
+    loader = load(folder, "exported_loader")
+    loader.install(policy="ignore")
+    try:
+        yield loader
+    finally:
+        loader.uninstall()
 
 
 def generated(module, inputs, mode, folder, settings):
@@ -151,6 +144,7 @@ def before(x, w):
 
 PLAIN, FULL_PLAIN = row(PRODUCT, "triton_mm", ROOMY), row(PRODUCT, "triton_mm", FULL)
 SILU_MUL = row(f"{PRODUCT}:epilogue=silu.mul(matrix)", "triton_mm", FULL)
+OTHER = row("16x96x256:bf16:nt:epilogue=relu", "triton_mm", FULL)  # for which the loader reads epilogues
 
 
 @pytest.mark.parametrize(
@@ -181,10 +175,18 @@ def test_the_report_names_the_epilogue_and_says_where_it_runs(kernels):
     _, apart, _ = kernels(silu_mul, PLAIN)
     assert "epilogue apart" in apart
     with pytest.warns(UserWarning, match="no row for any product"):
-        _, missed, _ = kernels(silu_mul)
+        _, missed, _ = kernels(silu_mul, OTHER)
     assert f"--problem '{PRODUCT}:epilogue=silu.mul(matrix)'" in missed
     _, unreadable, _ = kernels(unknown, PLAIN)
     assert "epilogue apart: atan, no known name" in unreadable
+
+
+def test_a_loader_of_plain_rows_takes_each_product_for_a_plain_one(kernels):
+    kinds, found, _ = kernels(silu_mul, FULL_PLAIN)
+    assert (kinds, f"{PRODUCT}: row" in found, "epilogue" in found) == (["template", "pointwise"], True, False)
+    with pytest.warns(UserWarning, match="no row for any product"):
+        _, missed, _ = kernels(silu_mul)
+    assert missed.endswith(f"--problem {PRODUCT}")
 
 
 def behind(x, w, r):
@@ -235,7 +237,7 @@ class TestABinaryWithAnEpilogue:
         assert "6144)" in product  # behind it
 
     def test_of_a_plain_product_leaves_the_epilogue_to_inductor(self, kernels):
-        kinds, report, code = kernels(silu_mul, cute_row(PRODUCT))
+        kinds, report, code = kernels(silu_mul, cute_row(PRODUCT), OTHER)
         assert (kinds, calls(code)) == (["pointwise"], [("gemmtune_cute_splitk", 2)])
         assert "epilogue apart" in report
 
@@ -275,8 +277,8 @@ def test_large_kernels_alone_descend_and_only_with_the_options_of_a_table(kernel
     assert kinds == ["pointwise", "pointwise"]
 
 
-def test_inductor_generates_as_before_once_the_table_is_gone(tmp_path):
+def test_inductor_generates_as_before_once_the_table_is_gone(tmp_path, load):
     own = TritonKernel.codegen_kernel
-    with installed((PLAIN,), tmp_path):
+    with installed((PLAIN,), tmp_path, load):
         assert TritonKernel.codegen_kernel is not own
     assert TritonKernel.codegen_kernel is own

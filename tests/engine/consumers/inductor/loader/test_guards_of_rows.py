@@ -62,7 +62,7 @@ def test_the_rows_of_a_product_cut_its_graphs(rows, graphs):
 
 def test_a_rows_guard_says_what_runs_and_where_it_is_set():
     inside, beyond = product_ranges((FORWARD,), DType.BF16, "2.13", H200, rows=[row(5, 16)], first=5, end=99)
-    name, file = "forward mm(m×256, 256×96)", "gemmtune_inductor.py"
+    name, file = "forward mm(m×256, 256×96)", "gemmtune_inductor"
     assert inside.guards[-1] == Guard(5, 16, "the row of m 5–16", name, file)
     assert beyond.guards[-1] == Guard(17, None, "no row but the vendor library's", name, file)
     assert (inside.guards[-1].text, beyond.guards[-1].text) == ("m <= 16", "m >= 17")

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from gemmtune.engine.api.output_folder import write_all
 from gemmtune.engine.consumers.inductor.exporter import InductorExporter
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.measurement import Evidence
@@ -131,8 +132,7 @@ def probed(gpu_name, folder, probe, rows, ranges, *arguments):
     """Return a probe's report on an export for this GPU."""
     device = replace(example_table().device, name=gpu_name)
     table = replace(example_table(), device=device, rows=rows, ranges=ranges)
-    for name, text in InductorExporter().export(table).items():
-        (folder / name).write_text(text, encoding="utf-8")
+    write_all(InductorExporter().export(table), folder)
     done = run(folder, probe, *arguments)
     assert done.returncode == 0, f"status {done.returncode}\n{done.stderr[-12000:]}"  # faulthandler's list is long
     sys.stderr.write(done.stderr)  # pytest shows it of a test that fails: the stages, and why a graph did not serve

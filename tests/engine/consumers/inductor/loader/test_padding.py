@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import sys
 from types import SimpleNamespace
 
@@ -15,20 +14,14 @@ from torch._inductor.fx_passes import pad_mm  # noqa: E402
 
 from gemmtune.engine.consumers.inductor.loader import loader  # noqa: E402
 from gemmtune.engine.consumers.inductor.loader.hooks import padding  # noqa: E402
-from gemmtune.engine.tables.standalone import standalone  # noqa: E402
 
 
-@pytest.fixture(scope="module", params=["package", "exported"])
-def rule(request, tmp_path_factory):
+@pytest.fixture(params=["package", "exported"])
+def rule(request, exported, load):
     if request.param == "package":
-        yield padding.should_pad
-        return
-    path = tmp_path_factory.mktemp("exported") / "exported_loader.py"
-    path.write_text(standalone("gemmtune.engine.consumers.inductor.loader.loader"), encoding="utf-8")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(path.parent))
-        yield importlib.import_module("exported_loader").should_pad
-        sys.modules.pop("exported_loader")
+        return padding.should_pad
+    load(exported(), "exported_loader")
+    return sys.modules["exported_loader.padding"].should_pad
 
 
 def matrix(rows, columns, *, transposed=False, dtype=torch.bfloat16):

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copyreg
-import sys
-import types
 
 import pytest
 
@@ -101,13 +99,10 @@ def test_a_function_that_wraps_ours_runs_the_earlier_one_once_the_table_is_gone(
     assert asked == ["later", "later", "earlier"]
 
 
-def test_a_thread_that_has_chosen_by_one_loader_chooses_by_the_next(exported, monkeypatch):
+def test_a_thread_that_has_chosen_by_one_loader_chooses_by_the_next(exported, load):
     folder = exported()
-    code = compile((folder / "gemmtune_inductor.py").read_text(encoding="utf-8"), "a loader", "exec")
     for name in ("first_loader", "second_loader"):
-        its = types.ModuleType(name)
-        monkeypatch.setitem(sys.modules, name, its)
-        exec(code, vars(its))
+        its = load(folder, name)
         its.install(folder / "inductor_table.json")
         with V.set_choices_handler(V.choices):
             pass  # leaves the handler behind in this thread

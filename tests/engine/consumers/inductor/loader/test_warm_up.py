@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from gemmtune.engine.api.output_folder import write_all
 from gemmtune.engine.consumers.inductor.exporter import InductorExporter
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.measurement import Evidence
@@ -51,8 +52,7 @@ def test_a_process_that_loads_warmed_up_code_compiles_nothing_for_a_gpu(tmp_path
 def served_after_warm_up(folder, device, *, hidden):
     """Return the answers of Inductor's graph cache; print the log lines of a miss that the warm-up lacks."""
     table = replace(example_table(), device=device, rows=(), ranges=(ranged(2, 64, 16), ranged(65, 256, 64)))
-    for name, text in InductorExporter().export(table).items():
-        (folder / name).write_text(text, encoding="utf-8")
+    write_all(InductorExporter().export(table), folder)
     exported, artifacts = str(folder / "inductor_table.json"), str(folder / "warm.bin")
     command = ("warmup", exported, "--call", "inductor_warm_probe:forward", "--out", artifacts)
     ahead = run(folder / "ahead", hidden, "-m", "gemmtune", *command)

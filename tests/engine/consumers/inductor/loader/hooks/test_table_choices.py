@@ -15,7 +15,7 @@ from torch._inductor.choices import InductorChoices  # noqa: E402
 
 from gemmtune.engine.consumers.inductor.epilogues.reader import PLAIN, ReadEpilogue  # noqa: E402
 from gemmtune.engine.consumers.inductor.loader import boundary  # noqa: E402
-from gemmtune.engine.consumers.inductor.loader.hooks import product_notes, table_choices  # noqa: E402
+from gemmtune.engine.consumers.inductor.loader.hooks import binaries, product_notes, table_choices  # noqa: E402
 from gemmtune.engine.consumers.inductor.loader.hooks.table_choices import TableChoices, changed_templates  # noqa: E402
 from gemmtune.engine.consumers.inductor.loader.loader_rows import InductorTable, ProductRow  # noqa: E402
 from gemmtune.engine.consumers.inductor.loader.lowered import LoweredProduct  # noqa: E402
@@ -92,12 +92,14 @@ def inductor(monkeypatch):
         "why_not_computed": lambda product: told.epilogue,
         "extern_choice": lambda kernel, inputs: f"binary {kernel.name}",
         "compute_epilogue": lambda kernel, inputs, product: told.stored,
-        "see": lambda recording, inputs, templates, op: told.recorded.append((recording.uuid, templates, op)),
+        "registered": lambda kernel: None,
         "MMKernelInputs": Inputs,
         "V": SimpleNamespace(graph=graph),
     }
     for name, value in replaced.items():
-        monkeypatch.setattr(table_choices, name, value)
+        for module in (table_choices, binaries):
+            if hasattr(module, name):
+                monkeypatch.setattr(module, name, value)
     monkeypatch.setattr(product_notes, "V", SimpleNamespace(graph=graph))
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(name=told.gpu))
     monkeypatch.setattr(InductorChoices, "get_template_configs", lambda *asked: ["own", asked[2], asked[4]])
@@ -247,7 +249,7 @@ def test_no_row_applies_on_another_gpu(inductor):
     choices = handler([TRITON])
     with pytest.warns(UserWarning, match="^gemmtune's table is for NVIDIA H200; on NVIDIA L4 no row applies$"):
         assert chosen(choices) == ["aten"]
-    assert notes(choices) == ["miss: ATen runs"]
+    assert notes(choices) == ["miss: ATen runs; the table is for NVIDIA H200"]
     assert not choices.takes_convolution(inductor.product, torch.device("cuda", 0))
 
 
@@ -362,7 +364,9 @@ def test_a_convolution_with_a_row_becomes_a_product(inductor, rows, options, tak
 
 
 def test_recordings_see_each_question(inductor):
-    recording = SimpleNamespace(uuid="u")
+    recording = SimpleNamespace(
+        uuid="u", see=lambda inputs, templates, op: inductor.recorded.append(("u", templates, op))
+    )
     choices = handler([TRITON], recordings=[recording])
     chosen(choices, TEMPLATES)
     chosen(choices, BOTH, "cpu")

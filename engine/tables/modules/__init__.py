@@ -1,0 +1,1 @@
+"""Modules of gemmtune as files that run without it: one file, or a package."""

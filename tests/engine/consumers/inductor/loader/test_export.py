@@ -1,0 +1,142 @@
+"""The exported loader: a package of the parts that a table's rows need, which a linter passes and a re-export keeps."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gemmtune.engine.api.output_folder import write_all
+from gemmtune.engine.consumers.inductor.exporter import InductorExporter
+from gemmtune.engine.consumers.inductor.loader.export import loader_files
+from gemmtune.engine.consumers.inductor.loader.loader_rows import parse_inductor_table
+from gemmtune.engine.records import catalogue
+from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.measurement import Evidence
+from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.table import Choice, RangeRow, Row, Table
+
+ROOT = Path(__file__).parents[5]
+PACKAGE, RECORDER, FILE = "gemmtune_inductor", "gemmtune_record", "inductor_table.json"
+FULL = {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "GROUP_M": 8, "num_stages": 3, "num_warps": 4}
+ROOMY = {**FULL, "BLOCK_M": 64, "BLOCK_N": 32}
+SPLIT_K = {"warp_n": 16, "warps_n": 1, "warps_k": 4, "split_k": 1, "k_unroll": 1, "num_stages": 4, "share_a": False}
+SPLIT_K |= {"use_pdl": False}
+EPILOGUES = {"reader.py", "chain.py", "terms.py", "activations.py"}
+BINARIES = {"extern.py", "extern_calls.py", "kernel_call.py", "occupancy.py", "cuda_driver.py", "computed.py"}
+
+
+def choice(space, params):
+    return Choice(space, Config(params), 100.0, 99.0, 101.0, 32, Evidence.MEASURED, "torch 2.13.0", "events-cold-l2")
+
+
+def row(problem, params=FULL, space="triton_mm"):
+    return Row(Problem.parse(problem), (choice(space, params), choice("aten", {})), None, 0.0, ())
+
+
+PLAIN = (row("16x4096x4096:bf16:nt"), row("2048x4096x4096:bf16:nt", {}, "aten"))
+EPILOGUE = row("16x4096x4096:bf16:nt:epilogue=silu.mul(matrix)")
+RANGE = RangeRow(Problem.parse("64x96x256:bf16:nt:dynamic_m=true"), 2, 64, choice("triton_mm", FULL), ((64, 0.0),))
+CUTE = row("8x96x256:bf16:nt:epilogue=relu", SPLIT_K, "cute_splitk")
+
+
+def export(*rows, ranges=()):
+    return InductorExporter().export(Table(catalogue.device("H200"), rows, "latency", ranges))
+
+
+def modules(files, package=PACKAGE):
+    return {name.partition("/")[2] for name in files if name.startswith(f"{package}/")}
+
+
+def lines(files):
+    return sum(len(text.splitlines()) for name, text in files.items() if name.startswith(f"{PACKAGE}/"))
+
+
+def run(folder, code, *arguments):
+    """Run code in a process that finds the exported folder alone."""
+    command = [sys.executable, "-P", "-c", code, *arguments]
+    return subprocess.run(
+        command, cwd=folder, env={"PYTHONPATH": str(folder)}, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.parametrize(
+    ("rows", "ranges", "epilogues", "dynamic", "binaries"),
+    [
+        (PLAIN, (), False, False, False),
+        ((*PLAIN, row("16x96x256:bf16:nt", ROOMY)), (), True, False, False),  # a kernel with room for a cheap epilogue
+        ((EPILOGUE,), (), True, False, False),
+        (PLAIN, (RANGE,), False, True, False),
+        ((*PLAIN, EPILOGUE, CUTE), (), True, False, True),
+    ],
+)
+@pytest.mark.usefixtures("unbuilt")
+def test_a_package_has_the_parts_of_its_rows(rows, ranges, epilogues, dynamic, binaries):
+    found = modules(files := export(*rows, ranges=ranges))
+    assert (found >= {"chain.py", "terms.py", "activations.py"}) is epilogues
+    assert ("class _Reader" in files[f"{PACKAGE}/reader.py"]) is epilogues
+    assert ("graph_sizes.py" in found) is dynamic
+    assert (found >= BINARIES, bool(BINARIES & found)) == (binaries, binaries)
+    assert "recorder.py" not in found
+    assert "class ProductFile" in files[f"{RECORDER}/__init__.py"]
+
+
+@pytest.mark.usefixtures("unbuilt")
+def test_packages_pass_the_linter_as_the_project_does(tmp_path):
+    write_all(export(*PLAIN), tmp_path / "plain")
+    write_all(export(*PLAIN, EPILOGUE, CUTE, ranges=(RANGE,)), tmp_path / "all")
+    ruff = [str(Path(sys.executable).with_name("ruff"))]
+    for command in (["check"], ["format", "--check"]):
+        done = subprocess.run(
+            [*ruff, *command, "--config", str(ROOT / "pyproject.toml"), "--no-cache", "."],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout
+
+
+def test_an_equal_table_gives_equal_files_and_a_changed_row_changes_no_python():
+    first, second = export(*PLAIN), export(*PLAIN)
+    assert first == second
+    changed = export(row("16x4096x4096:bf16:nt", {**FULL, "GROUP_M": 4}), PLAIN[1])
+    assert {name for name in first if changed[name] != first[name]} == {FILE, "lookup_table.json"}
+    assert changed.keys() == first.keys()
+
+
+@pytest.mark.usefixtures("unbuilt")
+def test_no_file_needs_gemmtune():
+    for name, text in export(*PLAIN, EPILOGUE, CUTE, ranges=(RANGE,)).items():
+        assert name.endswith(".json") or "gemmtune.engine" not in text
+
+
+@pytest.mark.usefixtures("unbuilt")
+@pytest.mark.parametrize("rows", [(EPILOGUE,), (CUTE,)])
+def test_a_loader_without_a_part_refuses_a_table_that_needs_it(tmp_path, rows):
+    pytest.importorskip("torch", reason="torch is not installed")
+    write_all(export(*PLAIN), tmp_path)
+    write_all(export(*rows), tmp_path / "other")
+    code = f"import gemmtune_inductor; gemmtune_inductor.install('other/{FILE}')"
+    done = run(tmp_path, code)
+    assert "use the one that was exported beside the table" in done.stderr.splitlines()[-1]
+    assert run(tmp_path, code.replace("other/", "")).returncode == 0
+
+
+def test_recording_names_the_package_that_it_needs(tmp_path):
+    pytest.importorskip("torch", reason="torch is not installed")
+    files = export(*PLAIN)
+    write_all({name: text for name, text in files.items() if not name.startswith(RECORDER)}, tmp_path)
+    code = "import gemmtune_inductor as it; it.record('problems.jsonl'); it.stop_recording()"
+    assert "recording needs gemmtune_record" in run(tmp_path, code).stderr.splitlines()[-1]
+    write_all(files, tmp_path)
+    assert run(tmp_path, code).returncode == 0
+    assert json.loads((tmp_path / "problems.jsonl").read_text().splitlines()[0])["type"] == "start"
+
+
+def test_parts_depend_on_the_rows_alone():
+    of_table = loader_files(parse_inductor_table(export(*PLAIN)[FILE].encode()))
+    assert of_table == {name: text for name, text in export(*PLAIN).items() if not name.endswith(".json")}
