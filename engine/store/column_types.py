@@ -79,13 +79,14 @@ def _device_text(device: Device) -> str:
     return compact_json({f.name: getattr(device, f.name) for f in fields(device) if f.compare})
 
 
-def _estimate_text(estimate: Estimate) -> str:
-    return compact_json(encoded(replace(estimate, stopped=storable(estimate.stopped))))
+def storable_estimate(estimate: Estimate) -> Estimate:
+    """Return the estimate with a reason that databases take."""
+    return replace(estimate, stopped=storable(estimate.stopped)) if estimate.stopped else estimate
 
 
 PROBLEM = remembered(cell(Workload), 2**12)  # type: ignore[type-abstract] # the plug-in of its kind makes it
 DEVICE = remembered(AsText(_device_text, cell(Device).decode), 2**7)
 TOOLCHAIN = remembered(cell(Toolchain), 2**12)
-ESTIMATE = AsText(_estimate_text, cell(Estimate).decode)
+ESTIMATE = AsText(lambda estimate: compact_json(encoded(storable_estimate(estimate))), cell(Estimate).decode)
 DEVICE_STATE = cell(DeviceState)
 RESOURCES = cell(Resources)

@@ -24,6 +24,7 @@ from gemmtune.engine.store.column_types import (
     compact_json,
     decode_json,
     storable,
+    storable_estimate,
 )
 
 _COLUMNS = schema.measurements.c
@@ -140,7 +141,7 @@ def measurement_of(row: Row[Any], task: Task | None, toolchain: Toolchain | None
 
 def final_row(final: Final) -> dict[str, object]:
     """Return the row of `finals` as the database will hold it; equal finals give equal rows."""
-    finalists = list(map(_with_space, final.finalists))
+    finalists = [_with_space(replace(out, estimate=storable_estimate(out.estimate))) for out in final.finalists]
     failed = [_with_space(replace(out, reason=storable(out.reason))) for out in final.failed]
     values = {name: getattr(final, name) for name in ("problem", "device", "protocol", "worker", "created_at")}
     return schema.encoded(schema.finals, values | {"content": compact_json({"finalists": finalists, "failed": failed})})

@@ -116,9 +116,12 @@ def test_a_weight_and_a_source_do_not_make_another_problem(path):
 
 def test_a_reason_that_is_no_text_is_kept_as_escapes(path):
     with Database.open(path) as database:
-        database.add_final(replace(FINAL, failed=(replace(FINAL.failed[0], reason="bad \udcff and \0"),)))
+        stopped = replace(FINAL.finalists[0], estimate=replace(FINAL.finalists[0].estimate, stopped="no \0"))
+        failed = replace(FINAL.failed[0], reason="bad \udcff and \0")
+        database.add_final(replace(FINAL, finalists=(stopped,), failed=(failed,)))
         (back,) = database.finals()
     assert back.failed[0].reason == r"bad \udcff and \x00"
+    assert back.finalists[0].estimate.stopped == r"no \x00"
 
 
 def test_a_final_the_database_refuses_leaves_nothing(path):
