@@ -1,36 +1,26 @@
 """One codec between frozen records and JSON values: each field under its name in code, checked by its type.
 
-| in code | in JSON |
-|---|---|
-| record | object of its fields |
-| Workload | object of texts, which the plug-in of its kind reads |
-| Config | object of truth values, numbers and texts |
-| Toolchain | list of pairs of package and version |
-| tuple | list |
-| Mapping | object |
-| Enum | value of the member |
-
-A field's metadata refine this:
+A record is an object of its fields, a Workload one of texts, a Toolchain a list of pairs, an Enum its value. Nothing is
+coerced but whole numbers in fields of floats, and no name in JSON is ever imported. A field's metadata refine this:
 
 | metadata | meaning |
 |---|---|
-| `above`, `least`, `most` | bounds of the field's numbers, as in `io.numbers.checked` |
-| `sparse` | field left out of JSON where it has its default, as in files from before the field was there |
-| `json`: False | field never in JSON |
+| `above`, `least`, `most` | bounds of the field's numbers, as `io.numbers.checked` takes them |
+| `sparse` | left out of JSON where it has its default, as in files from before the field was there |
+| `json`: False | never in JSON |
 
-Nothing is coerced but whole numbers in fields of floats, and no name in JSON is ever imported. A record with a property
-`fault` is refused for the reason that it gives.
+A record with a property `fault` is refused for the reason that it gives.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
-from enum import Enum, StrEnum
+from enum import Enum
 from functools import cache, partial
 from itertools import count, cycle
 from math import isfinite, nan
 from sys import float_info
 from types import NoneType
-from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from gemmtune.engine.io.numbers import MOST_INTEGER, checked, shown
 from gemmtune.engine.records.artifact import Toolchain
@@ -48,30 +38,21 @@ class Malformed(ValueError):  # noqa: N818 (the name says what is wrong)
     """JSON that no record is written as; the message gives path, value and what is expected."""
 
 
-class Fields(StrEnum):
-    """Fields that the object of a record may have."""
-
-    EXACT = "exact"
-    """Every field and no other."""
-    KNOWN = "known"
-    """No other field; one that is missing has its default."""
-    ANY = "any"
-    """Further fields, which are ignored; one that is missing has its default."""
-
-
 def encoded(record: object, kind: object = None) -> Any:  # noqa: ANN401 (JSON)
     """Return the JSON value of a record, or of a value of type `kind`."""
     return _encoder(type(record) if kind is None else kind)(record)
 
 
-def decoded(kind: type[T], value: object, allowed: Fields = Fields.KNOWN) -> T:
-    """Return the value of type `kind` that `encoded` wrote; a record inside that is decoded already stays.
+def decoded(kind: type[T], value: object, *, further: bool = False) -> T:
+    """Return the value of type `kind` that `encoded` wrote; a part that is decoded already stays.
+
+    A field that is missing has its default. `further` ignores fields that no record has.
 
     Raises:
         Malformed: the value is no such record; the message begins with the path inside it, `rows[0].lead`.
     """
     try:
-        found: T = _decoder(cast("Any", kind), allowed)(value)
+        found: T = _decoder(kind, further)(value)  # type: ignore[arg-type] # a type is hashable
     except Malformed as error:
         text = str(error)
         raise Malformed(f"it{text}" if text.startswith(" ") else text.lstrip(".:= ")) from None
@@ -86,72 +67,60 @@ def _hints(kind: type) -> list[tuple[Field[Any], Any]]:
 
 @cache
 def _encoder(kind: Any) -> _Function:  # noqa: ANN401 (a type)
-    kinds = get_args(kind)
-    if NoneType in kinds:
-        inner = _encoder(kinds[0])
-        return lambda value: None if value is None else inner(value)
-    if get_origin(kind) is tuple and kinds[-1] is ...:
-        each = _encoder(kinds[0])
-        return lambda values: [each(value) for value in values]
-    if get_origin(kind) is tuple:
-        parts = [_encoder(part) for part in kinds]
-        return lambda values: [part(value) for part, value in zip(parts, values, strict=True)]
-    if get_origin(kind) is Mapping:
-        each = _encoder(kinds[1])
-        return lambda values: {name: each(value) for name, value in values.items()}
+    kinds, origin = get_args(kind), get_origin(kind)
+    if origin is not None or NoneType in kinds:
+        parts = [_encoder(part) for part in kinds if part not in (..., NoneType)]
+        if NoneType in kinds:
+            return lambda value: None if value is None else parts[0](value)
+        if origin is Mapping:
+            return lambda values: {name: parts[1](value) for name, value in values.items()}
+        return lambda values: [part(value) for part, value in zip(cycle(parts), values, strict=False)]
     if issubclass(kind, Workload):
         return fields_of
-    if kind is Toolchain:
-        return lambda toolchain: list(map(list, toolchain.versions))
-    if is_dataclass(kind) and isinstance(kind, type):
-        written = [
-            (f.name, _encoder(hint), f.default if "sparse" in f.metadata else MISSING) for f, hint in _hints(kind)
-        ]
+    if is_dataclass(kind) and isinstance(kind, type) and kind is not Toolchain:
+        written = [(f.name, _encoder(t), f.default if "sparse" in f.metadata else MISSING) for f, t in _hints(kind)]
         return lambda record: {
             name: part(value) for name, part, default in written if (value := getattr(record, name)) != default
         }
     if issubclass(kind, Enum):
         return lambda member: member.value
+    if kind is Toolchain:
+        return lambda toolchain: [*map(list, toolchain.versions)]
     return {Config: dict, float: float}.get(kind, lambda value: value)
 
 
 @cache
-def _decoder(kind: Any, allowed: Fields, bounds: tuple[tuple[str, float], ...] = ()) -> _Function:  # noqa: ANN401
-    kinds = get_args(kind)
-    if NoneType in kinds:
-        inner = _decoder(kinds[0], allowed, bounds)
-        return lambda value: None if value is None else inner(value)
-    if get_origin(kind) is tuple:
-        return _tuple_decoder([_decoder(each, allowed, bounds) for each in kinds if each is not ...], kinds, bounds)
-    if get_origin(kind) is Mapping:
-        return partial(_mapping, _decoder(kinds[1], allowed, bounds))
+def _decoder(kind: Any, further: bool, bounds: tuple[tuple[str, float], ...] = ()) -> _Function:  # noqa: ANN401
+    kinds, origin = get_args(kind), get_origin(kind)
     if kind in _WORDS:
         return partial(_instance, kind)
+    if origin is not None or NoneType in kinds:
+        parts = [_decoder(part, further, bounds) for part in kinds if part not in (..., NoneType)]
+        if NoneType in kinds:
+            return lambda value: None if value is None else parts[0](value)
+        if origin is Mapping:
+            return partial(_mapping, parts[1])
+        return partial(_tuple, parts, ... in kinds, kinds[0] is float and not bounds)
     if kind in (int, float):
         return _number(kind, **dict(bounds))
     if issubclass(kind, Enum):
         return partial(_member, {member.value: member for member in kind})
     if issubclass(kind, Workload):
-        make: _Function = partial(_workload, exact=allowed is Fields.EXACT)
-    elif kind is Config:
-        make = _config
-    elif kind is Toolchain:
-        make = _toolchain
-    else:
-        make = _record_decoder(kind, allowed)
-    return lambda value: value if isinstance(value, kind) else make(value)
+        return _workload
+    return {Config: _config, Toolchain: _toolchain}.get(kind) or _record_decoder(kind, further=further)
 
 
-def _record_decoder(kind: type, allowed: Fields) -> _Function:
+def _record_decoder(kind: type, *, further: bool) -> _Function:
     parts, required, has_fault = {}, set(), hasattr(kind, "fault")
     for field, hint in _hints(kind):
         bounds = tuple(item for item in field.metadata.items() if item[0] in ("above", "least", "most"))
-        parts[field.name] = _decoder(hint, allowed, bounds)
-        has_default = field.default is not MISSING or field.default_factory is not MISSING
-        if not has_default or (allowed is Fields.EXACT and "sparse" not in field.metadata):
+        parts[field.name] = _decoder(hint, further, bounds)
+        if field.default is MISSING and field.default_factory is MISSING:
             required.add(field.name)
 
     def decode(value: object) -> object:
+        if isinstance(value, kind):
+            return value
         record, found, name = _object(value), {}, ""
         try:
             for name, item in record.items():
@@ -159,9 +128,11 @@ def _record_decoder(kind: type, allowed: Fields) -> _Function:
                     found[name] = parts[name](item)
         except Malformed as error:
             raise Malformed(f".{name}{error}") from None
-        names = found.keys() if allowed is Fields.ANY else record.keys()
-        if len(found) < len(names) or not required <= found.keys():
-            _require_fields(names, required, parts.keys())
+        if len(found) < len(record) and not further:
+            unknown = min(record.keys() - parts.keys())
+            raise Malformed(f" has the unknown field {shown(unknown)}; known: {', '.join(sorted(parts))}")
+        if not required <= found.keys():
+            raise Malformed(f" lacks the field {min(required - found.keys())!r}")
         try:
             made = kind(**found)
         except UsageError as error:
@@ -173,17 +144,12 @@ def _record_decoder(kind: type, allowed: Fields) -> _Function:
     return decode
 
 
-def _tuple_decoder(parts: list[_Function], kinds: tuple[Any, ...], bounds: object) -> _Function:
-    some, unbounded = kinds[-1] is ..., kinds[0] is float and not bounds
-
-    def decode(value: object) -> tuple[Any, ...]:
-        if not isinstance(value, list) or not (some or len(value) == len(parts)):
-            raise Malformed(f"={shown(value)} is not a list{'' if some else f' of {len(parts)} values'}")
-        if some and unbounded and {*map(type, value)} == {float} and isfinite(sum(value)):
-            return tuple(value)  # the samples of a measurement, in a tenth of the time
-        return tuple(_each(zip(count(), cycle(parts), value, strict=False)))
-
-    return decode
+def _tuple(parts: list[_Function], some: bool, floats: bool, value: object) -> tuple[Any, ...]:
+    if not isinstance(value, list) or not (some or len(value) == len(parts)):
+        raise Malformed(f"={shown(value)} is not a list{'' if some else f' of {len(parts)} values'}")
+    if some and floats and {*map(type, value)} == {float} and isfinite(sum(value)):
+        return tuple(value)  # the samples of a measurement, in a tenth of the time
+    return tuple(_each(zip(count(), cycle(parts), value, strict=False)))
 
 
 def _each(items: Iterable[tuple[str | int, _Function, Any]]) -> list[Any]:
@@ -198,13 +164,6 @@ def _each(items: Iterable[tuple[str | int, _Function, Any]]) -> list[Any]:
     return found
 
 
-def _require_fields(names: Set[str], required: Set[str], known: Set[str]) -> None:
-    if unknown := sorted(names - known):
-        raise Malformed(f" has the unknown field {shown(unknown[0])}; known: {', '.join(sorted(known))}")
-    if missing := sorted(required - names):
-        raise Malformed(f" lacks the field {missing[0]!r}")
-
-
 def _object(value: object) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise Malformed(f"={shown(value)} is not an object")
@@ -216,23 +175,20 @@ def _mapping(decode: _Function, value: object) -> dict[str, Any]:
     return dict(zip(record, _each((name, decode, item) for name, item in record.items()), strict=True))
 
 
-def _workload(value: object, *, exact: bool) -> Workload:
-    texts = _mapping(partial(_instance, str), value)
+def _workload(value: object) -> Workload:
     try:
-        made = workload_of(texts)
+        return value if isinstance(value, Workload) else workload_of(_mapping(partial(_instance, str), value))
     except UsageError as error:
         raise Malformed(f": {error}") from None
-    if exact:
-        _require_fields(texts.keys(), fields_of(made).keys(), fields_of(made).keys())
-    return made
 
 
 def _config(value: object) -> Config:
-    return Config(_mapping(partial(_instance, Value), value))
+    return value if isinstance(value, Config) else Config(_mapping(partial(_instance, Value), value))
 
 
 def _toolchain(value: object) -> Toolchain:
-    return Toolchain(_decoder(tuple[tuple[str, str], ...], Fields.EXACT)(value))
+    pairs = _decoder(tuple[tuple[str, str], ...], further=False)
+    return value if isinstance(value, Toolchain) else Toolchain(pairs(value))
 
 
 def _member(members: Mapping[str, Enum], value: object) -> Enum:

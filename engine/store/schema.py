@@ -39,7 +39,8 @@ RECORDS = "tasks", "toolchains", "measurements", "finals"
 """Names of the tables of records."""
 
 _CONFIG = types.remembered(types.cell(Config), 2**14)  # tasks share configs and hashes
-_SAMPLES, _POSITIONS = types.cell(tuple[float, ...]), types.cell(tuple[int, ...])
+_SAMPLES = types.cell(tuple[float, ...])
+_POSITIONS = types.remembered(types.cell(tuple[int, ...]), 2**10)  # empty in most rows
 
 METADATA = MetaData()
 

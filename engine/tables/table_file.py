@@ -6,20 +6,20 @@ Beside its own fields the file has `schema`, `gemmtune` and `sha256`; a row has 
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import fields, replace
 from functools import lru_cache
 from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
 
-from gemmtune.engine.io.numbers import shown
+from gemmtune.engine.io.numbers import checked, shown
 from gemmtune.engine.io.reading import parse_json, read_text
 from gemmtune.engine.records.catalogue import known
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import DeviceError, TableError
 from gemmtune.engine.records.table import RangeRow, Row, Table
 from gemmtune.engine.records.workload import Workload
-from gemmtune.engine.seams.codec import Fields, Malformed, decoded, encoded
+from gemmtune.engine.seams.codec import Malformed, decoded, encoded
 from gemmtune.engine.store.files import write_whole
 
 SCHEMA = 7
@@ -29,21 +29,6 @@ _EXPORTED = {"made_with": "Inductor", "rounding_bound": "CuTe dispatchers"}
 """Consumers by a field that only their exported tables have."""
 _SEAL_FIELDS = frozenset({"schema", "gemmtune", "sha256"})
 _END = "\n}\n"
-
-
-@dataclass(frozen=True, slots=True)
-class _Named:
-    """Fields of a row that tell its problem."""
-
-    name: str
-    problem: Workload
-    weight: float = field(metadata={"above": 0})
-
-    @property
-    def fault(self) -> str:
-        """Reason why name and problem contradict each other; empty if they do not."""
-        same = self.problem.name == self.name
-        return "" if same else f"name={shown(self.name)}, and the problem is {self.problem.name}"
 
 
 def table_text(table: Table) -> str:
@@ -119,8 +104,7 @@ def _table_of(text: str) -> Table:
         _rename_leads(record.get("rows"))
     try:
         _read_problems(record)
-        own = {name: value for name, value in record.items() if name not in _SEAL_FIELDS}
-        table = decoded(Table, own, Fields.EXACT)
+        table = decoded(Table, {name: value for name, value in record.items() if name not in _SEAL_FIELDS})
     except Malformed as error:
         raise TableError(str(error)) from None
     _refuse_duplicates(row.problem for row in table.rows)
@@ -129,18 +113,24 @@ def _table_of(text: str) -> Table:
     return replace(table, device=device, rows=rows, ranges=tuple(_ordered(table.ranges)))
 
 
-def _read_problems(record: dict[str, object]) -> None:
-    """Put the problem into each row, in place of the fields that tell it."""
+def _read_problems(record: Mapping[str, object]) -> None:
+    """Put the problem into each row, in place of its fields and of the row's name and weight."""
     for kind in ("rows", "ranges"):
         rows = record.get(kind)
         for place, row in enumerate(rows if isinstance(rows, list) else ()):
             if isinstance(row, dict):
-                own = {name: row.pop(name) for name in ("name", "problem", "weight") if name in row}
                 try:
-                    found = decoded(_Named, own, Fields.EXACT)
+                    row["problem"] = _problem(row.get("problem"), row.pop("name", None), row.pop("weight", None))
                 except Malformed as error:
                     raise Malformed(f"{kind}[{place}]: {error}") from None
-                row["problem"] = replace(found.problem, weight=found.weight)  # type: ignore[type-var] # a dataclass
+
+
+def _problem(fields: object, name: object, weight: object) -> Workload:
+    problem = decoded(Workload, fields)  # type: ignore[type-abstract] # the plug-in of its kind makes it
+    if problem.name != name:
+        raise Malformed(f"name={shown(name)}, and the problem is {problem.name}")
+    found = checked(weight, "weight", float, above=0, error=Malformed)
+    return replace(problem, weight=found)  # type: ignore[type-var] # a dataclass
 
 
 def _rename_leads(rows: object) -> None:

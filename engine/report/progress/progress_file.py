@@ -11,7 +11,7 @@ from pathlib import Path
 from gemmtune.engine.io.reading import parse_json, read_text
 from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.report.progress.state import CampaignState
-from gemmtune.engine.seams.codec import Fields, Malformed, decoded, encoded
+from gemmtune.engine.seams.codec import Malformed, decoded, encoded
 from gemmtune.engine.seams.executor import Load
 from gemmtune.engine.store.files import write_whole
 
@@ -46,7 +46,7 @@ def read_progress(folder: Path) -> Progress | None:
     """Return the progress in a folder; None where there is none, or it is damaged."""
     path = folder / PROGRESS_FILE
     try:
-        found = decoded(Progress, parse_json(read_text(path, "progress"), str(path)), Fields.ANY)
+        found = decoded(Progress, parse_json(read_text(path, "progress"), str(path)), further=True)
         at = datetime.fromisoformat(found.at).astimezone(UTC)
         return replace(found, at=at.isoformat(timespec="seconds"))
     except (UsageError, Malformed, ValueError):

@@ -9,7 +9,7 @@ from pathlib import Path
 from gemmtune.engine.io.reading import parse_json, read_text
 from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.report.progress.state import CampaignState
-from gemmtune.engine.seams.codec import Fields, Malformed, decoded, encoded
+from gemmtune.engine.seams.codec import Malformed, decoded, encoded
 from gemmtune.engine.seams.executor import Load
 from gemmtune.engine.store.files import write_whole
 
@@ -105,6 +105,6 @@ def read_run(folder: Path) -> Run | None:
     """Return the record in a campaign's folder; None where there is none, or it is damaged."""
     path = folder / RUN_FILE
     try:
-        return decoded(Run, parse_json(read_text(path, "record"), str(path)), Fields.ANY)
+        return decoded(Run, parse_json(read_text(path, "record"), str(path)), further=True)
     except (UsageError, Malformed):
         return None

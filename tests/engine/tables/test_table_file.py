@@ -220,7 +220,7 @@ ROW, CHOICE, DEVICE = ("rows", 0), ("rows", 0, "choices", 0), ("device",)
         ((*ROW, "lead"), "much", "lead='much' is not a number above -1"),
         ((*ROW, "regret_bound"), -0.001, "regret_bound=-0.001 is not a number from 0 on"),
         ((*ROW, "regret_bound"), "small", "regret_bound='small' is not a number from 0 on"),
-        ((*ROW, "regret_bound"), ..., r"rows\[0\] lacks the field 'regret_bound'"),
+        ((*ROW, "lead"), ..., r"rows\[0\] lacks the field 'lead'"),
         ((*ROW, "loss"), -0.001, "loss=-0.001 is not a number from 0 on"),
         ((*ROW, "loss"), None, "loss=None is not a number from 0 on"),
         ((*ROW, "choices"), [], r"rows\[0\]: a row has a choice at least"),

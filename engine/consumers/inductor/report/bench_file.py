@@ -7,7 +7,7 @@ from gemmtune.engine.consumers.inductor.bench.model_bench import ModelBench
 from gemmtune.engine.consumers.inductor.report.benches import bench_report
 from gemmtune.engine.io.reading import parse_json, read_text
 from gemmtune.engine.records.errors import UsageError
-from gemmtune.engine.seams.codec import Fields, Malformed, decoded
+from gemmtune.engine.seams.codec import Malformed, decoded
 from gemmtune.engine.store.files import write_whole
 
 BENCH_FILE = "bench.json"
@@ -37,6 +37,6 @@ def read_bench(path: Path) -> ModelBench:
     """
     content = parse_json(read_text(path, "bench"), f"bench {path}")
     try:
-        return decoded(ModelBench, content, Fields.ANY)
+        return decoded(ModelBench, content, further=True)
     except Malformed as error:
         raise UsageError(f"bench {path} is no result of gemmtune bench: {error}; measure again or remove it") from None
