@@ -6,7 +6,7 @@ import shlex
 import signal
 import sys
 
-from gemmtune.engine.cli.stopping import SIGNALS, stoppable
+from gemmtune.engine.cli.stopping import SIGNALS, exits_raised, stoppable
 from gemmtune.engine.io.blame import account, line_of
 from gemmtune.engine.io.printing import print_notice, silence
 from gemmtune.engine.records.errors import GemmtuneError, Stopped
@@ -28,14 +28,14 @@ def main() -> None:
     try:
         from gemmtune.engine.cli import commands
 
-        with stoppable():
+        with exits_raised(), stoppable():
             status = commands.run(sys.argv[1:])
     except Stopped as stopped:
         command = shlex.join(["gemmtune", *sys.argv[1:]])
         kept = "nothing is kept; to start again"
         if next((each for each in sys.argv[1:] if each != "--quiet"), "") in _RESUMED:
             kept = "what was measured is kept; to go on where it was"
-        print_notice(f"gemmtune: stopped; {kept}: {command}")
+        print_notice(f"gemmtune: stopped{_where(stopped)}; {kept}: {command}")
         status = 128 + stopped.signal
     except BaseException as error:
         reason = _reason(error) or (error.__cause__ and _reason(error.__cause__))  # typer puts Abort before some
@@ -44,6 +44,14 @@ def main() -> None:
         status = _refused(reason)
     silence()
     sys.exit(status)
+
+
+def _where(stopped: Stopped) -> str:
+    """Return the place of code that is not gemmtune's, where a signal found it at work."""
+    from gemmtune.engine.seams import registry
+
+    place = line_of(stopped, registry.packages())
+    return f" in {place}" if place else ""
 
 
 def _reason(error: BaseException) -> str:

@@ -1,10 +1,13 @@
-"""End a command in order on SIGINT, SIGTERM and SIGHUP."""
+"""End a command in order on SIGINT, SIGTERM and SIGHUP, and where code that is not gemmtune's ends the process."""
 
+import os
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import NoReturn
 
 from gemmtune.engine.records.errors import Stopped
 
@@ -41,3 +44,23 @@ def stoppable() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def exits_raised() -> Iterator[None]:
+    """Raise SystemExit on `os._exit` while the block runs, so that a plug-in does not end the command unnamed.
+
+    Other threads, forked children, and libraries that leave on their own end their process as before.
+    """
+    leave, process = os._exit, os.getpid()
+
+    def refuse(status: int) -> NoReturn:
+        if os.getpid() == process and threading.current_thread() is threading.main_thread():
+            raise SystemExit(f"os._exit({status})")
+        leave(status)
+
+    os._exit = refuse
+    try:
+        yield
+    finally:
+        os._exit = leave

@@ -81,6 +81,41 @@ def test_ctrl_c_while_gemmtune_is_imported_is_one_line(tmp_path, module):
     assert done.stderr.startswith("gemmtune: stopped; ")
 
 
+SAMPLERS = """
+import os, signal
+import gemmtune as gt
+class Leaving(gt.Sampler):
+    def ask(self, count):
+        child = os.fork()
+        if not child:
+            os._exit(7)
+        os._exit(os.waitpid(child, 0)[1] >> 8)
+    def tell(self, trials):
+        pass
+class Endless(Leaving):
+    def ask(self, count):
+        os.kill(os.getpid(), signal.SIGINT)
+        while True:
+            pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "said"),
+    [
+        ("Leaving", 2, "sampler Leaving failed in ask: SystemExit: os._exit(7) (samplers.py, line 9)"),
+        ("Endless", 130, "stopped in samplers.py, line 1"),
+    ],
+)
+def test_a_sampler_that_ends_the_process_or_never_returns_is_named(tmp_path, name, status, said):
+    (tmp_path / "samplers.py").write_text(SAMPLERS)
+    wanted = ("--problem", "16x4096x4096:bf16:nt", "--sampler", f"./samplers.py:{name}")
+    command = [sys.executable, "-m", "gemmtune", "tune", "--device", "H200", *wanted]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
+    assert (done.returncode, done.stdout) == (status, "")
+    assert done.stderr.splitlines()[-1].startswith(f"gemmtune: {said}")
+
+
 def test_a_killed_process_s_folder_is_deleted_by_the_next_one(tmp_path, monkeypatch):
     program = (
         "import time; from gemmtune.engine.processes.scratch import ScratchFolder;"
