@@ -4,8 +4,10 @@ from collections.abc import Iterator
 from itertools import islice
 
 from rich.console import Console, Group, RenderableType
+from rich.control import Control
 from rich.live import Live
 from rich.progress_bar import ProgressBar
+from rich.segment import ControlType, Segment
 from rich.table import Table
 from rich.text import Text
 
@@ -30,6 +32,7 @@ class LiveView(Callback):
         self._state = state
         self._console = console
         self._drawn: float | None = None
+        self._cells: list[int] = []  # per line that was drawn last
 
     def on_final(self, final: Final | FinalNotHeld) -> None:
         """Print why a final could not be held."""
@@ -38,6 +41,7 @@ class LiveView(Callback):
 
     def on_notice(self, line: str) -> None:
         """Print the line above the view."""
+        self._erase_broken()
         self.live.console.print(visible(line), markup=False, highlight=False, soft_wrap=True)
 
     def on_save(self) -> None:
@@ -50,7 +54,17 @@ class LiveView(Callback):
         now = self._state.clock()
         if self._drawn is None or now - self._drawn >= _DRAW_SECONDS:
             self._drawn = now
-            self.live.update(Group(*self._parts()), refresh=True)
+            self._erase_broken()
+            parts = Group(*self._parts())
+            drawn = self._console.render_lines(parts, pad=False)[: self._console.height]
+            self._cells = [Segment.get_line_length(line) for line in drawn]
+            self.live.update(parts, refresh=True)
+
+    def _erase_broken(self) -> None:
+        """Erase as many lines as a narrower window made of those drawn; the view erases one per line that it drew."""
+        broken = sum(max(0, cells - 1) // self._console.width for cells in self._cells)
+        self._cells = []
+        self._console.control(Control(*[(ControlType.ERASE_IN_LINE, 2), (ControlType.CURSOR_UP, 1)] * broken))
 
     def _parts(self) -> Iterator[RenderableType]:
         state = self._state

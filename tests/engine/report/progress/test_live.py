@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from dataclasses import replace
 
 import pytest
@@ -123,3 +124,43 @@ def test_view_is_drawn_at_most_four_times_per_second(state, clock):
             sizes.append(out.tell())
             clock.at += 0.1
     assert len(set(sizes)) == 4  # at 0, 0.3, 0.6 and 0.9
+
+
+def reflowed(text: str, width: int, narrower: int, further: str) -> list[str]:
+    """Lines of a terminal that shows `text`, becomes `narrower`, breaks what does not fit, and is sent `further`."""
+    shown = re.sub(r"\x1b\[[?\d]*[a-zA-Z]", "", text).replace("\r", "").split("\n")
+    assert max(map(len, shown)) <= width
+    rows = [line[start : start + narrower] for line in shown for start in range(0, max(len(line), 1), narrower)]
+    at = len(rows) - 1
+    for token in re.findall(r"\x1b\[[?\d]*[a-zA-Z]|\n|[^\x1b\n\r]+", further):
+        if token == "\x1b[2K":
+            rows[at] = ""
+        elif token == "\x1b[1A":
+            at -= 1
+        elif token == "\n":
+            at += 1
+            rows += [""] * (at == len(rows))
+        elif not token.startswith("\x1b"):
+            rows[at] = token
+    return rows
+
+
+@pytest.mark.parametrize("said", ["", "a notice"])
+def test_a_narrower_window_keeps_nothing_of_what_it_broke_and_cuts_no_number(state, clock, said):
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=True, width=80, height=24, color_system=None)
+    view = LiveView(state, console)
+    with view.live:
+        view.on_load(None, None)
+        before = out.getvalue()
+        console.width, clock.at = 50, 1.0
+        if said:
+            view.on_notice(said)
+        view.on_load(None, None)
+        rows = reflowed(before, 80, 50, out.getvalue()[len(before) :])
+    lines = [row.rstrip() for row in rows if row.strip()]
+    names = [line.split()[0] for line in lines if line != said and "evaluations" not in line]
+    assert names == ["problem", "1x2x3:bf16…", "2048x4096x…"]
+    assert lines.count(said) == bool(said)
+    assert sum("evaluations" in line for line in lines) == 1
+    assert lines[-2].split()[1:] == ["2.0", "3.0", "+50.0%", "64/64", "done"]
