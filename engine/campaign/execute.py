@@ -7,12 +7,7 @@ from gemmtune.engine.campaign.backend import Backend
 from gemmtune.engine.campaign.finished import FinishedSearches
 from gemmtune.engine.campaign.measured_backend import unsearched
 from gemmtune.engine.campaign.plan import Plan
-from gemmtune.engine.campaign.range_rounds import (
-    RangeMeasurements,
-    interior_problems,
-    measure_ranges,
-    probe_problems,
-)
+from gemmtune.engine.campaign.range_rounds import RangeMeasurements, interior_problems, measure_ranges, probe_problems
 from gemmtune.engine.campaign.result import Result, ResultReader
 from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.scheduling.callbacks import Callback, notify
@@ -22,12 +17,7 @@ from gemmtune.engine.scheduling.task_search import TaskSearch
 from gemmtune.engine.store.database import Database
 
 
-def execute(
-    plan: Plan,
-    backend: Backend,
-    database: Database,
-    callbacks: Sequence[Callback],
-) -> Result:
+def execute(plan: Plan, backend: Backend, database: Database, callbacks: Sequence[Callback]) -> Result:
     """Search the plan's tasks, hold the finals, measure the ranges, and build the table from the database.
 
     Args:

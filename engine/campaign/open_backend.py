@@ -106,12 +106,7 @@ def open_backend(
 
 
 def _measured(
-    plan: Plan,
-    device: Device,
-    cluster: Cluster | None,
-    builders: int | None,
-    clock_mhz: int | None,
-    notify: Notify,
+    plan: Plan, device: Device, cluster: Cluster | None, builders: int | None, clock_mhz: int | None, notify: Notify
 ) -> Backend:
     executor: Callable[..., Executor] = LocalExecutor
     if cluster is not None:

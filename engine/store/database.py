@@ -262,12 +262,7 @@ class Database:
         return dataframe_of(self.measurements(workload, space=space, device=device))
 
     def known(
-        self,
-        task: Task,
-        protocol: str,
-        evidence: Evidence,
-        toolchain: Toolchain,
-        digests: Sequence[str] | None = None,
+        self, task: Task, protocol: str, evidence: Evidence, toolchain: Toolchain, digests: Sequence[str] | None = None
     ) -> dict[Config, Measurement]:
         """Return what need not be measured again, failures included, by config and in insertion order; see `Wanted`."""
         (found,) = self.known_of_each([Wanted(task, protocol, toolchain, digests)], evidence)

@@ -4,19 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import (
-    JSON,
-    ColumnElement,
-    Select,
-    Text,
-    and_,
-    bindparam,
-    cast,
-    func,
-    or_,
-    select,
-    type_coerce,
-)
+from sqlalchemy import JSON, ColumnElement, Select, Text, and_, bindparam, cast, func, or_, select, type_coerce
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
@@ -52,8 +40,7 @@ KNOWN = MEASUREMENTS.where(_HELD.id.in_(bindparam("ids", expanding=True)))
 KIND = ("task_id", "protocol", "toolchain_id")
 """Columns that measurements of one evidence have in common if they compare with each other."""
 KNOWN_KEYS = select(_HELD.id, _HELD.config_digest, *(_HELD[name] for name in KIND)).where(
-    _HELD.evidence == bindparam("evidence"),
-    *(_HELD[name].in_(bindparam(f"{name}s", expanding=True)) for name in KIND),
+    _HELD.evidence == bindparam("evidence"), *(_HELD[name].in_(bindparam(f"{name}s", expanding=True)) for name in KIND)
 )
 """Query of id and config's digest of the measurements of several kinds, by an index alone; their kind stands behind."""
 LEADERS = 3

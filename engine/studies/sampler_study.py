@@ -126,13 +126,7 @@ def _in_processes(search: Callable[[int], Replay], seeds: int, workers: int) -> 
 
 
 def _replay(
-    landscapes: Sequence[Landscape],
-    sampler: type[Sampler],
-    budget: int,
-    batch: int,
-    cold: bool,
-    apart: bool,
-    seed: int,
+    landscapes: Sequence[Landscape], sampler: type[Sampler], budget: int, batch: int, cold: bool, apart: bool, seed: int
 ) -> Replay:
     history: dict[object, list[SourceTask]] = {}
     replay = []

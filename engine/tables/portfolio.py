@@ -53,11 +53,7 @@ class Portfolio:
 
 
 def choose(
-    rankings: Sequence[Ranking],
-    limits: LossLimits,
-    *,
-    margin: float = SHIP_MARGIN,
-    alone: Set[str] = frozenset(),
+    rankings: Sequence[Ranking], limits: LossLimits, *, margin: float = SHIP_MARGIN, alone: Set[str] = frozenset()
 ) -> Portfolio:
     """Choose few configs per space and family that keep every problem within the limits of its own best.
 

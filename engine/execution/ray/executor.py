@@ -56,12 +56,7 @@ class RayMachines:
     """Actors on all nodes of a cluster, including nodes that join later."""
 
     def __init__(
-        self,
-        cluster: Cluster,
-        plan_actors: PlanActors,
-        *,
-        affinity: bool = True,
-        notify: Notify = log_notice,
+        self, cluster: Cluster, plan_actors: PlanActors, *, affinity: bool = True, notify: Notify = log_notice
     ) -> None:
         """Start the actors.
 
@@ -175,12 +170,7 @@ def _make_builders(
 
 
 def _make_worker(
-    timed: Protocol,
-    toolchains: Mapping[str, Toolchain],
-    device_sku: str,
-    name: str,
-    _folder: Path,
-    notify: Notify,
+    timed: Protocol, toolchains: Mapping[str, Toolchain], device_sku: str, name: str, _folder: Path, notify: Notify
 ) -> ProcessPool[MeasureJob | FinalJob, Reading | FinalReading]:
     """Make a worker on the GPU that Ray chose for its actor.
 

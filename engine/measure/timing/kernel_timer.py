@@ -219,11 +219,7 @@ class KernelTimer:
 
 
 def _launches(
-    kernel: Kernel,
-    sets: Sequence[Operands],
-    first: int,
-    count: int = 1,
-    between: Callable[[], None] = lambda: None,
+    kernel: Kernel, sets: Sequence[Operands], first: int, count: int = 1, between: Callable[[], None] = lambda: None
 ) -> Callable[[], None]:
     """Return a function that enqueues `count` launches, on the operand sets from `first` on, cyclically.
 
