@@ -318,7 +318,7 @@ def test_a_name_is_drawn_as_it_is_written(run, tmp_path):
 def test_the_results_are_written_before_they_are_drawn(monkeypatch, tmp_path):
     (tmp_path / "a.csv").write_text("x,time_us,status\n1,5,ok\n2,4,ok\n")
     study = gt.replay(tmp_path / "a.csv", sampler="random", budget=2, seeds=2)
-    monkeypatch.setattr("gemmtune.engine.api.replaying.curves_png", lambda comparison: 1 / 0)
+    monkeypatch.setattr("gemmtune.engine.report.html.comparison_page.curves_png", lambda comparison: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         study.save(tmp_path / "out")
     assert json.loads((tmp_path / "out/comparison.json").read_text())["batch"] == 1
