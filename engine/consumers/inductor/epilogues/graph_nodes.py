@@ -48,6 +48,16 @@ def inlined_into(output: Node, elementwise: dict[Node, None]) -> Iterator[Node]:
                 waiting.append(read)
 
 
+def keeps_order(node: Node) -> bool:
+    """Return whether a node is a view whose elements lie in the order of what it views."""
+    if name_of(node) != "permute":
+        return name_of(node) in RESHAPES
+    arguments: Any = node.args
+    sizes = shape_of(arguments[0])
+    moved = [place % len(sizes) for place in arguments[1] if not are_equal(sizes[place], 1)]
+    return moved == sorted(moved)
+
+
 def is_tensor(node: Node) -> bool:
     """Return whether a node's value is a tensor in memory when what uses it runs."""
     if node.op != "call_function":

@@ -27,13 +27,13 @@ from gemmtune.engine.consumers.inductor.epilogues.graph_nodes import (
     CONSTANTS,
     PRODUCTS,
     REDUCTIONS,
-    RESHAPES,
     are_equal,
     base_of,
     inlined_into,
     is_forced,
     is_pointwise,
     is_tensor,
+    keeps_order,
     name_of,
     reduces_last,
     shape_of,
@@ -131,7 +131,7 @@ class _Reader:
         yield from sorted(seen - {product})
 
     def _is_elementwise(self, node: Node) -> bool:
-        if not (is_pointwise(node) or name_of(node) in RESHAPES):
+        if not (is_pointwise(node) or keeps_order(node)):
             return False
         return are_equal(math.prod(shape_of(node)), math.prod(self._shape))
 
@@ -221,7 +221,7 @@ class _Reader:
         if name_of(node) in CONSTANTS:
             self.inlined.add(node.name)
             return _number(node.args[-1]), 1
-        if name_of(node) in RESHAPES and (mine or not is_tensor(base_of(node))):
+        if keeps_order(node) and (mine or not is_tensor(base_of(node))):
             read = node.args[0]  # sizes that are known at run time are inputs of a reshape, too
             assert isinstance(read, Node)
             if not are_equal(math.prod(shape_of(read)), math.prod(space)):
