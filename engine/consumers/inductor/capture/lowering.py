@@ -22,10 +22,11 @@ from torch._inductor.graph import GraphLowering
 from torch._inductor.lowering import lowerings
 from torch._inductor.virtualized import V
 from torch._subclasses.fake_tensor import unset_fake_temporarily
-from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
+from torch.utils._sympy.value_ranges import ValueRanges
 
 from gemmtune.engine.consumers.inductor.capture.captured import CapturedProduct, Unseen
 from gemmtune.engine.consumers.inductor.capture.inputs import OpenSize
+from gemmtune.engine.consumers.inductor.capture.spans import bounds_of
 from gemmtune.engine.consumers.inductor.loader.hooks.convolutions import CONVOLUTION, asking_for_products
 from gemmtune.engine.consumers.inductor.loader.hooks.padding import should_pad
 from gemmtune.engine.consumers.inductor.loader.loader import options
@@ -195,8 +196,7 @@ class Lowering:
             lower, upper = bounds.lower, bounds.upper
             known[symbol] = ValueRanges(max(lower, size.first), min(upper, size.last)) if size else bounds
         if all(bounds.is_int and bounds.upper < 2**62 for bounds in known.values()):
-            bounds = bound_sympy(product.m, known)
-            return int(bounds.lower), int(bounds.upper)
+            return bounds_of(product.m, known)
         return span_of(product)
 
     @contextlib.contextmanager
