@@ -1,6 +1,7 @@
 """Say whose code raised an exception, and where."""
 
 import os
+import re
 import sys
 from collections.abc import Collection
 from contextlib import suppress
@@ -16,6 +17,7 @@ STOPS = (KeyboardInterrupt, Stopped)
 
 _FOREIGN = {"site-packages", "dist-packages"}
 """Folders that hold installed packages, by their name; other ones hold the packages' metadata too."""
+_TOLD = re.compile(r'File "([^"]+)", line ([0-9]+)')
 _LIBRARY = os.path.dirname(os.__file__)
 
 
@@ -34,19 +36,28 @@ def line_of(error: BaseException, packages: Collection[str] | None = ()) -> str:
 
     Installed packages are not the user's, but for those that `packages` names: all with None, but gemmtune never.
     """
-    found = [(f.f_code.co_filename, n) for f, n in walk_tb(error.__traceback__) if _is_users(f, packages)]
+    found = [(f.f_code.co_filename, n) for f, n in walk_tb(error.__traceback__) if _is_users_frame(f, packages)]
     if isinstance(error, SyntaxError) and error.filename and not error.filename.startswith("<"):
         found.append((error.filename, error.lineno or 0))
-    if not found:
-        return ""
-    file, line = found[-1]
+    return _place(*found[-1]) if found else ""
+
+
+def line_in(text: str) -> str:
+    """Return file and line of the last call in the user's code that a text of torch names; empty without one."""
+    found = [(file, int(line)) for file, line in _TOLD.findall(text) if _is_users(file, "", ())]
+    return _place(*found[-1]) if found else ""
+
+
+def _place(file: str, line: int) -> str:
     file = file.removeprefix(f"{_here()}{os.sep}")
     return f"{file}, line {line}" if line else file
 
 
-def _is_users(frame: FrameType, packages: Collection[str] | None) -> bool:
-    package = str(frame.f_globals.get("__name__")).partition(".")[0]
-    file = frame.f_code.co_filename
+def _is_users_frame(frame: FrameType, packages: Collection[str] | None) -> bool:
+    return _is_users(frame.f_code.co_filename, str(frame.f_globals.get("__name__")).partition(".")[0], packages)
+
+
+def _is_users(file: str, package: str, packages: Collection[str] | None) -> bool:
     if package == "gemmtune" or file.startswith("<"):
         return False
     is_installed = _is_installed(file)

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import torch
 
 from gemmtune.engine.consumers.inductor.capture.no_data import is_on_fake_gpu, without_data
-from gemmtune.engine.io.blame import STOPS, line_of
+from gemmtune.engine.io.blame import STOPS, line_in, line_of
 from gemmtune.engine.records.errors import UsageError
 
 Call: TypeAlias = Callable[..., Any]
@@ -50,7 +50,7 @@ def described(error: BaseException) -> str:
     """Return the type and the first line of the exception behind one of a callable, and where the user's code is."""
     cause = cause_of(error)
     line = next(iter(str(cause).strip().splitlines()), "")
-    place = line_of(cause)
+    place = line_of(cause) or line_in(f"{cause}\n{error}")  # traced code is in no frame
     return f"{type(cause).__name__}: {line[:300]}" + (f" ({place})" if place else "")
 
 

@@ -39,6 +39,7 @@ from gemmtune.engine.consumers.inductor.loader.recorder import (
     span_of,
 )
 from gemmtune.engine.consumers.inductor.loader.table_use import LIBRARY, problem_name
+from gemmtune.engine.io.blame import line_in
 from gemmtune.engine.records.problem import Problem
 
 _SETTINGS = {**options(), "fx_graph_cache": False, "compile_threads": 1}
@@ -214,7 +215,9 @@ def _mixed(module: torch.fx.GraphModule) -> str:
         if node.target in _OF_ONE_TYPE:
             values = [each.meta["val"] for each in node.all_input_nodes]
             if len({each.dtype for each in values}) > 1:
-                return " and ".join(f"{str(v.dtype).removeprefix('torch.')}{list(v.shape)}" for v in values)
+                operands = " and ".join(f"{str(v.dtype).removeprefix('torch.')}{list(v.shape)}" for v in values)
+                place = line_in(node.meta.get("stack_trace") or "")
+                return f"{operands} ({place})" if place else operands
     return ""
 
 

@@ -188,6 +188,13 @@ def test_an_open_size_keeps_the_epilogues_behind_views():
     assert [product.epilogues for product in found.products] == [(("gelu_tanh", 1),), (("add(matrix)", 1),)]
 
 
+@pytest.mark.parametrize("product", [torch.bmm, lambda a, b: torch.einsum("ecd,edf->ecf", a, b)])
+def test_a_batched_product_has_the_epilogue_behind_it(product):
+    found = captured(lambda a, b, c: (product(a, b) + c).relu(), "bf16[4,64,128]", "bf16[4,128,96]", "bf16[96]")
+    assert names(found) == {"4x64x96x128:bf16:nn:bmm": 1}
+    assert found.products[0].epilogues == (("add(row).relu", 1),)
+
+
 def test_products_outside_of_graphs_are_counted_and_named():
     found = captured("models:broken", "bf16[64,64]")
     assert names(found) == {"64x64x64:bf16:nn": 2}
@@ -244,6 +251,32 @@ def test_inputs_that_do_not_fit_are_refused_in_the_models_own_words():
 def test_a_model_that_reads_values_is_refused_with_the_way_out():
     with pytest.raises(UsageError, match="capture it on a machine with the GPU"):
         captured("models:reads_a_value", "bf16[64,64]")
+
+
+def mismatched(x):
+    return x @ x.new_zeros(33, 4)
+
+
+def of_two_types(x):
+    return x @ torch.zeros(64, 4, device=x.device)
+
+
+def moved_by_number(x):
+    return x.to(0) @ x
+
+
+@pytest.mark.parametrize(
+    ("call", "reason", "way"),
+    [
+        (mismatched, "RuntimeError", ""),
+        (of_two_types, "float32", "one type"),
+        (moved_by_number, "no", "name it 'cuda'"),
+    ],
+)
+def test_a_refusal_names_the_line_of_the_users_code(call, reason, way):
+    line = call.__code__.co_firstlineno + 1
+    with pytest.raises(UsageError, match=rf"{reason}.*test_capture.py, line {line}\).*{way}"):
+        captured(call, "bf16[64,64]")
 
 
 def test_a_model_and_an_input_of_two_types_are_refused_as_eager_does():
