@@ -13,7 +13,6 @@ import typer
 from gemmtune.engine.cli import output
 from gemmtune.engine.cli.choices import SEAMS, Kind, kind_named, names
 from gemmtune.engine.cli.options import PROBLEM_HELP, AsJson, DatabaseUrl
-from gemmtune.engine.consumers.inductor.graphs.layers import PADDED_DTYPES, Linear, layers_of
 from gemmtune.engine.io.importing import imported
 from gemmtune.engine.io.printing import print_text
 from gemmtune.engine.records import catalogue
@@ -159,6 +158,7 @@ def explain(
     """
     with show_work("finding the graphs", quiet=as_json):
         from gemmtune.engine.api.table import read_table
+        from gemmtune.engine.consumers.inductor.graphs.layers import Linear, layers_of
         from gemmtune.engine.consumers.inductor.report.explain import (
             explain_call,
             explain_layer,
@@ -190,6 +190,7 @@ def explain(
 
 def _traced(call: str, inputs: Sequence[str], dtype: str, grad: bool) -> tuple[Traced, ...]:
     """Return the graphs of a callable that is imported from this folder."""
+    from gemmtune.engine.consumers.inductor.graphs.layers import PADDED_DTYPES
     from gemmtune.engine.consumers.inductor.graphs.products import trace
 
     if not inputs:
