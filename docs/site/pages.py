@@ -23,10 +23,13 @@ ADDED = {
     **EXPERIMENTS,
 }
 """Pages of the site that are files elsewhere than in docs/."""
-WHOLE_WIDTH = "---\nhide: [toc]\n---\n"
-"""Head of the home page, whose diagram is as wide as the page."""
-STYLE = ".md-header__button:has(+ .md-search[hidden]) { display: none }\n"
-"""Style of the site: opened from a disk it has no search, so it shows no icon that opens one."""
+WHOLE_WIDTH = ("index.md", "releases.md")
+"""Pages without a table of contents beside them: with a diagram or a table that is as wide as the page."""
+STYLE = """\
+.md-header__button:has(+ .md-search[hidden]) { display: none }
+.md-typeset table:not([class]) :is(th, td) { min-width: 0; padding: .6em .45em }
+"""
+"""Style of the site. Opened from a disk it has no search, and no icon that opens one; columns are as wide as needed."""
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])+)\]\(([^)\s]+)\)")
 
 
@@ -35,13 +38,15 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     files.append(File.generated(config, "style.css", content=STYLE))
     for page, source in ADDED.items():
         text = (ROOT / source).read_text(encoding="utf-8")
-        files.append(File.generated(config, page, content=f"{WHOLE_WIDTH * (page == 'index.md')}{text}"))
+        files.append(File.generated(config, page, content=text))
     return files
 
 
 def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
     """Lead links to the site's pages, print those into the source as text, and leave out `no-run` of examples."""
     own = page.file.src_uri
+    if own in WHOLE_WIDTH:
+        page.meta["hide"] = ["toc"]
     folder = dirname(ADDED.get(own, f"docs/{own}"))
     text = LINK.sub(lambda found: _link(found, folder, dirname(own)), markdown)
     return re.sub(r"^```(\w+) no-run$", r"```\1", text, flags=re.MULTILINE)

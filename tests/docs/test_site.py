@@ -15,7 +15,7 @@ PAGES = runpy.run_path(str(ROOT / "docs/site/pages.py"))
 
 
 def shown(markdown: str, page: str) -> str:
-    return PAGES["on_page_markdown"](markdown, SimpleNamespace(file=SimpleNamespace(src_uri=page)))
+    return PAGES["on_page_markdown"](markdown, SimpleNamespace(file=SimpleNamespace(src_uri=page), meta={}))
 
 
 @pytest.mark.parametrize(
@@ -39,6 +39,13 @@ def shown(markdown: str, page: str) -> str:
 )
 def test_a_link_leads_to_the_page_on_the_site(page, link, expected):
     assert shown(link, page) == expected
+
+
+def test_a_page_with_a_wide_table_has_no_contents_beside_it():
+    pages = [SimpleNamespace(file=SimpleNamespace(src_uri=name), meta={}) for name in ("releases.md", "tuning.md")]
+    for page in pages:
+        PAGES["on_page_markdown"]("", page)
+    assert [page.meta for page in pages] == [{"hide": ["toc"]}, {}]
 
 
 def test_every_experiment_is_a_page_that_the_navigation_lists():
