@@ -26,11 +26,7 @@ class Transactions:
     """
 
     def __init__(
-        self,
-        engine: Engine,
-        patience_seconds: float,
-        reader: SqliteReader | None = None,
-        file: HeldFile | None = None,
+        self, engine: Engine, patience_seconds: float, reader: SqliteReader | None = None, file: HeldFile | None = None
     ) -> None:
         """Keep the engine without connecting.
 

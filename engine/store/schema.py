@@ -44,11 +44,7 @@ _POSITIONS = types.remembered(types.cell(tuple[int, ...]), 2**10)  # empty in mo
 
 METADATA = MetaData()
 
-schema_version = Table(
-    "schema_version",
-    METADATA,
-    Column("version", Integer, primary_key=True, autoincrement=False),
-)
+schema_version = Table("schema_version", METADATA, Column("version", Integer, primary_key=True, autoincrement=False))
 """One row that holds the VERSION of the tables."""
 
 tasks = Table(

@@ -102,11 +102,7 @@ def faster(one: Choice, other: Choice) -> bool:
 
 
 def rank(
-    device: Device,
-    objective: Objective,
-    measurements: Iterable[Measurement],
-    *,
-    finals: Iterable[Final] = (),
+    device: Device, objective: Objective, measurements: Iterable[Measurement], *, finals: Iterable[Final] = ()
 ) -> tuple[Ranking, ...]:
     """Rank the contenders of every problem that has an ok measurement.
 

@@ -5,13 +5,7 @@ from collections.abc import Sequence
 from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.records.workload import baseline_name
 from gemmtune.engine.report.campaign_record import CampaignRecord
-from gemmtune.engine.report.html import (
-    range_section,
-    roofline_section,
-    row_sections,
-    run_sections,
-    search_sections,
-)
+from gemmtune.engine.report.html import range_section, roofline_section, row_sections, run_sections, search_sections
 from gemmtune.engine.report.html.page import Card, Page, Section, render
 from gemmtune.engine.report.layout import count, lead_text, readable, readable_unit
 from gemmtune.engine.report.progress.state import duration
