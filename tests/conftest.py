@@ -106,7 +106,8 @@ def default_signals(_signals_as_before: None) -> None:
 def pytest_collection(session: pytest.Session) -> Iterator[None]:
     """Let the first process of xdist compile what tests import, where packages were installed without bytecode."""
     worker = os.environ.get("PYTEST_XDIST_WORKER", "")
-    collected = session.config._tmp_path_factory.getbasetemp().parent / "collected"  # a folder of this run's processes
+    factory: pytest.TempPathFactory = vars(session.config)["_tmp_path_factory"]
+    collected = factory.getbasetemp().parent / "collected"  # a folder of this run's processes
     until = time.monotonic() + 60
     while worker not in ("", "gw0") and _NO_BYTECODE and not collected.exists() and time.monotonic() < until:
         time.sleep(0.1)

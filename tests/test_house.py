@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[1]
 SOURCES = ("gemmtune", "engine", "spaces", "objectives")
@@ -72,7 +73,8 @@ def test_no_folder_of_the_engine_holds_too_many_files():
 def test_rooms_that_serve_every_workload_name_no_size_of_a_gemm():
     found = []
     for path in files(*(f"engine/{room}" for room in ("search", "scheduling", "execution", "store", "report"))):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        nodes: Iterator[Any] = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for node in nodes:
             named = isinstance(node, ast.Attribute) and node.attr in {"m", "n", "k"} and ast.unparse(node.value)
             if named and named.split(".")[-1] in {"p", "problem", "workload"}:
                 found.append(f"{path.relative_to(ROOT)}:{node.lineno}: {ast.unparse(node)}")
@@ -97,7 +99,7 @@ def test_every_text_with_a_place_for_a_value_is_an_f_string_or_formatted_where_i
                 filled.add(id(node.func.value))
         texts = (n for n in ast.walk(tree) if isinstance(n, ast.Constant) and isinstance(n.value, str))
         found += [
-            f"{path.relative_to(ROOT)}:{text.lineno}: {text.value}"
+            f"{path.relative_to(ROOT)}:{text.lineno}: {text.value!r}"
             for text in texts
             if id(text) not in filled and PLACEHOLDER.search(text.value)
         ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import time
 from dataclasses import replace
 
@@ -10,12 +11,11 @@ import pytest
 
 import gemmtune as gt
 from gemmtune.engine.records.errors import TableError, UsageError
-from gemmtune.engine.store import files
 from gemmtune.engine.store.files import write_whole
 
 
 def test_a_planted_link_is_not_written_through(tmp_path, monkeypatch):
-    monkeypatch.setattr(files.secrets, "token_hex", lambda count: "known")
+    monkeypatch.setattr(secrets, "token_hex", lambda count: "known")
     victim, target = tmp_path / "victim", tmp_path / "table.json"
     victim.write_text("mine")
     (tmp_path / ".table.json.known.part").symlink_to(victim)
@@ -42,7 +42,7 @@ def test_the_names_of_two_writes_differ(tmp_path, monkeypatch):
 def test_all_content_is_on_disk_before_it_takes_the_old_files_place(tmp_path, monkeypatch):
     target, synced = tmp_path / "table.json", []
     target.write_bytes(b"old")
-    monkeypatch.setattr(files.os, "fsync", lambda file: synced.append((os.fstat(file).st_size, target.read_bytes())))
+    monkeypatch.setattr(os, "fsync", lambda file: synced.append((os.fstat(file).st_size, target.read_bytes())))
     write_whole(target, b"new and longer")
     assert synced == [(14, b"old")]
     assert target.read_bytes() == b"new and longer"

@@ -6,7 +6,7 @@ import copy
 import json
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
@@ -30,6 +30,7 @@ from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.table import Choice, RangeRow, Row, Table
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams import registry
+from gemmtune.engine.seams.exporter import Exporter
 from gemmtune.engine.tables.sealed import read_sealed, seal_of
 from gemmtune.engine.testing.exporter_conformance import example_table
 
@@ -106,7 +107,11 @@ TABLES = {
     "cute": table(("cute_gemm", OPERATOR), ("quack_gemm", QUACK)),
     "triton": example_table(TritonExporter()),
 }
-EXPORTS = {"inductor": InductorExporter, "cute": CuteExporter, "triton": TritonExporter}
+EXPORTS: dict[str, Callable[[], Exporter]] = {
+    "inductor": InductorExporter,
+    "cute": CuteExporter,
+    "triton": TritonExporter,
+}
 FILES = {name: f"{name}_table.json" for name in EXPORTS}
 with patch("gemmtune.engine.consumers.inductor.exporter.built_kernels", built):
     EXPORTED = {name: exporter().export(TABLES[name]) for name, exporter in EXPORTS.items()}

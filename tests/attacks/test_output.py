@@ -7,8 +7,9 @@ import io
 import json
 import os
 import sys
-from importlib.metadata import EntryPoint, EntryPoints
+from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -35,7 +36,8 @@ def stream(encoding: str) -> io.TextIOWrapper:
 
 def written(to: io.TextIOWrapper) -> str:
     to.flush()
-    return to.buffer.getvalue().decode(to.encoding)
+    buffer: Any = to.buffer
+    return buffer.getvalue().decode(to.encoding)
 
 
 # Characters
@@ -190,7 +192,7 @@ class Misnaming(Exporter):
 @pytest.fixture
 def register(monkeypatch):
     """Add entry points to those that are installed: name to `module:attribute`."""
-    installed = registry.entry_points
+    installed = entry_points
 
     def add(group: str, points: dict[str, str]) -> None:
         extra = [EntryPoint(name, value, group) for name, value in points.items()]

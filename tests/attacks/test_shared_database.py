@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from itertools import islice
+from typing import Any
 
 import pytest
 
@@ -80,11 +81,13 @@ def test_every_campaign_ships_the_best_of_all(tuned):
 def test_summary_report_show_table_and_exports_agree(tuned):
     path, results = tuned
     with Database.open(path, read_only=True) as database:
-        stored = {each["task"]: each for each in database_report(database).to_json()["tasks"]}
+        record: Any = database_report(database).to_json()
+        stored = {each["task"]: each for each in record["tasks"]}
     for result, folder in results:
         table = gt.read_table(folder / "table.json")
         assert table == result.table
-        shown = {row["problem"]: row for row in table_report(table).to_json()["rows"]}
+        rows: Any = table_report(table).to_json()["rows"]
+        shown = {row["problem"]: row for row in rows}
         report = result.report.to_json()
         text = (folder / "summary.txt").read_text()
         assert len(report["tasks"]) == len(PROBLEMS) * len(SPACES)
@@ -147,5 +150,6 @@ def test_the_summary_says_which_winners_another_campaign_found(tuned):
 
 def test_alone_a_campaign_says_nothing_of_others(landscapes):
     result = gt.tune(space=SPACES, sampler="random", budget=3, backend=landscapes)
-    assert all(task["found_here"] for task in result.report.to_json()["tasks"])
+    record: Any = result.report.to_json()
+    assert all(task["found_here"] for task in record["tasks"])
     assert "found by" not in result.summary()

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from gemmtune.engine.cli.stopping import SIGNALS, Stopped, stoppable
-from gemmtune.engine.processes import scratch
+from gemmtune.engine.cli.stopping import SIGNALS, stoppable
 from gemmtune.engine.processes.scratch import ScratchFolder
+from gemmtune.engine.records.errors import Stopped
 
 ROOT = Path(__file__).parents[2]
 
@@ -152,6 +152,6 @@ def test_folders_of_others_and_links_are_left_alone(tmp_path, monkeypatch):
         assert target.exists()
     foreign.mkdir()
     os.utime(foreign, (0, 0))
-    monkeypatch.setattr(scratch.os, "geteuid", lambda: 12345)
+    monkeypatch.setattr(os, "geteuid", lambda: 12345)
     with ScratchFolder():
         assert foreign.exists()

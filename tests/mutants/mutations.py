@@ -7,6 +7,7 @@ import copy
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 OTHER = {ast.Eq: ast.NotEq, ast.Lt: ast.GtE, ast.Gt: ast.LtE, ast.In: ast.NotIn, ast.Is: ast.IsNot}
 OTHER |= {new: old for old, new in OTHER.items()}
@@ -49,6 +50,7 @@ def mutations(source: bytes) -> list[Mutation]:
     """
     starts = [0, *itertools.accumulate(len(line) for line in source.splitlines(keepends=True))]
     found = []
+    old: Any
     for node in _executable(ast.parse(source)):
         for kind, old, text in _faults(node):
             start, end = starts[old.lineno - 1] + old.col_offset, starts[old.end_lineno - 1] + old.end_col_offset

@@ -48,7 +48,8 @@ class Reach:
 
 def function_at(source: bytes, line: int) -> str:
     """Return the `co_qualname` of the innermost `def` around a line; empty on a line of the module or of a class."""
-    name, inside, node = "", "", ast.parse(source)
+    name, inside = "", ""
+    node: Any = ast.parse(source)
     while True:
         around = [
             each

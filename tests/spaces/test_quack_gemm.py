@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from importlib.metadata import PackageNotFoundError
 
 import pytest
 
@@ -310,7 +311,7 @@ def test_the_model_estimates_an_epilogue_as_the_product(model):
 def test_a_missing_package_names_the_extra(monkeypatch, absent):
     def version(package):
         if package == absent:
-            raise versions.PackageNotFoundError(package)
+            raise PackageNotFoundError(package)
         return "1.0"
 
     monkeypatch.setattr(versions, "version", version)

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -113,7 +114,7 @@ def test_one_binary_serves_the_sizes_that_triton_compiles_alike(tmp_path):
 
 
 def test_an_edited_file_is_another_workload(tmp_path):
-    before = expand_workloads(user_class(tmp_path))[0]
+    before: Any = expand_workloads(user_class(tmp_path))[0]
     other = tmp_path / "other"
     other.mkdir()
     after = expand_workloads(user_class(other, members="pass").replace("copies", "copies"))[0]
@@ -121,7 +122,7 @@ def test_an_edited_file_is_another_workload(tmp_path):
     file = other / "edited.py"
     file.write_text((other / "copies.py").read_text().replace("mask=at < n)\n", "mask=at < n, other=0)\n", 1))
     file.write_text(file.read_text().replace("tl.load(x + at, mask=at < n)", "tl.load(x + at, mask=at < n) + 0"))
-    edited = expand_workloads(f"triton:{file}:Copy")[0]
+    edited: Any = expand_workloads(f"triton:{file}:Copy")[0]
     assert edited.source != before.source
     assert parse_workload(before.name) == before
 
@@ -252,11 +253,13 @@ def test_a_file_imports_what_lies_beside_it(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", [*sys.path])
     (tmp_path / "copies_beside.py").write_text("ROWS = 24\n")
     text = user_class(tmp_path, decorators="from copies_beside import ROWS\n", members="cases = {'one': {'n': ROWS}}")
-    assert [case.case for case in expand_workloads(text)] == [(("n", 24),)]
+    cases: Any = expand_workloads(text)
+    assert [case.case for case in cases] == [(("n", 24),)]
     assert sys.path[0] == str(tmp_path)
 
 
 def test_a_case_counts_its_work_and_bytes_unless_the_class_does(tmp_path):
+    case: Any
     [case] = expand_workloads(user_class(tmp_path))
     assert (case.operations, case.least_bytes, case.operand_bytes) == (1000, 2000, 4000)
     assert (case.scalars, case.dtypes, case.case) == ((("n", 1000),), ("torch.bfloat16",) * 2, (("n", 1000),))

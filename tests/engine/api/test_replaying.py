@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import pytest
 
@@ -46,7 +47,8 @@ def test_a_class_beside_a_registered_sampler(tmp_path):
     expected = SMALL[0].optimum_ns / min(point.time_ns for point in first if point.time_ns is not None)
     assert study.results["InOrder"].problems[SMALL[0].name] == expected
     assert "InOrder" in study.summary()
-    assert study.plot()._repr_png_().startswith(b"\x89PNG")
+    figure: Any = study.plot()
+    assert figure._repr_png_().startswith(b"\x89PNG")
 
 
 def test_a_study_is_a_frame_with_a_line_per_evaluation():

@@ -133,24 +133,24 @@ def found(tmp_path_factory):
 
 def test_probes_are_at_2_and_3_times_2_to_the_e_strictly_between_neighbours_of_one_gemm():
     static = replace(GEMM, m=8, dynamic_m=False)
-    assert {p.m: tuple(n.m for n in near) for p, near in probe_problems((*at(256, 2, 16), static)).items()} == {
+    assert {p.size: tuple(n.size for n in near) for p, near in probe_problems((*at(256, 2, 16), static)).items()} == {
         **dict.fromkeys((4, 6, 8, 12), (2, 16)),
         **dict.fromkeys((24, 32, 48, 64, 96, 128, 192), (16, 256)),
     }
-    assert [p.m for p in probe_problems(at(48, 100, 1024, 1025))] == [64, 96, 128, 192, 256, 384, 512, 768]
-    assert [p.m for p in probe_problems(at(1000, 2000))] == [1024, 1536]
-    assert [p.m for p in probe_problems(at(64, 96, 128, 129))] == []
+    assert [p.size for p in probe_problems(at(48, 100, 1024, 1025))] == [64, 96, 128, 192, 256, 384, 512, 768]
+    assert [p.size for p in probe_problems(at(1000, 2000))] == [1024, 1536]
+    assert [p.size for p in probe_problems(at(64, 96, 128, 129))] == []
 
 
 def test_1_and_3_are_never_probed():
-    assert [p.m for p in probe_problems(at(1, 8))] == [2, 4, 6]
-    assert [p.m for p in probe_problems(at(2, 4))] == []
+    assert [p.size for p in probe_problems(at(1, 8))] == [2, 4, 6]
+    assert [p.size for p in probe_problems(at(2, 4))] == []
 
 
 def test_a_held_out_m_is_not_probed_and_a_probe_has_the_weight_of_its_lesser_neighbour():
     heavy = replace(GEMM, m=64, weight=20.0)
     found = probe_problems((*at(16), heavy, *at(512)), set(at(128)))
-    assert {p.m: p.weight for p in found} == {24: 1.0, 32: 1.0, 48: 1.0, 96: 20.0, 192: 20.0, 256: 20.0, 384: 20.0}
+    assert {p.size: p.weight for p in found} == {24: 1.0, 32: 1.0, 48: 1.0, 96: 20.0, 192: 20.0, 256: 20.0, 384: 20.0}
 
 
 def test_a_probe_measures_the_best_of_both_neighbours_and_the_vendor_library(found):
@@ -188,9 +188,9 @@ def test_no_range_runs_a_kernel_that_is_slower_than_the_library_at_a_probe(found
 
 
 def test_interior_points_are_eighths_of_an_octave_between_the_outermost_tuned_m_of_one_gemm():
-    assert sorted(point.m for point in interior_problems(at(2, 24))) == [4, 6, 8, 10, 12, 14, 16, 18, 20, 22]
+    assert sorted(point.size for point in interior_problems(at(2, 24))) == [4, 6, 8, 10, 12, 14, 16, 18, 20, 22]
     found = interior_problems(at(256, 100, 64))
-    assert sorted(point.m for point in found) == [*range(72, 128, 8), *range(128, 256, 16)]
+    assert sorted(point.size for point in found) == [*range(72, 128, 8), *range(128, 256, 16)]
     assert interior_problems((*at(64), replace(GEMM, m=128, n=512))) == set()
 
 

@@ -30,7 +30,7 @@ def run(monkeypatch, capsys, tmp_path):
         monkeypatch.setattr(sys, "argv", ["gemmtune", *arguments])
         with pytest.raises(SystemExit) as ended:
             cli.main()
-        return ended.value.code or 0, capsys.readouterr().out
+        return int(ended.value.code or 0), capsys.readouterr().out
 
     return command
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from importlib.metadata import EntryPoint, EntryPoints
+from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from unittest.mock import Mock
 from uuid import uuid4
 
@@ -112,7 +112,7 @@ class Raising(Latency):
 def test_a_plug_in_that_ends_the_process_is_named(run, small, tmp_path, monkeypatch, refusal, kind, attribute, said):
     name = written(tmp_path, PLUGINS)
     monkeypatch.syspath_prepend(str(tmp_path))
-    points = registry.entry_points()
+    points = entry_points()
     mine = EntryPoint("mine", f"{name}:{attribute}", f"gemmtune.{kind}s")
     every = EntryPoints([*(point for group in points.groups for point in points.select(group=group)), mine])
     monkeypatch.setattr(registry, "entry_points", lambda: every)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from functools import reduce
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.main import get_command
@@ -14,7 +15,8 @@ from gemmtune.engine.cli.choices import Kind, completed, completed_problem
 from gemmtune.engine.report.layout import Grid, Report
 
 DECODE = "16x4096x4096:bf16:nt"
-COMMANDS = sorted(get_command(commands.app).commands)
+APP: Any = get_command(commands.app)
+COMMANDS = sorted(APP.commands)
 SAMPLER = """
 import gemmtune as gt
 
@@ -73,7 +75,7 @@ def test_list_prints_every_choice(run, kind, name):
 def test_a_shell_completes_names_and_the_parts_of_a_problem():
     assert completed(Kind.SAMPLERS)("tr") == ["transfer"]
     assert completed(Kind.DEVICES)("h2") == ["H200"]
-    (to,) = [each for each in get_command(commands.app).commands["export"].params if each.name == "to"]
+    (to,) = [each for each in APP.commands["export"].params if each.name == "to"]
     assert [each.value for each in to.shell_complete(None, "ind")] == ["inductor"]
     assert "16x4096x4096:bf16:nt" in completed_problem("16x")
     assert completed_problem("7x8x9:b") == ["7x8x9:bf16"]

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from gemmtune.engine.cli import commands, stopping
+from gemmtune.engine.cli import commands
+from gemmtune.engine.records.errors import Stopped
 from gemmtune.engine.tables.table_file import read_table
 
 pytestmark = pytest.mark.slow(12)
@@ -222,7 +223,7 @@ def test_a_space_of_an_extra_names_the_extra_and_a_device_to_estimate(run, refus
 @pytest.mark.parametrize(("command", "said"), [("tune", "is kept; to go on"), ("compare", "nothing is kept")])
 def test_a_stopped_command_says_what_is_kept(run, monkeypatch, command, said):
     def stop(_: object) -> int:
-        raise stopping.Stopped(2)
+        raise Stopped(2)
 
     monkeypatch.setattr(commands, "run", stop)
     ended = run(command)

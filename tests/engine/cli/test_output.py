@@ -11,6 +11,7 @@ import time
 import pytest
 
 from gemmtune.engine.cli import output, stopping
+from gemmtune.engine.records.errors import Stopped
 from gemmtune.engine.report.layout import Report
 
 
@@ -78,14 +79,14 @@ def test_a_pipe_gets_a_report_below_the_last_one(capsys):
 
 def test_a_first_signal_stops_a_command_and_further_ones_are_ignored_for_a_second(default_signals, monkeypatch):
     now, stops = [100.0], []
-    monkeypatch.setattr(stopping.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
 
     def stop_at(at, number):
         now[0] = at
         try:
             os.kill(os.getpid(), number)
             time.sleep(0)
-        except stopping.Stopped as stopped:
+        except Stopped as stopped:
             stops.append((at, stopped.signal))
 
     with stopping.stoppable():
@@ -96,8 +97,8 @@ def test_a_first_signal_stops_a_command_and_further_ones_are_ignored_for_a_secon
 
 
 def test_no_signal_ends_a_command_that_a_signal_ended(default_signals):
-    with pytest.raises(stopping.Stopped), stopping.stoppable():
-        raise stopping.Stopped(signal.SIGINT)
+    with pytest.raises(Stopped), stopping.stoppable():
+        raise Stopped(signal.SIGINT)
     assert {signal.getsignal(number) for number in stopping.SIGNALS} == {signal.SIG_IGN}
 
 

@@ -23,10 +23,11 @@ class SimulatedExecutor:
     evidence = Evidence.MEASURED
     holds_finals = True
     parallel = 1
+    last: SimulatedExecutor
 
     def __init__(self, spaces, protocol_name, **options):
         self.protocol_name, self.options, self.queue, self.collected = protocol_name, options, [], 0
-        type(self).last = self
+        SimulatedExecutor.last = self
 
     def toolchain(self, task):
         return Toolchain((("simulated", "1"),))

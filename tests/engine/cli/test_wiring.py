@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from gemmtune.engine.api import recording, replaying, reporting, tuning
-from gemmtune.engine.cli import choices, output, tables
+from gemmtune.engine.cli import choices, output
 from gemmtune.engine.cli.choices import Kind
 from gemmtune.engine.cli.descriptions import _traced
-from gemmtune.engine.cli.stopping import Stopped
-from gemmtune.engine.records.errors import UsageError
+from gemmtune.engine.records.errors import Stopped, UsageError
 from gemmtune.engine.report.layout import Report
 from gemmtune.engine.store.database import Database
 
@@ -185,7 +185,7 @@ def test_status_is_shown_again_every_two_seconds_until_it_is_stopped(run, monkey
         if len(slept) == 3:
             raise Stopped(2)
 
-    monkeypatch.setattr(tables.time, "sleep", sleep)
+    monkeypatch.setattr(time, "sleep", sleep)
     monkeypatch.setattr(output, "show_over", lambda report: shown.append(report.to_json()["measurements"]))
     assert run("status", "m.db", "--watch").status == 0
     assert (slept, shown) == ([2.0] * 3, [0] * 3)

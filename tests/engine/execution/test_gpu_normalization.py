@@ -6,6 +6,7 @@ import random
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -63,8 +64,9 @@ class Bench:
         answer = self.answer(job.task, job.config)
         if answer.status is not Status.OK:
             return Reading(answer.status, answer.reason)
-        times = (answer.estimate.time_ns, answer.estimate.low_ns, answer.estimate.high_ns)
-        estimate = Estimate(*(time_ns * self.slowness for time_ns in times), self.level(job.task))
+        found = answer.estimate
+        time_ns, low_ns, high_ns = (ns * self.slowness for ns in (found.time_ns, found.low_ns, found.high_ns))
+        estimate = Estimate(time_ns, low_ns, high_ns, self.level(job.task))
         return Reading(Status.OK, "", tuple(ns * self.slowness for ns in answer.samples_ns), estimate)
 
     def final(self, job) -> FinalReading:
@@ -87,6 +89,7 @@ class Bench:
     def answer(self, task, config) -> Measurement:
         self.recorded.submit(task, config)
         (answer,) = self.recorded.collect(0.0)
+        assert isinstance(answer, Measurement)
         return answer
 
     def close(self):
@@ -105,7 +108,8 @@ class Compiler:
         self.jobs.append(job)
 
     def collect(self):
-        jobs, self.jobs = self.jobs, []
+        jobs: list[Any] = self.jobs
+        self.jobs = []
         return [Outcome(job, Artifact(job.config.json, job.task.space, "", "", (), None, 0.1, TOOLS)) for job in jobs]
 
     def close(self):

@@ -21,6 +21,7 @@ from gemmtune.engine.records.measurement import Estimate, Measurement, Status
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
+from gemmtune.engine.seams import registry
 from gemmtune.engine.store.database import Database
 
 TASK = Task(Problem(16, 64, 64), catalogue.device("H200"), "toy")
@@ -71,7 +72,7 @@ class Machine:
         self.notices: list[str] = []
         self.given_notify: list = []
         self.workers = FakePool(self.work)
-        monkeypatch.setattr(local_executor.registry, "space", lambda name: SimpleNamespace(toolchain=lambda: TOOLS))
+        monkeypatch.setattr(registry, "space", lambda name: SimpleNamespace(toolchain=lambda: TOOLS))
         monkeypatch.setattr(local_executor, "worker_pool", self.open_workers)
         monkeypatch.setattr(local_executor, "builder_pool", self.open_builders)
 

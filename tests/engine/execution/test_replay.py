@@ -48,6 +48,7 @@ def executor(landscapes) -> Executor:
 def answer(executor: Executor, x: int, task: Task = TASK) -> Measurement:
     executor.submit(task, Config({"x": x}))
     (measurement,) = executor.collect(0.0)
+    assert isinstance(measurement, Measurement)
     return measurement
 
 

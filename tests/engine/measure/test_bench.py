@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -16,6 +17,7 @@ from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.measurement import DeviceState, Estimate, ReferenceLevel, Status
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
+from gemmtune.engine.seams import registry
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
@@ -129,7 +131,7 @@ def gpu(monkeypatch):
     monkeypatch.setattr(torch.cuda, "synchronize", gpu.synchronize)
     monkeypatch.setattr(module, "screen", gpu.screen)
     monkeypatch.setattr(module, "hold_final", gpu.hold_final)
-    monkeypatch.setattr(module.time, "sleep", lambda seconds: gpu.events.append(("rest", seconds)))
+    monkeypatch.setattr(time, "sleep", lambda seconds: gpu.events.append(("rest", seconds)))
     gpu.slow_blocks = [SimpleNamespace(samples_ns=(9.0,))]
     monkeypatch.setattr(Bench, "_paced", lambda self, timer, setup: SimpleNamespace(slow_blocks=gpu.slow_blocks))
     return gpu
@@ -322,7 +324,7 @@ def test_a_final_of_wrong_kernels_ranks_none_and_one_that_breaks_the_gpu_ends_it
 def test_a_space_is_looked_up_once(gpu, monkeypatch):
     bench, asked = bench_on(gpu), []
     bench._spaces = {}
-    monkeypatch.setattr(module.registry, "space", lambda name: asked.append(name) or gpu)
+    monkeypatch.setattr(registry, "space", lambda name: asked.append(name) or gpu)
     gpu.checks, gpu.screened = [RIGHT] * 2, [found(5000.0)] * 2
     bench(job(1))
     bench(job(2))

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import time
+
 import pytest
 
+from gemmtune.engine.measure.deciding.duty_cycle import DUTY
 from gemmtune.engine.records.measurement import ReferenceLevel
 from gemmtune.engine.records.problem import Problem
 
@@ -9,7 +12,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
 
 from gemmtune.engine.measure.operands.operand_memory import OperandMemory  # noqa: E402 (it imports torch)
-from gemmtune.engine.measure.operands.operand_sets import OperandSets  # noqa: E402 (as above)
+from gemmtune.engine.measure.operands.operand_sets import OperandSets, reference_kernel  # noqa: E402 (as above)
 from gemmtune.engine.measure.problem_setup import _OPERAND_SHARES, ProblemSetup, _sizes  # noqa: E402 (as above)
 
 PROBLEM = Problem.parse("64x48x80")
@@ -104,7 +107,7 @@ def test_the_gpu_is_warmed_up_before_its_first_problem_and_calibrated_for_each(m
 
     class Timer:
         def __init__(self, kernel, timing):
-            assert kernel is module.reference_kernel
+            assert kernel is reference_kernel
 
         def block(self, number):
             return SimpleNamespace(samples_ns=(90.0,), reference_ns=(110.0,), busy_ns=2e5)
@@ -124,12 +127,12 @@ def test_the_gpu_is_warmed_up_before_its_first_problem_and_calibrated_for_each(m
 
     monkeypatch.setattr(module, "KernelTimer", Timer)
     monkeypatch.setattr(module, "WarmUp", WarmUp)
-    monkeypatch.setattr(module.time, "sleep", events.append)
+    monkeypatch.setattr(time, "sleep", events.append)
     cache = module.SetupCache.__new__(module.SetupCache)
     cache._warmed_up, cache._rest = False, "rest"
     timing = SimpleNamespace(calibrate=lambda rest: events.append(f"calibrate with {rest}"))
     assert cache._reference_level_ns(timing) == pytest.approx(100)
-    pause = pytest.approx(min(5e-3, 2e-4 / module.DUTY))
+    pause = pytest.approx(min(5e-3, 2e-4 / DUTY))
     assert events == ["warm up", "calibrate with rest", *[pause] * 8, "close"]
     assert levels == [pytest.approx(100)] * 3
     events.clear()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import sys
+import tempfile
+from multiprocessing import forkserver
 from types import SimpleNamespace
 
 import pytest
@@ -184,11 +187,9 @@ def test_a_fork_server_imports_in_the_environment_of_its_children(monkeypatch):
 
     monkeypatch.setenv("MY_OLD", "old")
     monkeypatch.delenv("MY_NEW", raising=False)
-    monkeypatch.setattr(
-        child_process.multiprocessing, "get_context", lambda name: name if name == "spawn" else Server()
-    )
-    monkeypatch.setattr(child_process.forkserver, "ensure_running", running)
-    before, folder = dict(os.environ), child_process.tempfile.tempdir
+    monkeypatch.setattr(multiprocessing, "get_context", lambda name: name if name == "spawn" else Server())
+    monkeypatch.setattr(forkserver, "ensure_running", running)
+    before, folder = dict(os.environ), tempfile.tempdir
     assert isinstance(start_context(["one", "two"], {"MY_NEW": "new", "MY_OLD": "changed"}), Server)
     assert seen == {
         "preload": ["gemmtune.engine.processes.preload_without_gc"],
@@ -196,5 +197,5 @@ def test_a_fork_server_imports_in_the_environment_of_its_children(monkeypatch):
         "MY_OLD": "changed",
         "GEMMTUNE_PRELOAD": ",one,two",
     }
-    assert (dict(os.environ), child_process.tempfile.tempdir) == (before, folder)
+    assert (dict(os.environ), tempfile.tempdir) == (before, folder)
     assert start_context([], {"MY_NEW": "new"}) == "spawn"

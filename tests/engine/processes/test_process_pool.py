@@ -10,6 +10,7 @@ import time
 from functools import partial
 from multiprocessing.connection import wait
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -733,7 +734,7 @@ class Unstarted:
 def test_processes_without_a_preload_start_with_the_pool(monkeypatch, preload, started):
     monkeypatch.setattr(process_pool, "ChildProcess", Unstarted)
     monkeypatch.setattr(process_pool, "start_context", lambda *given: given)
-    pool = ProcessPool(str, 3, 60.0, preload=preload, environment={"A": "1"})
+    pool: Any = ProcessPool(str, 3, 60.0, preload=preload, environment={"A": "1"})
     assert (pool.size, pool.pending, len(pool.connections())) == (3, 0, started)
     made = pool._new_process("last")
     assert made.arguments == ((preload, {"A": "1"}), preload, str, {"A": "1"}, "last")

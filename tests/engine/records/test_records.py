@@ -46,7 +46,7 @@ def test_a_task_key_names_device_space_and_problem():
 def test_records_are_frozen():
     task = Task(Problem.parse("16x16x16"), catalogue.device("H200"), "aten")
     with pytest.raises(FrozenInstanceError):
-        task.space = "other"  # type: ignore[misc]
+        task.space = "other"
 
 
 def test_the_optimum_of_a_landscape_is_its_best_time():

@@ -37,7 +37,7 @@ def test_a_lead_has_the_ends_of_both_intervals():
 
 def test_sums_and_the_mean_are_over_rows_with_a_baseline():
     record = gather(TABLE, registry.objective("latency"))
-    assert [row.problem.m for row in record.table.rows] == [16, 32, 128]
+    assert [row.problem.size for row in record.table.rows] == [16, 32, 128]
     assert record.totals == (400.0, 340.0)
     assert record.mean_lead == pytest.approx(1.25**0.5 - 1)
     assert record.evidence == {Evidence.MEASURED, Evidence.REPLAYED}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -65,7 +66,7 @@ def test_a_database_with_energy_shows_the_front_of_each_task(database):
 
 def test_times_of_two_protocols_have_a_line_each(database):
     database.add([measurement(1, 9e4, protocol="graph-cold-l2"), measurement(1, 7e4, protocol="graph-warm-l2")])
-    tasks = database_report(database).to_json()["tasks"]
+    tasks: Any = database_report(database).to_json()["tasks"]
     assert [(task["protocol"], task["best_ns"]) for task in tasks] == [("graph-cold-l2", 9e4), ("graph-warm-l2", 7e4)]
     title, _, header, _, *lines = database_report(database).to_text().splitlines()
     assert title == "1 task, 2 measurements"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -42,7 +43,7 @@ MANY = tuple(Task(Problem(m, 64, 64), H200, "toy") for m in range(1, 21))
 """More than one worker has in work."""
 TOOLS = Toolchain((("toy", "1.0"),))
 CONFIGS = tuple(Config({"x": x, "y": y}) for x in range(6) for y in range(5))
-EVOLUTION = registry.sampler("evolution")
+EVOLUTION: Any = registry.sampler("evolution")
 RANDOM = registry.sampler("random")  # takes a sixth of evolution's time
 UNLIMITED = Limits()
 
@@ -95,7 +96,7 @@ def outcome(task: Task, config: Config) -> Measurement:
     """Best at (4, 3); x = 0 fails. Kernels of the space `slow` take twice as long, those of `close` 4 % longer."""
     x, y = config.integer("x"), config.integer("y")
     good = x > 0
-    time_ns = 1000.0 * task.problem.m + 100 * abs(x - 4) + 10 * abs(y - 3)
+    time_ns = 1000.0 * task.problem.size + 100 * abs(x - 4) + 10 * abs(y - 3)
     time_ns *= {"toy": 1.0, "slow": 2.0, "close": 1.04}[task.space]
     return Measurement(
         task=task,
@@ -436,7 +437,7 @@ def test_a_task_is_done_when_its_regret_bound_is_under_the_target(database):
     ends = dict(listener.ends)
     for search in found:
         assert ends[search.task] == f"regret at most {search.tuner.regret_bound:.2%}"
-    best = [search.tuner.best.score / (1000.0 * search.task.problem.m) - 1 for search in stopped]
+    best = [search.tuner.best.score / (1000.0 * search.task.problem.size) - 1 for search in stopped]
     assert all(regret <= search.tuner.regret_bound for regret, search in zip(best, stopped, strict=True))
 
 
@@ -502,6 +503,8 @@ def test_a_campaign_killed_anywhere_continues_to_the_same_end(tmp_path):
         pass
 
     class Dies(ScriptedExecutor):
+        limit = 0
+
         def collect(self, timeout_seconds):
             if len(self.submitted) > self.limit:
                 raise CutError

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from contextlib import closing
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from sqlalchemy import Engine, event
@@ -68,7 +69,7 @@ def test_show_asks_as_much_of_many_tasks_and_reads_one_measurement_of_each(tmp_p
             fill(database, tasks)
             statements.clear()
             decoded.clear()
-            found = database_report(database).to_json()["tasks"]
+            found: Any = database_report(database).to_json()["tasks"]
         asked[tasks] = len(statements)
         assert len(decoded) == tasks
         assert [(each["evaluations"], each["failures"]) for each in found] == [(4, {"run_failed": 1})] * tasks

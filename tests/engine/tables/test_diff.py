@@ -37,8 +37,8 @@ def test_added_rows_gone_rows_and_changed_winners_are_listed_apart():
     before = table(m1=CHOICE, m2=CHOICE, m3=CHOICE, m4=CHOICE)
     other, vendor = changed(config=Config({"x": 2})), changed(space="aten", config=Config({}), time_ns=1001.0)
     found = diff_tables(before, table(m1=other, m3=vendor, m4=CHOICE, m5=CHOICE))
-    assert [row.problem.m for row in found.added] == [5]
-    assert [row.problem.m for row in found.gone] == [2]
+    assert [row.problem.size for row in found.added] == [5]
+    assert [row.problem.size for row in found.gone] == [2]
     assert [c.after.choices[0] for c in found.winner] == [other, vendor]
     assert (found.time, found.terms, found.same) == ((), (), False)
 

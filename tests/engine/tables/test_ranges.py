@@ -10,7 +10,7 @@ from gemmtune.engine.campaign.range_rounds import probe_problems
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.records.measurement import Evidence
-from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.problem import Problem, gemm
 from gemmtune.engine.records.table import Choice
 from gemmtune.engine.tables.loss_limits import RangeLimits
 from gemmtune.engine.tables.ranges import build_ranges, ranges_report
@@ -152,11 +152,11 @@ def test_a_probed_size_cuts_a_range_whose_choice_is_slower_than_the_vendor_libra
     assert spans(build_ranges(sizes, RangeLimits())) == [(16, 32, SMALL[1]), (33, 64, LARGE[1])]
     small, library, large = build_ranges((*sizes, probe), RangeLimits(), probed={probe.problem})
     assert spans((small, library, large)) == [(16, 17, SMALL[1]), (18, 32, ATEN[1]), (33, 64, LARGE[1])]
-    assert (library.tuned, library.probed, library.problem.m) == ((), ((32, 0.0),), 32)
+    assert (library.tuned, library.probed, library.problem.size) == ((), ((32, 0.0),), 32)
     assert library.worst_loss == 0.0
     report = ranges_report((small, library, large), (*sizes, probe), probed={probe.problem})
-    assert [(each.problem.m, each.space) for each in report.probed] == [(32, "aten")]
-    assert [each.problem.m for each in report.tuned] == [16, 64]
+    assert [(each.problem.size, each.space) for each in report.probed] == [(32, "aten")]
+    assert [each.problem.size for each in report.tuned] == [16, 64]
 
 
 def test_a_range_includes_probed_sizes_at_which_its_choice_loses_little():
@@ -238,7 +238,7 @@ def test_a_gemm_at_one_m_has_no_range():
 def test_gemms_that_differ_in_more_than_m_have_ranges_of_their_own():
     static = tuple(replace(each, problem=replace(each.problem, dynamic_m=False)) for each in MEASURED)
     rows = build_ranges((*MEASURED, *static), RangeLimits())
-    assert sorted(row.problem.dynamic_m for row in rows) == [False, False, True, True]
+    assert sorted(gemm(row.problem).dynamic_m for row in rows) == [False, False, True, True]
 
 
 def test_the_order_of_the_rankings_does_not_matter():
@@ -360,7 +360,7 @@ def test_no_range_of_a_dynamic_m_has_one_size_for_any_measurements():
         rows = build_ranges(sizes, RangeLimits())
         assert all(max(row.first, 2) < row.last for row in rows), seed
         assert all(one.last + 1 == other.first for one, other in pairwise(rows)), seed
-        assert all(row.tuned and row.first <= row.problem.m <= row.last for row in rows), seed
+        assert all(row.tuned and row.first <= row.problem.size <= row.last for row in rows), seed
         assert not rows or rows[0].first != 3, seed
         measured = {m for row in rows for m, _ in row.tuned}
         assert all(row.first <= m <= row.last for row in rows for m, _ in row.tuned), seed

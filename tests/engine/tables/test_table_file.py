@@ -11,7 +11,7 @@ from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import DeviceError, TableError, UsageError
 from gemmtune.engine.records.measurement import Evidence
-from gemmtune.engine.records.problem import DType, Problem
+from gemmtune.engine.records.problem import DType, Problem, gemm
 from gemmtune.engine.records.table import Choice, RangeRow, Row, Table
 from gemmtune.engine.tables import table_file
 from gemmtune.engine.tables.table_file import (
@@ -121,7 +121,7 @@ RANGES = (
 def test_ranges_are_read_back_in_the_order_of_problem_and_m():
     found = parse_table(table_text(replace(TABLE, ranges=RANGES[::-1])), "table.json")
     assert set(found.ranges) == set(RANGES)
-    assert [r.first for r in found.ranges if r.problem.dynamic_m] == [2, 65]
+    assert [r.first for r in found.ranges if gemm(r.problem).dynamic_m] == [2, 65]
     assert table_text(found) == table_text(replace(TABLE, ranges=RANGES))
 
 

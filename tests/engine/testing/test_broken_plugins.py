@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass, fields, replace
+from itertools import count
 from typing import ClassVar
 
 import pytest
@@ -608,16 +609,12 @@ def test_fields_are_texts_that_give_the_workload_back(monkeypatch):
 
 
 SOUND = {name: getattr(Gemm, name) for name in ("operands", "expected")}
-
-
-def shared(self, workload, source, number):
-    return SOUND["operands"](self, workload, source, 0) if number == 0 else shared.first
+MOODS = count(1)
 
 
 def moody(self, workload, source, number):
     made = SOUND["operands"](self, workload, source, number)
-    moody.calls += 1
-    return replace(made, a=made.a + moody.calls)
+    return replace(made, a=made.a + next(MOODS))
 
 
 def without(self, workload, source, number):
@@ -642,7 +639,6 @@ def doubled(self, workload, operands):
 )
 def test_operands_that_break_their_promise_are_refused(monkeypatch, name, method, broken):
     pytest.importorskip("torch", reason="torch is not installed")
-    moody.calls = 0
     monkeypatch.setattr(Gemm, name, method)
     refused(WORKED.check_operands, Problem(4, 8, 16), broken)
 

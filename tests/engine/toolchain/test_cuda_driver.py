@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -40,7 +41,7 @@ def test_a_function_may_take_all_shared_memory_that_it_does_not_declare(failing,
 
         return made
 
-    driver = ModuleType("driver")
+    driver: Any = ModuleType("driver")
     driver.CUdevice_attribute = SimpleNamespace(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN="opt-in")
     driver.CUfunction_attribute = SimpleNamespace(
         CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES="static", CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES="dynamic"
@@ -53,7 +54,7 @@ def test_a_function_may_take_all_shared_memory_that_it_does_not_declare(failing,
         ("cuFuncSetAttribute", ()),
     ):
         setattr(driver, name, call(name, *values))
-    bindings = ModuleType("cuda.bindings")
+    bindings: Any = ModuleType("cuda.bindings")
     bindings.driver = driver
     monkeypatch.setitem(sys.modules, "cuda.bindings", bindings)
     if failing:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from gemmtune.engine.records.problem import Problem
@@ -79,7 +81,7 @@ def test_products_are_right(problem):
 
     served = Problem.parse(problem)
     assert vendor.supports(served)
-    operands = make_operands(served, torch.device("cpu"))
+    operands: Any = make_operands(served, torch.device("cpu"))
     poison(operands.out)
     vendor.multiply(*operands.arguments)
     assert ReferenceResult(served, operands).check(operands.out).reason == ""

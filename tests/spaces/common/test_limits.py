@@ -9,7 +9,7 @@ import pytest
 
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.config import Config
-from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.problem import Problem, gemm
 from gemmtune.engine.records.task import Task
 from gemmtune.spaces.common.tile_limits import fits_in_registers, fits_in_shared_memory, padded
 from gemmtune.spaces.cute import families
@@ -234,10 +234,10 @@ def test_tiles_advance_along_the_side_with_fewer_groups(problem, changes, order)
 
 
 def test_a_transposed_problem_exchanges_sizes_and_turns_layouts():
-    found = tiles.transposed(task("16x32x64:bf16:nn")).problem
+    found = gemm(tiles.transposed(task("16x32x64:bf16:nn")).problem)
     assert (found.m, found.n, found.k) == (32, 16, 64)
     assert f"{found.a_layout}{found.b_layout}" == "tt"
-    assert f"{tiles.transposed(task('16x32x64:bf16:nt')).problem.b_layout}" == "t"
+    assert f"{gemm(tiles.transposed(task('16x32x64:bf16:nt')).problem).b_layout}" == "t"
 
 
 OPERATOR = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -24,7 +25,7 @@ OTHER = "    %9 = llvm.mlir.constant(99 : i64) : i64\n    llvm.store %9, %4 : i6
 
 @pytest.fixture
 def artifact(monkeypatch):
-    cutlass = ModuleType("cutlass")
+    cutlass: Any = ModuleType("cutlass")
     cutlass.cute = SimpleNamespace(runtime=SimpleNamespace(load_module=lambda path, enable_tvm_ffi: {"kernel": path}))
     monkeypatch.setitem(sys.modules, "cutlass", cutlass)
     import gemmtune.spaces.cute as package

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from gemmtune.engine.measure.jobs import MeasureJob
@@ -43,7 +45,7 @@ def task(request):
 
 
 def test_a_kernel_is_right_on_every_set_of_operands(task, tmp_path):
-    sets = [make_operands(task.problem, torch.device("cuda"), number) for number in range(2)]
+    sets: list[Any] = [make_operands(task.problem, torch.device("cuda"), number) for number in range(2)]
     for config in sample(task, 6):
         kernel = SPACE.load(SPACE.build(task, config, tmp_path), task)
         for operands in sets:
@@ -61,7 +63,7 @@ def allocations():
 
 
 def test_a_launch_can_be_captured_allocates_nothing_and_runs_on_the_current_stream(task, tmp_path):
-    operands = make_operands(task.problem, torch.device("cuda"))
+    operands: Any = make_operands(task.problem, torch.device("cuda"))
     reference = ReferenceResult(task.problem, operands)
     for config in sample(task, 3):
         kernel = SPACE.load(SPACE.build(task, config, tmp_path), task)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from typing import Any
 
 import pytest
 
@@ -72,7 +73,7 @@ def test_a_product_is_freed_with_its_last_name_though_the_garbage_collector_rest
 )
 def test_an_epilogues_operands_are_broadcast_to_the_output_by_their_shapes(problem, shapes, dtypes):
     parsed = Problem.parse(problem)
-    operands = make_operands(parsed, CPU)
+    operands: Any = make_operands(parsed, CPU)
     assert [tuple(each.shape) for each in operands.further] == shapes
     assert [each.dtype for each in operands.further] == [getattr(torch, dtype) for dtype in dtypes]
     assert len(operands.arguments) == len(parsed.argument_names)
@@ -92,7 +93,7 @@ def test_an_epilogues_operands_are_broadcast_to_the_output_by_their_shapes(probl
 )
 def test_a_product_rounded_before_its_epilogue_is_right_and_one_without_it_is_wrong(problem):
     parsed = Problem.parse(problem)
-    operands = make_operands(parsed, CPU)
+    operands: Any = make_operands(parsed, CPU)
     product = operands.a.double() @ operands.b.double() + (0 if operands.bias is None else operands.bias.double())
     rounded = product.to(getattr(torch, parsed.out_dtype.torch_name)).double()
     reference = ReferenceResult(parsed, operands)
@@ -106,7 +107,7 @@ def test_a_product_rounded_before_its_epilogue_is_right_and_one_without_it_is_wr
 
 def test_an_element_that_an_epilogue_makes_large_may_have_the_rounding_of_its_size():
     problem = Problem.parse("256x256x64:bf16:nt:epilogue=silu.mul(matrix)")
-    operands = make_operands(problem, CPU)
+    operands: Any = make_operands(problem, CPU)
     product = operands.a.double() @ operands.b.double()
     rounded = product.bfloat16().double()
     silu = torch.nn.functional.silu
@@ -121,7 +122,7 @@ def test_an_element_that_an_epilogue_makes_large_may_have_the_rounding_of_its_si
 
 
 def test_a_product_before_an_epilogue_has_a_variance_near_one():
-    operands = make_operands(Problem.parse("64x64x4096:bf16:nt:epilogue=relu"), CPU)
+    operands: Any = make_operands(Problem.parse("64x64x4096:bf16:nt:epilogue=relu"), CPU)
     assert 0.5 < float((operands.a.double() @ operands.b.double()).std()) < 2
 
 

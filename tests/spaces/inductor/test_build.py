@@ -22,7 +22,10 @@ from gemmtune.spaces.triton_mm import TritonMmSpace
 torch = pytest.importorskip("torch", reason="torch is not installed")
 triton = pytest.importorskip("triton", reason="triton is not installed")
 
-from gemmtune.engine.toolchain import absent_gpu as inductor_target  # noqa: E402 (it imports both)
+from torch._inductor import utils  # noqa: E402 (torch is there)
+from torch._inductor.runtime import triton_helpers  # noqa: E402
+from torch._inductor.runtime.hints import DeviceProperties  # noqa: E402
+
 from gemmtune.spaces.triton_source.compiler import CUOBJDUMP  # noqa: E402 (it imports triton)
 
 pytestmark = pytest.mark.slow(20)
@@ -246,11 +249,11 @@ def world():
     return {
         "environment": dict(os.environ),
         "precision": torch.backends.cuda.matmul.fp32_precision,
-        "properties": inductor_target.DeviceProperties.create,
+        "properties": DeviceProperties.create,
         "capability": torch.cuda.get_device_capability,
         "driver": triton.runtime.driver._active,
-        "set_driver": inductor_target.triton_helpers.set_driver_to_gpu,
-        "multiprocessors": inductor_target.utils.get_max_num_sms,
+        "set_driver": triton_helpers.set_driver_to_gpu,
+        "multiprocessors": utils.get_max_num_sms,
         "settings": torch._inductor.config.get_config_copy(),
         "compile": triton.compile,
     }

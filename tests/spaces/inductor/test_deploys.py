@@ -17,7 +17,7 @@ pytest.importorskip("triton", reason="triton is not installed")
 
 from torch._dynamo.source import ConstantSource  # noqa: E402 (it needs torch)
 from torch._inductor import config, select_algorithm, utils  # noqa: E402 (as above)
-from torch._inductor.choices import get_template_heuristic  # noqa: E402 (as above)
+from torch._inductor.choices import get_template_heuristic  # type: ignore[attr-defined]  # noqa: E402 (as above)
 from torch._inductor.debug import DebugContext  # noqa: E402 (as above)
 from torch._inductor.graph import GraphLowering  # noqa: E402 (as above)
 from torch._inductor.kernel import mm as mm_kernels  # noqa: E402 (as above)

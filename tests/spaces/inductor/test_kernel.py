@@ -19,7 +19,8 @@ class Driver:
     """Driver that notes launches, with what the pointers point to."""
 
     def __init__(self):
-        self.launches, self.unloaded = [], []
+        self.launches, self.unloaded, self.preferred = [], [], []
+        self.count = 0
 
     def cuModuleLoadData(self, binary):  # noqa: N802 (the driver's name)
         return f"module {binary.decode()}"
@@ -40,7 +41,6 @@ class Driver:
 @pytest.fixture
 def driver(monkeypatch):
     made = Driver()
-    made.preferred = []
     monkeypatch.setattr(module, "driver", made)
     monkeypatch.setattr(module, "checked", lambda answer: answer)
     monkeypatch.setattr(module, "prefer_shared_memory", lambda *asked: made.preferred.append(asked))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -99,7 +100,7 @@ def test_a_launch_passes_what_quack_passes(passed, layout, sku):
     from gemmtune.engine.measure.operands.operands import make_operands
 
     problem = Problem.parse(f"16x24x32:bf16:{layout}:out_dtype=fp32")
-    operands = make_operands(problem, torch.device("cpu"))
+    operands: Any = make_operands(problem, torch.device("cpu"))
     task = Task(problem, catalogue.device(sku), "quack_gemm")
     for candidate in CONFIGS[task.device.arch]:
         ours, theirs = passed(task, candidate, operands.a, operands.b, operands.out)
@@ -142,7 +143,7 @@ def loaded(artifacts):
         artifact = artifacts[problem.name, candidate]
         assert isinstance(artifact, Artifact), artifact
         kernels.append(SPACE.load(artifact, Task(problem, DEVICE, "quack_gemm")))
-        operands = [make_operands(problem, torch.device("cuda"), i) for i in range(sets)]
+        operands: Any = [make_operands(problem, torch.device("cuda"), i) for i in range(sets)]
         for each in operands:
             each.out.fill_(float("nan"))
         return kernels[-1], problem, operands

@@ -7,6 +7,7 @@ import json
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import torch
 import triton.language as tl
@@ -35,7 +36,7 @@ def value_of(argument, operands, memory):
 def checked(text, configs):
     work = parse_workload(text)
     name = work.kind
-    space = registry.space(name)
+    space: Any = registry.space(name)
     file = Path(tempfile.mkdtemp()) / "kernels.py"
     file.write_text(space.source()[0])
     spec = importlib.util.spec_from_file_location("kernels", file)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -112,5 +113,6 @@ def test_operands_have_sorted_rows_for_every_tile_that_an_engine_ships(engines, 
     contents = [json.loads(file.read_text()) for file in root.rglob("E=*.json")]
     entries = [each for content in contents for each in content.values() if isinstance(each, dict)]
     shipped = {each["BLOCK_SIZE_M"] for each in entries if "BLOCK_SIZE_M" in each}
-    known = make_operands(parse_workload(f"{kind}:m4:e4:k2:h32:n16:bf16"), torch.device("cpu")).aligned
+    operands: Any = make_operands(parse_workload(f"{kind}:m4:e4:k2:h32:n16:bf16"), torch.device("cpu"))
+    known = operands.aligned
     assert shipped <= known.keys()

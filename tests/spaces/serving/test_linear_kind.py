@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from gemmtune.engine.records.errors import ProblemError
@@ -13,11 +15,11 @@ from gemmtune.engine.seams import registry  # noqa: E402
 
 @pytest.mark.parametrize("kind", ["vllm_block_fp8", "sglang_block_fp8"])
 def test_a_layer_reads_back_and_its_expected_result_is_the_scaled_product(kind):
-    layer = parse_workload(f"{kind}:m5:n192:k256")
+    layer: Any = parse_workload(f"{kind}:m5:n192:k256")
     assert parse_workload(layer.name) == layer
     assert type(layer).from_fields(layer.to_fields()) == layer
     assert layer.resized(64).series == layer.series
-    operands = make_operands(layer, torch.device("cpu"))
+    operands: Any = make_operands(layer, torch.device("cpu"))
     a = operands.a.double() * operands.a_scale.double().repeat_interleave(128, 1)
     scale = operands.b_scale.double().repeat_interleave(128, 0)[:192].repeat_interleave(128, 1)
     right = a @ (operands.b.double() * scale).T

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -19,7 +21,7 @@ def layer(text):
 @pytest.mark.parametrize(("sizes", "block"), [("m7:e8:k2", 16), ("m64:e16:k4", 64), ("m300:e60:k6", 32)])
 def test_sorted_rows_give_each_row_to_its_expert_once(kind, sizes, block):
     work = layer(f"{kind}:{sizes}:h32:n16:bf16")
-    operands = make_operands(work, CPU)
+    operands: Any = make_operands(work, CPU)
     rows, of_blocks, padded = align(work, operands.experts, block)
     assert rows.numel() == work.sorted_rows(block)
     assert int(padded) % block == 0
@@ -34,18 +36,19 @@ def test_sorted_rows_give_each_row_to_its_expert_once(kind, sizes, block):
 
 def test_each_token_takes_different_experts_and_skew_shows():
     work = layer("vllm_moe:m400:e16:k4:h32:n16:bf16:zipf=1.5")
-    experts = make_operands(work, CPU).experts
+    drawn: list[Any] = [make_operands(work, CPU, number) for number in (0, 1, 0)]
+    experts = drawn[0].experts
     assert all(len(set(row)) == 4 for row in experts.tolist())
     counts = torch.bincount(experts.flatten(), minlength=16)
     assert counts[0] > 2 * counts[8]
-    assert not torch.equal(experts, make_operands(work, CPU, 1).experts)
-    assert torch.equal(experts, make_operands(work, CPU).experts)
+    assert not torch.equal(experts, drawn[1].experts)
+    assert torch.equal(experts, drawn[2].experts)
 
 
 @pytest.mark.parametrize("dtype", ["bf16", "fp8_tensor", "fp8_block"])
 def test_the_expected_results_are_those_of_an_einsum(dtype):
     work = layer(f"vllm_moe:m9:e4:k2:h128:n128:{dtype}")
-    operands = make_operands(work, CPU)
+    operands: Any = make_operands(work, CPU)
     found = registry.workload("vllm_moe").expected(work, operands)
     for i, expected in enumerate(found):
         a, b = operands.a[i].double(), operands.b[i].double()
@@ -110,7 +113,7 @@ def test_a_gemm_of_about_the_layers_bytes_and_arithmetic_is_timed_beside_it(size
 )
 def test_scales_are_near_one_with_the_shape_of_their_blocks(dtype, of_rows, of_weights, element):
     work = layer(f"vllm_moe:m9:e4:k2:h256:n128:{dtype}")
-    operands = make_operands(work, CPU)
+    operands: Any = make_operands(work, CPU)
     assert {each.dtype for each in (*operands.a, *operands.b)} == {element}
     assert [tuple(each.shape) for each in operands.a] == [(9, 256), (18, 128)]
     assert [tuple(each.shape) for each in operands.c] == [(9, 2, n) for n, _ in work.products]
@@ -128,7 +131,8 @@ def test_scales_are_near_one_with_the_shape_of_their_blocks(dtype, of_rows, of_w
 
 def test_few_tokens_are_not_sorted_and_their_rows_are_padded_to_blocks():
     work = layer("vllm_moe:m1:e64:k2:h32:n16:bf16")
-    rows, of_blocks, padded = align(work, make_operands(work, CPU).experts, 16)
+    operands: Any = make_operands(work, CPU)
+    rows, of_blocks, padded = align(work, operands.experts, 16)
     if work.takes_rows_unsorted:
         assert (rows.numel(), of_blocks.numel(), padded.tolist()) == (0, 0, [work.rows * 16])
     else:

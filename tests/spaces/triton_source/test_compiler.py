@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from types import SimpleNamespace
 
 import pytest
+
+from gemmtune.engine.toolchain.ptxas import PTXAS_VARIABLE
+from gemmtune.engine.toolchain.releases import FP_FUSION_VARIABLE
 
 triton = pytest.importorskip("triton", reason="triton is not installed")
 
@@ -23,11 +27,11 @@ def usage(monkeypatch):
 
     def run(command, **_):
         asked.append(command[1:])
-        return SimpleNamespace(stdout=usage.text)
+        return SimpleNamespace(stdout=made.text)
 
-    usage = SimpleNamespace(text=USAGE, asked=asked)
-    monkeypatch.setattr(module.subprocess, "run", run)
-    return usage
+    made = SimpleNamespace(text=USAGE, asked=asked)
+    monkeypatch.setattr(subprocess, "run", run)
+    return made
 
 
 def binary(profile=0):
@@ -58,12 +62,12 @@ def test_a_binary_without_resources_is_refused_with_what_was_said(usage, tmp_pat
 @pytest.mark.parametrize(("ptxas", "fuses"), [(None, "1"), ("/opt/ptxas", "1"), (None, "0")])
 def test_settings_hold_for_one_build(monkeypatch, ptxas, fuses):
     monkeypatch.setattr(module, "current_ptxas", lambda: ptxas)
-    monkeypatch.setenv(module.FP_FUSION_VARIABLE, fuses)
-    monkeypatch.delenv(module.PTXAS_VARIABLE, raising=False)
+    monkeypatch.setenv(FP_FUSION_VARIABLE, fuses)
+    monkeypatch.delenv(PTXAS_VARIABLE, raising=False)
     before = dict(os.environ), triton.knobs.compilation.disable_line_info
     with module.compiler_settings("/scratch"):
         assert os.environ["TRITON_CACHE_DIR"] == "/scratch"
-        assert os.environ[module.FP_FUSION_VARIABLE] == fuses
-        assert os.environ.get(module.PTXAS_VARIABLE) == ptxas
+        assert os.environ[FP_FUSION_VARIABLE] == fuses
+        assert os.environ.get(PTXAS_VARIABLE) == ptxas
         assert triton.knobs.compilation.disable_line_info
     assert (dict(os.environ), triton.knobs.compilation.disable_line_info) == before

@@ -10,6 +10,7 @@ import os
 import zipfile
 from functools import lru_cache
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -158,7 +159,7 @@ def functions(wheel, path, names, stand_ins, folder, kernels=()):
         function.returns = None
         for argument in function.args.args:
             argument.annotation = None
-    log = logging.getLogger("engine")
+    log: Any = logging.getLogger("engine")
     log.info_once = log.warning_once = lambda *_, **__: None
     scope = {"os": os, "json": json, "logger": log, "functools": SimpleNamespace(lru_cache=lru_cache), **stand_ins}
     scope["__file__"] = str(folder / "engine.py")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -64,7 +65,7 @@ def test_results_and_jobs_without_a_file_travel_unchanged():
 
 def test_each_finalist_gets_its_own_binary(machines):
     final = FinalJob((job(arrived(machines, b"one"), 1), job(artifact(""), 2), job(arrived(machines, b"two"), 3)))
-    sent = unpack_job(pack_job(final), machines / "worker")
+    sent: Any = unpack_job(pack_job(final), machines / "worker")
     assert [finalist.config["x"] for finalist in sent.finalists] == [1, 2, 3]
     assert [f.artifact.path and Path(f.artifact.path).read_bytes() for f in sent.finalists] == [b"one", "", b"two"]
     assert {Path(f.artifact.path).parent for f in sent.finalists if f.artifact.path} == {machines / "worker"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import time
 from concurrent.futures import Future
 from threading import Event
 from types import SimpleNamespace
@@ -11,9 +12,9 @@ import pytest
 
 pytest.importorskip("ray", reason="needs gemmtune[ray]")
 
+import ray
 from ray.exceptions import ActorDiedError, ActorUnavailableError, ActorUnschedulableError
 
-from gemmtune.engine.execution.ray import actor_handle
 from gemmtune.engine.execution.ray.actor import Reply
 from gemmtune.engine.execution.ray.actor_handle import ActorHandle
 from gemmtune.engine.processes.process_pool import Loss, Outcome
@@ -209,7 +210,7 @@ def test_an_actor_that_has_lost_its_gpu_says_so_and_keeps_its_resources(machine,
     assert results(handle.collect()) == [("a", "A")]
     assert machine.notices == ["no new worker process; trying again"]
     killed = []
-    monkeypatch.setattr(actor_handle.ray, "kill", killed.append)
+    monkeypatch.setattr(ray, "kill", killed.append)
     with pytest.raises(GemmtuneError, match="node/gpu0: GPU 0 is quarantined"):
         handle.collect()
     assert killed == [], "or Ray would give the GPU to the next actor"
@@ -221,6 +222,6 @@ def test_an_actor_that_has_lost_its_gpu_says_so_and_keeps_its_resources(machine,
 def test_an_actor_for_which_there_is_no_room_is_given_up_in_time(machine, monkeypatch):
     handle = machine.handle()
     assert handle.collect() == []
-    monkeypatch.setattr(actor_handle.time, "monotonic", lambda: float("inf"))
+    monkeypatch.setattr(time, "monotonic", lambda: float("inf"))
     with pytest.raises(GemmtuneError, match="node/gpu0: the cluster had no room for its actor in 300 s"):
         handle.collect()

@@ -14,6 +14,8 @@ import pytest
 
 pytest.importorskip("ray", reason="needs gemmtune[ray]")
 
+import ray
+
 from gemmtune.engine.records.errors import UsageError
 
 pytestmark = [pytest.mark.slow(10), pytest.mark.timeout(300)]
@@ -119,7 +121,7 @@ def test_a_ray_that_does_not_start_is_one_error_and_leaves_no_folder(tmp_path, m
         given.update(options, mode=os.stat(os.path.dirname(options["_temp_dir"])).st_mode & 0o777)
         raise Exception("The current node timed out")
 
-    monkeypatch.setattr(ray_cluster.ray, "init", init)
+    monkeypatch.setattr(ray, "init", init)
     with pytest.raises(UsageError, match="Ray starts no cluster here: Exception: The current node timed out; --fleet"):
         ray_cluster._connect("local", 1, pytest.fail)
     sockets = f"{given['_temp_dir']}/session_2026-11-26_18-30-59_052234_{2**22}/sockets/plasma_store"

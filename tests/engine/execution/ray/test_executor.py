@@ -63,7 +63,7 @@ def machines_with(cluster):
         plans = [ActorPlan(name, make) for name, make in workers.items()]
         notices = []
         opened.append(RayMachines(cluster, lambda node: ([], plans), affinity=False, notify=notices.append))
-        opened[-1].notices = notices
+        vars(opened[-1])["notices"] = notices
         return opened[-1]
 
     yield open_machines

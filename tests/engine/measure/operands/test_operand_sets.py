@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from gemmtune.engine.records.problem import Problem
@@ -69,7 +71,8 @@ def test_positions_do_not_depend_on_the_problems_before():
         for problem in (*before, PROBLEM):
             made = OperandSets.make(problem, True, 1, 1 << 20, shared)
         assert made.own_bytes == 0
-        return [operands.b.storage_offset() for operands in made.kernel]
+        kernel: list[Any] = made.kernel
+        return [operands.b.storage_offset() for operands in kernel]
 
     assert positions() == positions(Problem.parse("32x32x32"))
 
@@ -96,12 +99,14 @@ def test_the_reference_has_the_kernels_types_if_the_vendor_library_supports_them
 def test_every_set_of_another_operation_has_all_of_its_operands(problem):
     parsed = Problem.parse(problem)
     made = OperandSets.make(parsed, True, 1, 1 << 30, memory(64 << 20))
-    sizes = [tensor.shape for tensor in make_operands(parsed, CPU).arguments]
-    for operands in (*made.kernel, *made.reference):
+    expected: Any = make_operands(parsed, CPU)
+    sizes = [tensor.shape for tensor in expected.arguments]
+    every: list[Any] = [*made.kernel, *made.reference]
+    for operands in every:
         assert [tensor.shape for tensor in operands.arguments] == sizes
-    operands = made.reference[0]
-    reference_kernel(*operands.arguments)
-    assert ReferenceResult(parsed, operands).check(operands.out).reason == ""
+    first: Any = made.reference[0]
+    reference_kernel(*first.arguments)
+    assert ReferenceResult(parsed, first).check(first.out).reason == ""
 
 
 @pytest.mark.parametrize("cold", [True, False])

@@ -16,7 +16,7 @@ import pytest
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.errors import StoreError
 from gemmtune.engine.records.measurement import DeviceState
-from gemmtune.engine.report.doctor import gpu, host
+from gemmtune.engine.report.doctor import gpu
 from gemmtune.engine.report.doctor.gpu import gpu_checks, inductor_check
 from gemmtune.engine.report.doctor.host import (
     bytecode_check,
@@ -277,7 +277,7 @@ def h200(monkeypatch):
         monkeypatch.setattr(gpu, "equal_gpus", lambda: ("GPU-0", "GPU-1"))
         monkeypatch.setattr(gpu, "gpu_names", lambda: ("NVIDIA H200",) * 2)
         monkeypatch.setattr(gpu, "Telemetry", lambda _: SimpleNamespace(read=lambda: state))
-        monkeypatch.setattr(gpu.os, "geteuid", lambda: 0 if root else 1000)
+        monkeypatch.setattr(os, "geteuid", lambda: 0 if root else 1000)
         return {check.name: check for check in gpu_checks()}
 
     return checks
@@ -342,6 +342,6 @@ def test_an_error_without_a_remedy_gets_one(monkeypatch, tmp_path, said, remedy)
         raise StoreError(said)
 
     (tmp_path / "m.db").touch()
-    monkeypatch.setattr(host.Database, "open", refused)
+    monkeypatch.setattr(Database, "open", refused)
     found = database_check(str(tmp_path / "m.db"))
     assert (found.found, found.remedies) == (said.partition(";")[0], (remedy,))

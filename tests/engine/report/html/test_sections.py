@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -228,8 +229,8 @@ def test_a_diff_has_a_line_per_row_and_its_shift(drawn):
     found = TableDiff(
         (row(8),), (row(9),), (Change(row(1), slower),), (Change(row(4), other),), (Change(row(2), faster),), (), ()
     )
-    tables = (Table(DEVICE, (row(),) * number, "latency") for number in (3, 4))
-    page = change_pages.diff_html(found, *tables, ("old.json", "new.json"))
+    before, after = (Table(DEVICE, (row(),) * number, "latency") for number in (3, 4))
+    page = change_pages.diff_html(found, before, after, ("old.json", "new.json"))
     for part in (
         "old.json → new.json",
         "+20.0%",
@@ -247,7 +248,8 @@ def test_a_diff_has_a_line_per_row_and_its_shift(drawn):
 def test_at_most_sixty_rows_have_an_arrow(drawn):
     changes = tuple(Change(row(m), row(m, 5_000.0 + m)) for m in range(1, 63))
     found = TableDiff((), (), (), (), changes, (), ())
-    change_pages.diff_html(found, *[Table(DEVICE, (), "latency")] * 2, ("a", "b"))
+    empty = Table(DEVICE, (), "latency")
+    change_pages.diff_html(found, empty, empty, ("a", "b"))
     shifts = [line[0][0] for line in drawn[0][0].lines[:-1]]
     assert len(shifts) == 60
     assert min(shifts) == pytest.approx(3 / 5_000)
@@ -315,7 +317,8 @@ def test_a_figure_for_a_notebook_has_a_panel_per_landscape_and_one_of_their_mean
     )
     assert (figure.get_layout_engine() is None) is (len(names) > 1)  # the margins of several panels are fixed
     assert figure.get_facecolor() == (1, 1, 1, 1)  # whoever saves it gets no transparent picture
-    assert figure._repr_png_().startswith(b"\x89PNG")
+    shown: Any = figure
+    assert shown._repr_png_().startswith(b"\x89PNG")
 
 
 def test_a_comparison_of_one_landscape_has_one_picture(drawn):

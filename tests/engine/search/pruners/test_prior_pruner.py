@@ -12,6 +12,7 @@ from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.search import Prior
 from gemmtune.engine.records.task import Task
+from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.pruner import Candidate
 from gemmtune.engine.search.pruners import prior_pruner
 from gemmtune.engine.search.pruners.prior_pruner import PriorPruner
@@ -32,7 +33,7 @@ def estimates(monkeypatch):
 
     def give(times_ns):
         prior = Prior(times_ns, "toy 1.0") if times_ns else Prior(reason="no model")
-        monkeypatch.setattr(prior_pruner.registry, "space", lambda name: SimpleNamespace(prior=lambda task: prior))
+        monkeypatch.setattr(registry, "space", lambda name: SimpleNamespace(prior=lambda task: prior))
 
     return give
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import gzip
+from importlib import resources
 
 import pytest
 
-from gemmtune.engine.store.landscapes import landscape_file as module
 from gemmtune.engine.store.landscapes.landscape_file import embedded, read_landscapes
 
 ROWS = "x,task.space,time_us,status\n1,{space},2,ok\n"
@@ -14,7 +14,7 @@ ROWS = "x,task.space,time_us,status\n1,{space},2,ok\n"
 
 @pytest.fixture
 def recorded(tmp_path, monkeypatch):
-    monkeypatch.setattr(module.resources, "files", lambda _package: tmp_path)
+    monkeypatch.setattr(resources, "files", lambda _package: tmp_path)
     return tmp_path
 
 

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -49,7 +50,7 @@ pytestmark = [
 )
 def test_a_kernel_is_right_and_can_be_captured(name, problem, tmp_path):
     space, task = registry.space(name), Task(Problem.parse(problem), DEVICE, name)
-    operands = make_operands(task.problem, torch.device("cuda"))
+    operands: Any = make_operands(task.problem, torch.device("cuda"))
     reference = ReferenceResult(task.problem, operands)
     feasible = [config for config in space.points(task) if space.check(task, config)]
     for config in (space.seeds(task)[0], feasible[0], feasible[-1]):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.space import BuildError
+from gemmtune.spaces.cute.decode.space import DecodeSpace
 
 pytestmark = pytest.mark.slow(20)
 
@@ -137,6 +139,7 @@ def test_a_kernel_builds_on_a_cpu_without_the_driver_and_with_the_shared_memory_
     config = Config(CONFIGS[name] | changes)
     artifact = space.build(task, config, tmp_path)
     assert asked == []
+    assert isinstance(space, DecodeSpace)
     tiling = space.tiling(task.problem, config)
     assert artifact.resources.shared_bytes == tiling.shared_bytes
     assert artifact.resources.threads == tiling.threads
@@ -164,7 +167,8 @@ def test_a_kernel_with_an_epilogue_builds_and_takes_its_operands_by_name(name, e
     space, task = registry.space(name), Task(problem, catalogue.device("H200"), name)
     artifact = space.build(task, Config(CONFIGS[name]), tmp_path)
     assert artifact.resources.spill_bytes == (32 if "sin" in epilogue else 0)  # sin and cos of large values need memory
-    *_, (_, *operands), _ = space.deployed_call(artifact, task)
+    call: Any = space.deployed_call(artifact, task)
+    *_, (_, *operands), _ = call
     assert tuple(operands) == problem.argument_names[-len(operands) :]
 
 

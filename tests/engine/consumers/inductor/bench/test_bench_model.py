@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import warnings
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,7 @@ with warnings.catch_warnings():
 
 from gemmtune.engine.consumers.inductor.bench.running import FirstCall, Prepared  # noqa: E402
 from gemmtune.engine.consumers.inductor.capture.inputs import parse_inputs  # noqa: E402 (it imports torch)
+from gemmtune.engine.consumers.inductor.loader import loader  # noqa: E402
 from gemmtune.engine.consumers.inductor.loader.table_use import ProductUse, TableUse  # noqa: E402
 from gemmtune.engine.records import catalogue  # noqa: E402
 from gemmtune.engine.records.errors import UsageError  # noqa: E402
@@ -58,11 +60,9 @@ def host(monkeypatch):
     monkeypatch.setattr(module, "cold", contextlib.nullcontext)
     monkeypatch.setattr(module, "timed_in_graphs", in_graphs)
     monkeypatch.setattr(module, "timed_rounds", rounds)
-    monkeypatch.setattr(
-        module.loader, "install", lambda file, binaries: host.events.append(f"install {file} {binaries}")
-    )
-    monkeypatch.setattr(module.loader, "uninstall", lambda: host.events.append("uninstall"))
-    monkeypatch.setattr(module.loader, "report", report)
+    monkeypatch.setattr(loader, "install", lambda file, binaries: host.events.append(f"install {file} {binaries}"))
+    monkeypatch.setattr(loader, "uninstall", lambda: host.events.append("uninstall"))
+    monkeypatch.setattr(loader, "report", report)
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
     return host
 
@@ -157,14 +157,14 @@ def test_models_are_trained_for_gradients_and_inputs_are_made_in_their_places(mo
     model = torch.nn.Linear(3, 3)
     specs, _ = parse_inputs(["fp32[2,3]", "mask=int64[2]"])
     inputs = [*specs, 7, torch.ones(1)]
-    prepared = module._prepared(model, inputs, grad=True)
+    prepared: Any = module._prepared(model, inputs, grad=True)
     assert model.training
     assert prepared.call is model
     x, seven, ones = prepared.positional
     assert (x.shape, x.requires_grad, seven, ones.tolist()) == ((2, 3), True, 7, [1.0])
     assert prepared.named["mask"].shape == (2,)
     assert prepared.grad
-    again = module._prepared(model, inputs[:1], grad=False)
+    again: Any = module._prepared(model, inputs[:1], grad=False)
     assert not model.training
     assert not again.positional[0].requires_grad
     assert torch.equal(again.positional[0], x)

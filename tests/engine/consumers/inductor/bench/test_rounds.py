@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 
 import pytest
 
@@ -10,6 +11,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("cuda.bindings", reason="cuda-python is not installed")
 
 from gemmtune.engine.consumers.inductor.bench import rounds  # noqa: E402
+from gemmtune.engine.measure.timing.cuda_graphs import EARLY_KERNELS  # noqa: E402
 from gemmtune.engine.toolchain.gpu_info import present_device  # noqa: E402
 
 ARMS = ("eager", "compile", "table")
@@ -111,8 +113,8 @@ def test_rounds_are_run_for_a_time_within_their_bounds(monkeypatch, seconds, lea
     order = []
     monkeypatch.setattr(rounds, "_repeats", lambda call: 7)
     monkeypatch.setattr(rounds, "_sample_ms", lambda call, repeats: order.append((call, repeats)) or len(order) * 1.0)
-    monkeypatch.setattr(rounds.time, "monotonic", lambda: len(order) / 2)
-    monkeypatch.setattr(rounds.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(time, "monotonic", lambda: len(order) / 2)
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
     samples = rounds.timed_rounds({"a": "A", "b": "B"}, seconds, least, most)
     assert len(samples["a"]) == len(samples["b"]) == run
     assert order[:4] == [("A", 7), ("B", 7), ("B", 7), ("A", 7)]
@@ -182,5 +184,5 @@ def test_early_executables_are_of_many_empty_kernels(monkeypatch):
     monkeypatch.setattr(rounds, "Graph", lambda stream, enqueue: enqueue() or ("graph", stream))
     monkeypatch.setattr(rounds, "early_executables", lambda graph, stream: made.append((graph, stream)) or ["kept"])
     assert rounds._early() == ["kept"]
-    assert slept == [0] * (1 + rounds.EARLY_KERNELS)
+    assert slept == [0] * (1 + EARLY_KERNELS)
     assert made == [(("graph", "stream"), "stream")]

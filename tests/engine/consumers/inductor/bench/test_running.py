@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 
 import pytest
@@ -128,11 +129,12 @@ def test_each_arm_is_compiled_in_its_way_and_eager_is_not(monkeypatch, name, giv
     import torch
 
     from gemmtune.engine.consumers.inductor.bench import running
+    from gemmtune.engine.consumers.inductor.loader import loader
 
     prepared = running.Prepared("model", [], {}, grad=False)
     asked = []
     monkeypatch.setattr(torch, "compile", lambda call, **options: asked.append((call, options)) or "compiled")
-    monkeypatch.setattr(running.loader, "options", lambda: {"max_autotune": True})
+    monkeypatch.setattr(loader, "options", lambda: {"max_autotune": True})
     assert running.compiled_arm(prepared, name).compiled == "compiled"
     assert asked == [("model", given)]
     assert running.compiled_arm(prepared, "eager").compiled == "model"
@@ -146,7 +148,7 @@ def test_a_first_call_waits_for_the_gpu_and_counts_what_was_benchmarked(monkeypa
     counters = {"inductor": {"select_algorithm_autotune": 3, "a.benchmark_gpu": 4, "b.benchmark_gpu": 5, "other": 9}}
     now, events = iter((10.0, 12.5)), []
     monkeypatch.setattr(running, "counters", type("Counters", (dict,), {"clear": lambda self: None})(counters))
-    monkeypatch.setattr(running.time, "perf_counter", lambda: next(now))
+    monkeypatch.setattr(time, "perf_counter", lambda: next(now))
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: events.append("wait"))
     found = running.first_call(lambda: events.append("call"))
     assert found == running.FirstCall(2.5, 3, 9)

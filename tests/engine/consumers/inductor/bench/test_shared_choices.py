@@ -54,7 +54,7 @@ def kernel(name, times, source="x + 1", sizes=(4096,), *, descends=False):
     )
     launchers = [Launcher(config, times[config.kwargs["XBLOCK"]]) for config in configs]
     made.launchers = launchers[:1] if descends else launchers
-    made._precompile_config = lambda config: SimpleNamespace(
+    vars(made)["_precompile_config"] = lambda config: SimpleNamespace(
         make_launcher=lambda: Launcher(config, times.get(config.kwargs["XBLOCK"], 9.0) * (1 + (config.num_warps != 4)))
     )
     return made

@@ -50,7 +50,7 @@ def test_an_open_m_is_tuned_at_both_ends_and_a_few_sizes_between(tmp_path):
     path = tmp_path / "problems.toml"
     path.write_text(Captured([product], [], "From a test.").to_toml(), encoding="utf-8")
     plan = read_plan(path)
-    assert [problem.m for problem in plan.problems] == [2, 4, 16, 64, 256, 1024, 4096]
+    assert [problem.size for problem in plan.problems] == [2, 4, 16, 64, 256, 1024, 4096]
     assert sum(problem.weight for problem in plan.problems) == pytest.approx(10)
     assert plan.ranges is not None
     multiples = CapturedProduct(OPEN, 1, m="128*s0", first=256, last=128 * 32, step=128)

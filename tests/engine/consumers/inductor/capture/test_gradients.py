@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-torch = pytest.importorskip("torch", reason="torch is not installed")
+torch: Any = pytest.importorskip("torch", reason="torch is not installed")
 
 from functools import partial  # noqa: E402 (torch is there)
 
@@ -83,7 +85,8 @@ def attention(**changes):
     ],
 )
 def test_a_fused_kernel_takes_four_sizes_and_heads_that_agree(changes, grouped, fused):
-    assert _is_fused(*attention(**changes), None, grouped) is fused
+    query, key, value = attention(**changes)
+    assert _is_fused(query, key, value, None, grouped) is fused
 
 
 def test_rows_whose_elements_are_apart_are_not_fused():

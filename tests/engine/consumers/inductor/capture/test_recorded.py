@@ -42,8 +42,8 @@ def test_tune_takes_a_record_as_a_campaign(tmp_path):
     assert (fused.name, fused.weight) == ("16x64x32:bf16:nt:epilogue=relu", 10)
     assert (plain.name, plain.weight) == ("16x64x32:bf16:nt", 11)
     assert plan.ranges is not None
-    assert [problem.m % 8 for problem in spread] == [0] * len(spread)
-    assert (spread[0].m, spread[-1].m) == (8, 8192)
+    assert [problem.size % 8 for problem in spread] == [0] * len(spread)
+    assert (spread[0].size, spread[-1].size) == (8, 8192)
 
 
 def test_a_record_and_the_campaign_file_written_from_it_are_one_plan(tmp_path):

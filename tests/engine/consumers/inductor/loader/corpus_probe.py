@@ -117,7 +117,7 @@ def lower(arms, module, inputs, **settings):
         arguments.clear()
         return whole(*given)
 
-    run._boxed_call = True
+    vars(run)["_boxed_call"] = True
     return run
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch._dynamo.source import LocalSource
@@ -36,7 +37,8 @@ def answer(graph):
     )
     source = LocalSource("x")
     x = FakeTensorMode(shape_env=env).from_tensor(torch.empty(sizes), symbolic_context=marked, source=source)
-    symbols = [size.node.expr for size in x.shape]
+    sizes_of_x: Any = x.shape
+    symbols = [size.node.expr for size in sizes_of_x]
     m = symbols[0] * symbols[1] if graph["m"] == "product" else symbols[0] * graph["m"]
     found = [choose(case, m=m, shape_env=env) for case in graph["cases"]]
     refusal = ""

@@ -5,18 +5,20 @@ from __future__ import annotations
 import json
 from collections import Counter
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
 import sympy  # noqa: E402 (torch brings it)
+from torch._inductor.graph import GraphLowering  # noqa: E402
 from torch.fx import Graph, GraphModule  # noqa: E402
 from torch.utils._sympy.value_ranges import ValueRanges  # noqa: E402
 
 from gemmtune.engine.consumers.inductor.epilogues.reader import PLAIN  # noqa: E402
 from gemmtune.engine.consumers.inductor.loader import recorder  # noqa: E402
-from gemmtune.engine.consumers.inductor.loader.lowered import LoweredProduct  # noqa: E402
+from gemmtune.engine.consumers.inductor.loader.lowered import AtenChoices, LoweredProduct  # noqa: E402
 
 S, T = sympy.symbols("s t", integer=True, positive=True)
 KEY = "mm:bfloat16:nt:1x64x128:none:static"
@@ -165,28 +167,29 @@ def test_runs_of_a_graphs_code_are_counted_and_its_module_stays_as_it_is(written
 def test_graphs_with_calls_of_libraries_are_seen_while_the_file_watches(written, monkeypatch):
     file, lines = written
     run = lambda graph, *inputs, **named: (inputs, named)  # noqa: E731 (takes the place of a method)
-    monkeypatch.setattr(recorder.GraphLowering, "run", run)
+    monkeypatch.setattr(GraphLowering, "run", run)
     file.watch()
-    watched = recorder.GraphLowering.run
+    watched: Any = GraphLowering.run
     calls = module(aten._grouped_mm.default)
     assert watched(Lowering(parent=None, module=calls), 1, two=2) == ((1,), {"two": 2})
     watched(Lowering(parent=None, module=module(aten.add.Tensor)))
     watched(Lowering(parent=Lowering(), module=calls))
     assert [(line["type"], line.get("graph")) for line in lines()] == [("start", None), ("unseen", 1)]
     other = lambda *_: None  # noqa: E731
-    recorder.GraphLowering.run = other  # by a later watcher, which stays
+    GraphLowering.run = other  # by a later watcher, which stays
     file.close()
-    assert recorder.GraphLowering.run is other
-    recorder.GraphLowering.run = watched
+    assert GraphLowering.run is other
+    GraphLowering.run = watched
     file._unwatch()
-    assert recorder.GraphLowering.run is run
+    assert GraphLowering.run is run
 
 
 class Asked:
     """Stand-in for what Inductor asks with."""
 
-    def __init__(self, device):
+    def __init__(self, device, product=""):
         self.device = lambda: torch.device(device)
+        self.product = product
 
 
 @pytest.fixture
@@ -195,8 +198,8 @@ def asking(monkeypatch):
     between(monkeypatch, 2, 99)
     monkeypatch.setattr(recorder, "lowered_product", lambda inputs, op: inputs.product)
     monkeypatch.setattr(recorder, "is_for_aten", lambda op, templates: "aten" in templates)
-    monkeypatch.setattr(recorder.AtenChoices, "get_template_configs", lambda *asked: ["own", *asked[2:]])
-    monkeypatch.setattr(recorder.AtenChoices, "aten", lambda *asked: ["aten", *asked[2:]])
+    monkeypatch.setattr(AtenChoices, "get_template_configs", lambda *asked: ["own", *asked[2:]])
+    monkeypatch.setattr(AtenChoices, "aten", lambda *asked: ["aten", *asked[2:]])
 
 
 @pytest.mark.parametrize(
@@ -214,11 +217,10 @@ def test_each_product_is_recorded_once_and_runs_what_is_asked_for(
 ):
     sunk = []
     sink = SimpleNamespace(uuid="u1", add=lambda *asked: sunk.append(asked))
-    inputs = Asked(device)
-    inputs.product = "product"
+    inputs = Asked(device, "product")
     found = recorder.RecordingChoices(sink, only_aten=only_aten).get_template_configs(inputs, templates, "mm")
     assert found == choices
-    assert sunk == [(each, "node", recorder.V.graph) for each in recorded]
+    assert sunk == [(each, "node", vars(recorder)["V"].graph) for each in recorded]
 
 
 def test_a_convolution_is_recorded_and_stays_one(asking):
@@ -226,11 +228,10 @@ def test_a_convolution_is_recorded_and_stays_one(asking):
     sink = SimpleNamespace(uuid="u1", add=lambda *asked: sunk.append(asked))
     choices = recorder.RecordingChoices(sink)
     assert choices.takes_convolution("product", None) is False
-    assert sunk == [("product", "node", recorder.V.graph)]
+    assert sunk == [("product", "node", vars(recorder)["V"].graph)]
     assert choices.uuid() == "gemmtune-record:u1"
 
 
 def test_what_is_no_product_is_not_recorded(asking):
     inputs = Asked("cuda")
-    inputs.product = ""
     recorder.see(SimpleNamespace(add=lambda *_: pytest.fail("recorded")), inputs, ["aten"], "mm")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -35,7 +36,7 @@ TABLE = Table(H200, tuple(Row(Problem.parse(p), (ATEN,), ATEN, 0.0, ()) for p in
 
 
 def test_record_has_the_ranges_and_the_guards_that_end_them():
-    record = explain_layer(FORUM, "2.11", H200, None).report().to_json()
+    record: Any = explain_layer(FORUM, "2.11", H200, None).report().to_json()
     assert record["ranges"] == [[2, 1280], [1281, 3419], [3420, 3420], [3421, 627919], [627920, None]]
     guards = [(guard["guard"], guard["last"], guard["product"].partition(" mm")[0]) for guard in record["guards"]]
     assert guards[:3] == [
@@ -69,7 +70,7 @@ RANGED = replace(
 def test_ranges_of_a_table_end_graphs_where_the_loader_guards_them():
     found = explain_layer(FORUM, "2.13", H200, RANGED)
     assert [(each.first, each.last) for each in found.ranges][:4] == [(2, 64), (65, 512), (513, 2048), (2049, 627919)]
-    record = found.report().to_json()
+    record: Any = found.report().to_json()
     forward = "forward mm(m×3420, 3420×1280)"
     assert [hits.get(forward, {}).get("space") for hits in record["hits"]][:4] == [
         "triton_mm",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,7 @@ from gemmtune.engine.consumers.serving.contract.block_linear import VllmBlockFp8
 from gemmtune.engine.records.errors import ProblemError
 from gemmtune.engine.seams.kinds import parse_workload
 
-LAYER = parse_workload("vllm_block_fp8:m16:n512:k256")
+LAYER: Any = parse_workload("vllm_block_fp8:m16:n512:k256")
 FIELDS = {"tokens": "16", "n": "512", "k": "256"}
 
 

@@ -5,22 +5,25 @@ from __future__ import annotations
 import logging
 import warnings
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="torch is not installed")
+torch: Any = pytest.importorskip("torch", reason="torch is not installed")
 
 from gemmtune.engine.consumers.inductor.epilogues.reader import PLAIN, ReadEpilogue  # noqa: E402 (torch is there)
 from gemmtune.engine.consumers.inductor.loader.hooks import product_notes  # noqa: E402
 from gemmtune.engine.consumers.inductor.loader.loader_rows import InductorTable, ProductRow  # noqa: E402
 from gemmtune.engine.consumers.inductor.loader.lowered import LoweredProduct  # noqa: E402
+from gemmtune.engine.consumers.inductor.loader.recorder import LIBRARY  # noqa: E402
+from gemmtune.engine.consumers.inductor.loader.table_use import ProductUse  # noqa: E402
 from gemmtune.engine.records.epilogue.text import parse_epilogue  # noqa: E402
 
 KEY = "mm:bfloat16:nt:1x64x128:none:static"
 TILES = {"BLOCK_M": 16}
 ATEN = ProductRow(16, 16, "aten::mm", {})
 ROW = ProductRow(2, 16, "triton::mm", TILES)
-READ = ReadEpilogue(parse_epilogue("relu"), frozenset({"relu"}), (), ())
+READ = ReadEpilogue(parse_epilogue("relu"), frozenset({"relu"}), "", ())
 DEVICE = torch.device("cuda", 0)
 
 
@@ -132,7 +135,7 @@ SEE = ". See gemmtune_inductor.report()"
         ({"rows": {}}, [17], "17x64x128:bf16:nt"),
         ({"rows": {}}, [17, "mm: n is dynamic"], "17x64x128:bf16:nt, mm; n is dynamic"),
         ({"rows": {}}, ["mm: n is dynamic"], "mm; n is dynamic"),
-        ({"rows": {}}, [f"x: {product_notes.LIBRARY}, 2x3"], None),
+        ({"rows": {}}, [f"x: {LIBRARY}, 2x3"], None),
         ({"policy": "warn", "gpu": "NVIDIA L4"}, [17], None),  # of which another warning tells
         ({}, [17, (16, ROW)], None),
         ({}, [17, "failed"], None),
@@ -142,7 +145,7 @@ def test_a_graph_without_any_row_ends_in_one_warning(lowering, how, products, me
     notes, graph = lowering(**how)
     for each in products:
         if each == "failed":
-            notes.note(None, product_notes.ProductUse("mm", "failed", "see the warning"))
+            notes.note(None, ProductUse("mm", "failed", "see the warning"))
         elif isinstance(each, tuple):
             notes.record(product(each[0]), each[1], DEVICE, "row")
         else:
@@ -186,4 +189,4 @@ def test_grouped_products_are_recorded_with_their_sizes(lowering):
     nodes += [node(name, 8, 32, device="cpu", inputs=(a, b)), SimpleNamespace(target=name, meta={}, all_input_nodes=())]
     notes, _ = lowering()
     notes.see_graph(Graph(parent=None, module=SimpleNamespace(graph=SimpleNamespace(nodes=nodes))))
-    assert lines(notes) == [f"{name}: no problem, {product_notes.LIBRARY}, 8x64 by 2x64x32"]
+    assert lines(notes) == [f"{name}: no problem, {LIBRARY}, 8x64 by 2x64x32"]
