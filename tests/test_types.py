@@ -22,7 +22,6 @@ def test_a_half_is_a_fraction(tmp_path):
     half = Fraction(1, 2)
     assert half.numerater  # attr-defined
     assert half.limit_denominator(1, 2)  # call-arg
-    assert halve  # name-defined
     assert tmp_path.anything(half, [])
 """
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from typing import get_type_hints
+from typing import Any, get_type_hints
 
 import pytest
 from typer.main import get_command
@@ -31,7 +31,8 @@ def test_every_door_has_the_option_with_its_sentence(option):
     assert (parameter.kind, parameter.annotation) == (parameter.KEYWORD_ONLY, get_type_hints(PlanOptions)[option.name])
     text = " ".join(inspect.getdoc(gt.tune).split())
     assert f" {option.name}: {option.phrase}" in text
-    [command] = [each for each in get_command(commands.app).commands["tune"].params if each.name == option.name]
+    app: Any = get_command(commands.app)
+    [command] = [each for each in app.commands["tune"].params if each.name == option.name]
     assert command.opts == [f"--{option.name.replace('_', '-')}"]
     assert command.help.lower().startswith(option.phrase.lower())
     assert option.name in KEY_NAMES
@@ -41,9 +42,9 @@ def test_every_door_has_the_option_with_its_sentence(option):
 
 def test_tune_refuses_an_argument_that_it_has_not_and_names_the_nearest():
     with pytest.raises(gt.UsageError, match=r"^tune has no argument 'budgt'; did you mean budget\? known: problems, "):
-        gt.tune(DECODE, budgt=3)
+        gt.tune(DECODE, budgt=3)  # type: ignore[call-arg]
     with pytest.raises(gt.UsageError, match=r"^tune has no argument 'devise'; did you mean device\?"):
-        gt.tune(DECODE, devise="H200")
+        gt.tune(DECODE, devise="H200")  # type: ignore[call-arg]
 
 
 def test_what_is_not_given_stays_as_it_is_in_the_plan():

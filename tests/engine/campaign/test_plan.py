@@ -10,7 +10,7 @@ import pytest
 from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.campaign.plan_file import read_plan
 from gemmtune.engine.records.errors import UsageError
-from gemmtune.engine.records.problem import DType, Layout, Problem
+from gemmtune.engine.records.problem import DType, Layout, Problem, gemm
 from gemmtune.engine.scheduling.stopping import Limits
 from gemmtune.engine.tables.loss_limits import LossLimits, RangeLimits
 
@@ -70,7 +70,7 @@ def test_every_key_is_read(tmp_path):
         limits=Limits(seconds=90.5, gpu_seconds=360.0, regret=0.02),
     )
     assert [problem.weight for problem in read.problems] == [1.0, 2.5, 1.0]
-    assert read.problems[2].a_dtype is DType.FP32
+    assert gemm(read.problems[2]).a_dtype is DType.FP32
 
 
 def test_what_a_file_leaves_out_is_the_default(tmp_path):
@@ -155,8 +155,8 @@ def test_the_example_of_the_page_is_a_campaign(tmp_path):
     page = (Path(__file__).parents[3] / "docs/campaign-keys.md").read_text(encoding="utf-8")
     read = plan(tmp_path, page.split("```toml\n")[1].split("```")[0])
     assert {problem.weight for problem in read.problems} == {20}
-    assert [problem.m for problem in read.problems if problem.dynamic_m] == [2, 64, 1024]
-    assert [problem.m for problem in read.held_out] == [40]
+    assert [problem.size for problem in read.problems if gemm(problem).dynamic_m] == [2, 64, 1024]
+    assert [problem.size for problem in read.held_out] == [40]
     assert (read.budget, read.limits, read.ranges) == (48, Limits(seconds=1800), RangeLimits(0.02))
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
+import time
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 
 import pytest
 
-from gemmtune.engine.report.progress import progress_file
 from gemmtune.engine.report.progress.progress_file import PROGRESS_FILE, keep_progress, read_progress
 
 
@@ -21,7 +21,7 @@ def numbers(folder):
 def running(tmp_path, monkeypatch):
     """Campaign whose progress is kept in `tmp_path`, with 20 of 100 evaluations done in 10 s, half of them new."""
     now = SimpleNamespace(seconds=0.0)
-    monkeypatch.setattr(progress_file.time, "monotonic", lambda: now.seconds)
+    monkeypatch.setattr(time, "monotonic", lambda: now.seconds)
     with keep_progress(tmp_path) as state:
         state.total, state.new, state.known = 100, 10, 10
         now.seconds = 10.0

@@ -7,12 +7,15 @@ import warnings
 
 import pytest
 
+from gemmtune.engine.records.errors import UsageError
+
 torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("triton", reason="triton is not installed")
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # torch warns of itself
     from gemmtune.engine.consumers.inductor.capture import calls, lowering, no_data
+    from gemmtune.engine.consumers.inductor.capture.fake_gpu import GPU
 
 from torch._functorch import config as functorch_config  # noqa: E402 (torch is there)
 from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
@@ -110,9 +113,9 @@ def test_without_inputs_a_function_without_parameters_is_the_call():
 
 
 def test_a_model_that_is_not_built_is_refused_with_the_first_line_of_its_reason():
-    with pytest.raises(calls.UsageError, match=r"^m:x builds no model: MemoryError: too( \(.*, line \d+\))?$"):
+    with pytest.raises(UsageError, match=r"^m:x builds no model: MemoryError: too( \(.*, line \d+\))?$"):
         calls.built_call(Builder, "m:x", has_inputs=True)
-    with pytest.raises(calls.UsageError, match=r"^m:x returns Silent, which cannot be called$"):
+    with pytest.raises(UsageError, match=r"^m:x returns Silent, which cannot be called$"):
         calls.built_call(Silent, "m:x", has_inputs=True)
 
     def stopped():
@@ -146,7 +149,7 @@ def test_models_get_tensors_without_data_within_the_block_and_their_own_back_aft
         assert (model.weight.requires_grad, model.bias.requires_grad) == (True, False)
         assert isinstance(model.weight, torch.nn.Parameter)
         assert not isinstance(model.running_mean, torch.nn.Parameter)
-        assert {each.device.type for each in (model.weight, model.running_mean)} == {no_data.GPU.type}
+        assert {each.device.type for each in (model.weight, model.running_mean)} == {GPU.type}
         assert model.weight.shape == (4,)
     assert model.weight is model.shared is weight
     assert model.running_mean is mean

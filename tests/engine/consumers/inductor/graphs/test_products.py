@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from gemmtune.engine.consumers.inductor.graphs.products import TracedProduct, asked_by_torch, trace
 from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.records.problem import DType
 
-torch: Any = pytest.importorskip("torch", reason="torch is not installed")
+torch = pytest.importorskip("torch", reason="torch is not installed")
 
 pytestmark = [pytest.mark.slow(5), pytest.mark.filterwarnings("ignore:::torch")]  # torch warns of itself
 

@@ -22,7 +22,10 @@ import re
 import sys
 import types
 import warnings
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import torch
@@ -84,6 +87,7 @@ class Watch:
     """
 
     step = ()  # now
+    placed: Callable[[], AbstractContextManager[object]]
 
     def __init__(self, owner, name):
         self.owner, self.name, self.mode, self.steps = owner, name, "", set()
@@ -120,7 +124,7 @@ class OfClass(Watch):
                 return get(original, instance, owner) if self.answers() else refusing
 
         if hasattr(original, "__set__"):
-            Attribute.__set__ = lambda _, instance, value: original.__set__(instance, value)
+            setattr(Attribute, "__set__", lambda _, instance, value: original.__set__(instance, value))  # noqa: B010
         return replaced(self.owner, self.name, Attribute())
 
 
@@ -200,11 +204,11 @@ def refusing(*_, **__):
 
 def watches(text):
     """Return a watch for all that a loader's text may use of torch's modules and classes."""
-    tree = ast.parse(text)
+    tree: Any = ast.parse(text)
     asked = {
         node.targets[0].id: tuple(each.value for each in node.value.args)
         for node in tree.body
-        if isinstance(node, ast.Assign) and getattr(getattr(node.value, "func", None), "id", "") == "private"
+        if getattr(getattr(getattr(node, "value", None), "func", None), "id", "") == "private"
     }
     values = {name: getattr(__import__(where[0], fromlist=where[1:]), where[1]) for name, where in asked.items()}
     nodes = list(ast.walk(tree))
@@ -267,7 +271,7 @@ def as_traced(env):
 
 def lowered(options, models=MODELS, *, generates=MODELS):
     """Lower models; return how many choices each product had, and the kernels of those whose code is generated."""
-    found = {"counts": {}, "kernels": [], "binaries": 0}
+    found: dict[str, Any] = {"counts": {}, "kernels": [], "binaries": 0}
 
     def listening(module, counts):
         original = module.autotune_select_algorithm
@@ -322,7 +326,7 @@ def tried(models=MODELS, *, generates=MODELS):
         try:
             loader = loaded()
             found["step"] = "install"
-            binaries = sys.modules[f"{NAME}.binaries"]
+            binaries: Any = sys.modules[f"{NAME}.binaries"]
             binaries.difference = lambda *_, **__: ""  # the packages that run the binary may be missing here
             binaries.link = lambda *_: ""  # there is no driver here
             loader.install(policy="ignore")

@@ -5,18 +5,16 @@ from __future__ import annotations
 import logging
 import warnings
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
-torch: Any = pytest.importorskip("torch", reason="torch is not installed")
+torch = pytest.importorskip("torch", reason="torch is not installed")
 
 from gemmtune.engine.consumers.inductor.epilogues.reader import PLAIN, ReadEpilogue  # noqa: E402 (torch is there)
 from gemmtune.engine.consumers.inductor.loader.hooks import product_notes  # noqa: E402
 from gemmtune.engine.consumers.inductor.loader.loader_rows import InductorTable, ProductRow  # noqa: E402
 from gemmtune.engine.consumers.inductor.loader.lowered import LoweredProduct  # noqa: E402
-from gemmtune.engine.consumers.inductor.loader.recorder import LIBRARY  # noqa: E402
-from gemmtune.engine.consumers.inductor.loader.table_use import ProductUse  # noqa: E402
+from gemmtune.engine.consumers.inductor.loader.table_use import LIBRARY, ProductUse  # noqa: E402
 from gemmtune.engine.records.epilogue.text import parse_epilogue  # noqa: E402
 
 KEY = "mm:bfloat16:nt:1x64x128:none:static"
