@@ -101,7 +101,7 @@ def lowered_product(kernel_inputs: KernelInputs, op_name: str) -> LoweredProduct
         m, n, k = kernel_inputs.mnk_hinted()
         return f"{op_name}: two products of {m}x{n}x{k} and their sum in one call; rows are for one product"
     if op_name not in _ATEN:
-        return f"{op_name}: tables have rows of mm, addmm and bmm"
+        return f"{op_name}: tables have rows of mm, addmm and bmm, not of this one of {_sizes_of(kernel_inputs)}"
     dtypes, sizes = kernel_inputs.dtypes(), kernel_inputs.shapes_hinted()
     operands = zip(kernel_inputs.nodes(), sizes, kernel_inputs.strides_hinted(), strict=True)
     strides = [_strides(node, size, stride) for node, size, stride in operands]
@@ -116,11 +116,11 @@ def lowered_product(kernel_inputs: KernelInputs, op_name: str) -> LoweredProduct
         return f"{op_name}: the product of {m}x{n}x{k} is empty"
     bias, reason = _bias_of(kernel_inputs, sizes[0], strides[0]) if op_name == "addmm" else ("none", "")
     if reason:
-        return f"addmm: {reason}"
+        return f"addmm: {reason}, in a product of {_sizes_of(kernel_inputs)}"
     layouts = [_layout(size, stride) for size, stride in zip(sizes[-2:], strides[-2:], strict=True)]
     hint, count_n, count_k = kernel_inputs.mnk_hinted()
     if "" in layouts:
-        return f"{op_name}: an operand of {hint}x{count_n}x{count_k} is neither row-major nor transposed"
+        return f"{op_name}: an operand of {_sizes_of(kernel_inputs)} is neither row-major nor transposed"
     dtype = dtype_name(dtypes[0])
     if dtype not in DTYPE_NAMES:
         return f"{op_name}: tables have no rows of {dtype}"
@@ -131,6 +131,12 @@ def lowered_product(kernel_inputs: KernelInputs, op_name: str) -> LoweredProduct
     node = V.graph.current_node
     read = read_epilogue(node) if isinstance(node, torch.fx.Node) else PLAIN
     return LoweredProduct(m, hint, ":".join(parts), count_k, read)
+
+
+def _sizes_of(kernel_inputs: MMKernelInputs) -> str:
+    """Return m, n and k of a product, behind the batch of a batched one."""
+    batch = [kernel_inputs.batch_hinted()] if len(kernel_inputs.mat1mat2()[0].get_size()) > 2 else []
+    return _text([*batch, *kernel_inputs.mnk_hinted()])
 
 
 def dtype_name(dtype: torch.dtype) -> str:

@@ -148,6 +148,19 @@ def test_a_product_that_inductor_leaves_to_a_library_is_named(call, inputs, oper
     assert (names(found), [work.operation for work in found.unseen]) == ({}, [operation])
 
 
+@pytest.mark.parametrize(
+    ("call", "inputs", "reason"),
+    [
+        (lambda c, a, b: c.addmm(a, b, alpha=2), ("bf16[8,32]", "bf16[8,16]", "bf16[16,32]"), "of 8x32x16"),
+        (torch.baddbmm, ("bf16[2,8,32]", "bf16[2,8,16]", "bf16[2,16,32]"), "of 2x8x32x16"),
+        (lambda a, b: a[:, ::2] @ b, ("bf16[2,16,16]", "bf16[2,16,32]"), "of 2x8x32x16 is neither"),
+    ],
+)
+def test_a_product_without_a_row_has_its_sizes_in_the_reason(call, inputs, reason):
+    (work,) = captured(call, *inputs).unseen
+    assert reason in work.reason
+
+
 def test_a_convolution_in_a_branch_is_named():
     filters = torch.nn.functional.conv2d
     found = captured(

@@ -141,7 +141,7 @@ def test_grouped_products_are_named(report):
 
 def test_a_bias_of_one_number_is_named(report):
     (use,) = report["table"]["bias number"]["uses"]
-    assert use["detail"] == "the bias, one number, is neither a row nor a matrix of rows"
+    assert use["detail"] == "the bias, one number, is neither a row nor a matrix of rows, in a product of 64x96x256"
 
 
 def test_without_the_options_of_the_table_all_is_as_without_the_table(report):
