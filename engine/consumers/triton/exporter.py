@@ -10,7 +10,7 @@ from gemmtune.engine.records.errors import TableError
 from gemmtune.engine.records.table import Choice, Row, Table
 from gemmtune.engine.seams.exporter import Exporter
 from gemmtune.engine.tables.export import sealed_json
-from gemmtune.engine.tables.modules.standalone import standalone
+from gemmtune.engine.tables.standalone import standalone
 
 _DEFAULT = "triton_default"
 _SOFTMAX = "n_columns=1024;dtypes=torch.bfloat16,torch.bfloat16;nearest=rows;kernel_sha256=0a1b"

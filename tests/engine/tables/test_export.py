@@ -12,7 +12,7 @@ from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.exporter import Exporter
 from gemmtune.engine.tables.export import export_table
-from gemmtune.engine.tables.modules.standalone import standalone
+from gemmtune.engine.tables.standalone import standalone
 from gemmtune.engine.testing.exporter_conformance import example_table
 
 

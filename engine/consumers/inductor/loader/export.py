@@ -6,7 +6,7 @@ Imports of torch's names ask `private`, for such names come and go.
 from collections.abc import Mapping
 
 from gemmtune.engine.consumers.inductor.loader.loader_rows import InductorTable
-from gemmtune.engine.tables.modules.package import package
+from gemmtune.engine.tables.standalone import package
 
 _LOADER = "gemmtune.engine.consumers.inductor.loader"
 _EPILOGUES = "gemmtune.engine.consumers.inductor.epilogues.reader"

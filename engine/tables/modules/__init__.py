@@ -1,1 +1,0 @@
-"""Modules of gemmtune as files that run without it: one file, or a package."""
