@@ -85,7 +85,8 @@ def _json_report(path: Path, further: Mapping[FileKind, FileReport]) -> Report:
     from gemmtune.engine.report.tables import table_report  # imports NumPy, which a database needs not
 
     table, run = read_table(path), read_run(path.parent)
-    notes = [f"written by gemmtune {fields['gemmtune']}", *([_run_text(run)] if run is not None else [])]
+    writer = fields.get("gemmtune", "of an unknown version")
+    notes = [f"written by gemmtune {writer}", *([_run_text(run)] if run is not None else [])]
     return table_report(table, notes)
 
 

@@ -60,6 +60,7 @@ def lowered(python: str, made_with: str) -> list[dict]:
         folder = Path(name)
         if made_with:
             for file, text in InductorExporter().export(by_hand(made_with)).items():
+                (folder / file).parent.mkdir(parents=True, exist_ok=True)
                 (folder / file).write_text(text, encoding="utf-8")
         caches = {"TORCHINDUCTOR_CACHE_DIR": f"{name}/inductor", "TRITON_CACHE_DIR": f"{name}/triton"}
         command = [python, str(HERE / "lowering.py"), name if made_with else "-", f"{name}/counts.json"]

@@ -13,6 +13,7 @@ from gemmtune.engine.report.files import is_database
 from gemmtune.engine.report.progress.run import read_run
 from gemmtune.engine.report.progress.state import duration
 from gemmtune.engine.seams import registry
+from gemmtune.engine.tables import table_file
 from gemmtune.engine.tables.table_file import write_table
 from gemmtune.engine.testing.exporter_conformance import example_table
 
@@ -182,3 +183,11 @@ def test_a_damaged_record_of_a_run_counts_as_none(tmp_path, damage):
 )
 def test_a_duration_has_its_two_largest_units(seconds, text):
     assert duration(seconds) == text
+
+
+def test_a_table_that_does_not_name_its_writer_is_shown(tmp_path):
+    path = tmp_path / "table.json"
+    write_table(path, example_table())
+    record = {key: each for key, each in json.loads(path.read_text()).items() if key not in ("gemmtune", "sha256")}
+    path.write_text(json.dumps(record | {"sha256": table_file._hash(record)}), encoding="utf-8")
+    assert "written by gemmtune of an unknown version" in file_report(str(path)).to_text()

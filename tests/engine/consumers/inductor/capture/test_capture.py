@@ -274,6 +274,11 @@ def of_two_types(x):
     return x @ torch.zeros(64, 4, device=x.device)
 
 
+NUMBERS_ARE_NO_DEVICES = pytest.mark.skipif(
+    torch.version.cuda is not None, reason="a torch built for CUDA takes a number for a device"
+)
+
+
 def moved_by_number(x):
     return x.to(0) @ x
 
@@ -283,7 +288,7 @@ def moved_by_number(x):
     [
         (mismatched, "RuntimeError", ""),
         (of_two_types, "float32", "one type"),
-        (moved_by_number, "no", "name it 'cuda'"),
+        pytest.param(moved_by_number, "no", "name it 'cuda'", marks=NUMBERS_ARE_NO_DEVICES),
     ],
 )
 def test_a_refusal_names_the_line_of_the_users_code(call, reason, way):
