@@ -41,7 +41,7 @@ def or_else(instead: Callable[_Asked, _Answer]) -> Callable[[Callable[_Asked, _A
 
 
 def nothing(*_: Any) -> Any:  # noqa: ANN401 (None, in the place of any type)
-    """Return None."""
+    """Return None for a guarded function that failed."""
 
 
 def warn_once(message: str, *kinds: object) -> None:

@@ -72,7 +72,7 @@ class ProductRow(NamedTuple):
 
 
 class InductorTable(NamedTuple):
-    """Content of `inductor_table.json`."""
+    """Content of `inductor_table.json`, checked field by field."""
 
     sha256: str
     """Hash of the content."""

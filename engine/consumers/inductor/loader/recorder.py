@@ -264,7 +264,7 @@ class _Runs:
 
     @or_else(nothing)
     def __call__(self) -> None:
-        """Count a run."""
+        """Count a run of the graph."""
         with self._lock:
             self._runs += 1
             if self._runs < self._next:
