@@ -33,7 +33,7 @@ if TYPE_CHECKING:
         UnknownPlugin,
         UsageError,
     )
-    from gemmtune.engine.records.problem import Problem
+    from gemmtune.engine.records.gemm.problem import Problem
     from gemmtune.engine.scheduling.callbacks import Callback
     from gemmtune.engine.seams.exporter import Exporter
     from gemmtune.engine.seams.objective import Objective
@@ -86,7 +86,7 @@ _MODULES = {
     "GemmtuneError": "records.errors",
     "LandscapeError": "records.errors",
     "Objective": "seams.objective",
-    "Problem": "records.problem",
+    "Problem": "records.gemm.problem",
     "ProblemError": "records.errors",
     "Pruner": "seams.pruner",
     "Sampler": "seams.sampler",

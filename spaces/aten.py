@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from gemmtune.engine.records.artifact import Artifact, Toolchain
 from gemmtune.engine.records.config import Config, Param
 from gemmtune.engine.records.epilogue.terms import OperandShape
-from gemmtune.engine.records.problem import Problem, gemm
+from gemmtune.engine.records.gemm.problem import Problem, gemm
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
 from gemmtune.engine.seams.space import Launchable, Space

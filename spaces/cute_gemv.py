@@ -3,7 +3,7 @@
 from typing import ClassVar
 
 from gemmtune.engine.records.config import Config, Param
-from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.spaces.cute.decode.space import DecodeSpace
 from gemmtune.spaces.cute.decode.tiling import WARP, Tiling

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from gemmtune.engine.records.artifact import Artifact, Toolchain
 from gemmtune.engine.records.config import Config, Param
-from gemmtune.engine.records.problem import gemm
+from gemmtune.engine.records.gemm.problem import gemm
 from gemmtune.engine.records.search import Prior
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict

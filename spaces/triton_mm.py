@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from gemmtune.engine.records.artifact import Artifact, Toolchain
 from gemmtune.engine.records.config import Config, Param, Value
-from gemmtune.engine.records.problem import Layout, gemm
+from gemmtune.engine.records.gemm.problem import gemm
+from gemmtune.engine.records.gemm.terms import Layout
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
 from gemmtune.engine.seams.space import Launchable, Space

@@ -11,8 +11,8 @@ import pytest
 from gemmtune.engine.campaign.plan_file import read_plan
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.measurement import Estimate, Status
-from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 
 HERE = Path(__file__).parents[1] / "experiments" / "campaign-100"

@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[1]
 SOURCES = ("gemmtune", "engine", "spaces", "objectives")
 MOST_FILES = 15
 """Python files in one folder of the engine, `__init__.py` included."""
-MOST_LINES = 46_800
+MOST_LINES = 46_870
 """Lines of Python outside tests and experiments; the aim is 24,000. Lower this bound whenever something goes."""
 MOST_PER_THOUSAND = 40
 """Docstrings per 1,000 that break a rule of prose."""

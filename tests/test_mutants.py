@@ -140,12 +140,11 @@ def test_a_child_process_writes_down_what_it_reaches(tmp_path):
         "PYTEST_CURRENT_TEST": "tests/t.py::test (call)",
     }
     environment["PYTHONPATH"] = str(SCRIPT.parent / "recording")
-    code = (
-        "import mutants_recorder; from gemmtune.engine.records.problem import Problem; Problem.parse('1x2x3:bf16:nt')"
-    )
+    module = "gemmtune.engine.records.gemm.problem"
+    code = f"import mutants_recorder; from {module} import Problem; Problem.parse('1x2x3:bf16:nt')"
     subprocess.run([sys.executable, "-c", code], env=environment, check=True)
     lines = (tmp_path / "reach").read_text().splitlines()
-    assert "tests/t.py\tengine/records/problem.py\tProblem.parse" in lines
+    assert "tests/t.py\tengine/records/gemm/problem.py\tProblem.parse" in lines
     assert len(lines) == len({*lines})
 
 

@@ -112,7 +112,7 @@ print(*registry.names(Space))
 def test_the_registry_loads_it(run: Run):
     program = """
 from gemmtune.engine.records import catalogue
-from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams import registry
 space = registry.space("toy")
@@ -138,7 +138,7 @@ import sys
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.landscape import Landscape, Point
 from gemmtune.engine.records.measurement import Status
-from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams import registry
 from gemmtune.engine.store.landscapes.landscape_file import write_landscapes

@@ -5,7 +5,7 @@ from enum import StrEnum
 
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.errors import UsageError, did_you_mean
-from gemmtune.engine.records.problem import DType, Layout, Op
+from gemmtune.engine.records.gemm.terms import DType, Layout, Op
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.exporter import Exporter
 from gemmtune.engine.seams.objective import Objective

@@ -17,7 +17,7 @@ from gemmtune.engine.io.importing import imported
 from gemmtune.engine.io.printing import print_text
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.errors import UsageError
-from gemmtune.engine.records.problem import DType
+from gemmtune.engine.records.gemm.terms import DType
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.report.progress.work import show_work
 from gemmtune.engine.seams import registry

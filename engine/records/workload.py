@@ -15,7 +15,7 @@ class Workload(ABC):
     cannot tell them apart, so their weights are not compared. The plug-in of its kind (`seams.workload.WorkloadKind`)
     makes its operands and the result that a right kernel gives.
 
-    A GEMM (`records.problem.Problem`) is one kind. `testing.check_workload` holds a kind to this contract.
+    A GEMM (`records.gemm.problem.Problem`) is one kind. `testing.check_workload` holds a kind to this contract.
     """
 
     __slots__ = ()

@@ -5,7 +5,7 @@ from functools import cache
 from typing import NoReturn
 
 from gemmtune.engine.records.errors import UsageError
-from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.space import Space

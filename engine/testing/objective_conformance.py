@@ -8,8 +8,8 @@ from statistics import median
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.artifact import Resources, Toolchain
 from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.measurement import DeviceState, Estimate, Evidence, Measurement, Status
-from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams.objective import Objective
 from gemmtune.engine.testing._contract import require, require_lightness

@@ -9,7 +9,8 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING
 
-from gemmtune.engine.records.problem import DType, Layout, Op, Problem
+from gemmtune.engine.records.gemm.problem import Problem
+from gemmtune.engine.records.gemm.terms import DType, Layout, Op
 from gemmtune.engine.records.verdict import Verdict
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from gemmtune.engine.measure.builder import BuildJob, builder_pool
 from gemmtune.engine.processes.process_pool import wait_for_any
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.artifact import Artifact
-from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams import registry
 from gemmtune.engine.search.enumeration import enumerate_space

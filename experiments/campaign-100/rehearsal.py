@@ -8,8 +8,8 @@ from pathlib import Path
 import choose
 
 from gemmtune.engine.records.device import Device
+from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.landscape import Landscape
-from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.store.landscapes.landscape_file import embedded, read_landscapes
 from gemmtune.engine.toolchain.gpu_info import present_device
 

@@ -11,8 +11,8 @@ from problems import CUTE_SPACES, REFUSED, tasks, thinned, triton_candidates
 
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.device import Device
+from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.measurement import Evidence, Measurement, Status
-from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams import registry
 from gemmtune.engine.search.enumeration import enumerate_space

@@ -6,8 +6,8 @@ from functools import cache
 
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.device import Device
+from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.landscape import Landscape
-from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams import registry
 from gemmtune.engine.search.enumeration import enumerate_space

@@ -12,7 +12,7 @@ from products import RAGGED
 
 from gemmtune.engine.execution.local import LocalExecutor
 from gemmtune.engine.measure import worker
-from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams import registry
 

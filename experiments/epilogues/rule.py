@@ -21,8 +21,8 @@ from gemmtune.engine.consumers.inductor.exporter import _fuses_cheap  # the rule
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.epilogue.text import parse_epilogue
+from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.measurement import Evidence
-from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.table import Choice
 
 HERE = Path(__file__).parent

@@ -25,7 +25,7 @@ from pathlib import Path
 
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.config import Config
-from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams import registry
 from gemmtune.engine.search.enumeration import feasible_configs

@@ -14,7 +14,7 @@ from cuda.bindings import driver
 
 from gemmtune.engine.measure.problem_setup import SetupCache
 from gemmtune.engine.records.config import Config
-from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.toolchain.gpu_info import present_device
 from gemmtune.spaces.inductor.kernel import TritonKernel

@@ -21,7 +21,7 @@ import report
 
 from gemmtune.engine.measure.builder import BuildJob, builder_pool
 from gemmtune.engine.processes.process_pool import wait_for_any
-from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams import registry
 from gemmtune.engine.store.landscapes.landscape_file import embedded, read_landscapes

@@ -22,7 +22,7 @@ from pathlib import Path
 from gemmtune.engine.campaign.plan_file import read_plan
 from gemmtune.engine.consumers.inductor.bench.arms import TABLE
 from gemmtune.engine.consumers.inductor.capture.captured import Captured, CapturedProduct, merged
-from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.gemm.problem import Problem
 
 HERE = Path(__file__).parent
 TOKENS = {"llama": 128256, "qwen3": 151936, "moe_dense": 151936, "bert": 30522}

@@ -28,7 +28,7 @@ from gemmtune.engine.campaign.execute import execute
 from gemmtune.engine.campaign.measured_backend import measured_backend
 from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.execution.local import LocalExecutor
-from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.scheduling.callbacks import Callback
 from gemmtune.engine.seams import registry
 from gemmtune.engine.store.database import Database

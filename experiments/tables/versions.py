@@ -25,8 +25,8 @@ from problems import FORUM
 from gemmtune.engine.consumers.inductor.exporter import InductorExporter
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.measurement import Evidence
-from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.table import Choice, RangeRow, Row, Table
 from gemmtune.engine.toolchain.releases import TORCH_VERSIONS, source_hash
 

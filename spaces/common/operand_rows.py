@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from gemmtune.engine.records.problem import DType, Layout, Problem
+from gemmtune.engine.records.gemm.problem import Problem
+from gemmtune.engine.records.gemm.terms import DType, Layout
 from gemmtune.engine.records.verdict import Verdict
 
 

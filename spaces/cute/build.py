@@ -10,7 +10,7 @@ from cutlass import operators
 
 from gemmtune.engine.records.artifact import Artifact
 from gemmtune.engine.records.config import Config, Value
-from gemmtune.engine.records.problem import Problem, gemm
+from gemmtune.engine.records.gemm.problem import Problem, gemm
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams.space import BuildError, Space
 from gemmtune.spaces.common.build_result import reason_of

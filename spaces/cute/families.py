@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from gemmtune.engine.records.device import Device
-from gemmtune.engine.records.problem import DType
+from gemmtune.engine.records.gemm.terms import DType
 
 _EVERY_LAYOUT = ("nn", "nt", "tn", "tt")
 

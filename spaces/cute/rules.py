@@ -3,7 +3,8 @@
 from functools import lru_cache
 
 from gemmtune.engine.records.config import Config
-from gemmtune.engine.records.problem import DType, Problem
+from gemmtune.engine.records.gemm.problem import Problem
+from gemmtune.engine.records.gemm.terms import DType
 from gemmtune.engine.records.verdict import Verdict
 from gemmtune.spaces.common.operand_rows import aligned
 from gemmtune.spaces.cute.families import Family

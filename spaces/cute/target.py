@@ -10,7 +10,8 @@ import torch
 from cutlass.cutlass_dsl import CuTeDSL
 
 from gemmtune.engine.records.device import Device
-from gemmtune.engine.records.problem import DType, Layout, Problem
+from gemmtune.engine.records.gemm.problem import Problem
+from gemmtune.engine.records.gemm.terms import DType, Layout
 
 
 def target_of(device: Device) -> str:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from gemmtune.engine.records.epilogue.chain import NO_EPILOGUE, Epilogue
 from gemmtune.engine.records.epilogue.terms import Call, Operand, Term
-from gemmtune.engine.records.problem import Bias, DType, Layout, Op, Problem
+from gemmtune.engine.records.gemm.problem import Problem
+from gemmtune.engine.records.gemm.terms import Bias, DType, Layout, Op
 from gemmtune.engine.seams.workload import Expected, Operands, TensorSource, WorkloadKind
 from gemmtune.engine.toolchain.vendor_gemm import supports
 

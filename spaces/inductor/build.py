@@ -15,7 +15,7 @@ from torch._inductor.runtime import triton_heuristics
 from gemmtune.engine.records.artifact import Artifact, Resources
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.device import Device
-from gemmtune.engine.records.problem import gemm
+from gemmtune.engine.records.gemm.problem import gemm
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams.space import BuildError, Space
 from gemmtune.spaces.common.build_result import artifact_of, reason_of

@@ -18,7 +18,8 @@ from torch._inductor.virtualized import V
 from gemmtune.engine.records.epilogue.activations import expanded
 from gemmtune.engine.records.epilogue.chain import Epilogue
 from gemmtune.engine.records.epilogue.terms import Operand, OperandShape, Product, Term, evaluated
-from gemmtune.engine.records.problem import DType, Op, Problem
+from gemmtune.engine.records.gemm.problem import Problem
+from gemmtune.engine.records.gemm.terms import DType, Op
 
 _ATEN = torch.ops.aten
 _OVERLOADS: Mapping[str, Any] = {

@@ -8,7 +8,7 @@ import torch
 from cuda.bindings import driver
 
 from gemmtune.engine.records.artifact import Artifact
-from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.toolchain.cuda_driver import checked, prefer_shared_memory
 
 _STATIC_SHARED_BYTES = 48 * 1024  # a block may have this much without opting in

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from gemmtune.engine.records.artifact import Artifact
 from gemmtune.engine.records.config import Config
-from gemmtune.engine.records.problem import Problem, gemm
+from gemmtune.engine.records.gemm.problem import Problem, gemm
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams.space import BuildError, Space
 from gemmtune.spaces.common.build_result import artifact_of

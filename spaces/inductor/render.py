@@ -21,7 +21,8 @@ from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.epilogue.terms import OperandShape
-from gemmtune.engine.records.problem import Bias, DType, Layout, Op, Problem
+from gemmtune.engine.records.gemm.problem import Problem
+from gemmtune.engine.records.gemm.terms import Bias, DType, Layout, Op
 from gemmtune.engine.seams.space import BuildError
 from gemmtune.spaces.inductor.epilogue import (
     GeneratedKernel,

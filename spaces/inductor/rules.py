@@ -7,7 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gemmtune.engine.records.config import Config, Value
-from gemmtune.engine.records.problem import DType, Problem, gemm
+from gemmtune.engine.records.gemm.problem import Problem, gemm
+from gemmtune.engine.records.gemm.terms import DType
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
 from gemmtune.spaces.common.tile_limits import fits_in_registers, padded

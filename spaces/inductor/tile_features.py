@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gemmtune.engine.records.config import Config
-from gemmtune.engine.records.problem import gemm
+from gemmtune.engine.records.gemm.problem import gemm
 from gemmtune.engine.records.task import Task
 from gemmtune.spaces.common.operand_rows import operand_rows
 

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from gemmtune.engine.records.config import Config
-from gemmtune.engine.records.problem import DType, Layout, Problem, gemm
+from gemmtune.engine.records.gemm.problem import Problem, gemm
+from gemmtune.engine.records.gemm.terms import DType, Layout
 from gemmtune.engine.records.search import Prior
 from gemmtune.engine.records.task import Task
 

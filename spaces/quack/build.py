@@ -17,7 +17,7 @@ from quack.gemm_sm90 import GemmSm90
 from gemmtune.engine.records.artifact import Artifact
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.device import Device
-from gemmtune.engine.records.problem import gemm
+from gemmtune.engine.records.gemm.problem import gemm
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams.space import BuildError, Space
 from gemmtune.spaces.common.build_result import reason_of

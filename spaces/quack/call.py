@@ -2,7 +2,7 @@
 
 from gemmtune.engine.records.artifact import Artifact
 from gemmtune.engine.records.epilogue.terms import OperandShape
-from gemmtune.engine.records.problem import Problem, gemm
+from gemmtune.engine.records.gemm.problem import Problem, gemm
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams.kernel_call import CLUSTERS, Argument
 from gemmtune.spaces.quack.operands import EpilogueTensor, epilogue_tensors, further_outputs, is_plain

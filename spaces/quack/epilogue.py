@@ -11,7 +11,8 @@ from quack.gemm_config import GemmConfig
 from quack.gemm_runtime.host import GemmEpiPlan
 
 from gemmtune.engine.records.epilogue.terms import OperandShape
-from gemmtune.engine.records.problem import DType, Problem
+from gemmtune.engine.records.gemm.problem import Problem
+from gemmtune.engine.records.gemm.terms import DType
 from gemmtune.spaces.cute.epilogue import computed
 from gemmtune.spaces.cute.target import operands_of
 from gemmtune.spaces.quack.operands import EpilogueTensor, epilogue_tensors, further_outputs, product_of

@@ -5,7 +5,8 @@ from typing import NamedTuple
 
 from gemmtune.engine.records.epilogue.chain import NO_EPILOGUE
 from gemmtune.engine.records.epilogue.terms import Operand, OperandShape
-from gemmtune.engine.records.problem import Bias, Op, Problem
+from gemmtune.engine.records.gemm.problem import Problem
+from gemmtune.engine.records.gemm.terms import Bias, Op
 
 
 class EpilogueTensor(NamedTuple):

@@ -3,7 +3,8 @@
 from dataclasses import replace
 
 from gemmtune.engine.records.config import Config
-from gemmtune.engine.records.problem import Layout, gemm
+from gemmtune.engine.records.gemm.problem import gemm
+from gemmtune.engine.records.gemm.terms import Layout
 from gemmtune.engine.records.task import Task
 from gemmtune.spaces.cute.clustered_tile import ClusteredTile
 from gemmtune.spaces.matmul_heuristics.model import Shape

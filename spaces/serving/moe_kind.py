@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
 from gemmtune.engine.consumers.serving.contract.layer import SCALE_BLOCK
 from gemmtune.engine.consumers.serving.contract.moe_layer import MoeLayer, MoeType, SglangMoe, VllmMoe
-from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.seams.workload import Expected, Operands, TensorSource, WorkloadKind
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.errors import ProblemError, UnknownDefinition, did_you_mean
-from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.seams.workload import Expected, Operands, TensorSource, WorkloadKind, gemm_like
 

@@ -22,8 +22,8 @@ from gemmtune.engine.records.catalogue import device
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.errors import GemmtuneError, StoreError
 from gemmtune.engine.records.final import FailedFinalist, Final, Finalist
+from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.measurement import Estimate, Evidence, Measurement, Status
-from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.report.database import database_report
 from gemmtune.engine.report.status import status_report

@@ -25,8 +25,8 @@ from gemmtune.engine.consumers.triton.loader import parse_triton_table
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.errors import TableError
+from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.measurement import Evidence
-from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.table import Choice, RangeRow, Row, Table
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams import registry

@@ -11,9 +11,9 @@ import pytest
 
 import gemmtune as gt
 from gemmtune.engine.records import catalogue
+from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.landscape import Landscape, Point
 from gemmtune.engine.records.measurement import Status
-from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.report.database import database_report
 from gemmtune.engine.report.layout import lead_text

@@ -11,7 +11,7 @@ import pytest
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.errors import ToolchainMissing
-from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.spaces import cute_gemm
 from gemmtune.spaces.cute.families import families_of

@@ -15,7 +15,8 @@ from gemmtune.engine.records.artifact import Toolchain
 from gemmtune.engine.records.config import Config, Value
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import TableError
-from gemmtune.engine.records.problem import Op, Problem, gemm
+from gemmtune.engine.records.gemm.problem import Problem, gemm
+from gemmtune.engine.records.gemm.terms import Op
 from gemmtune.engine.records.table import Choice, Row, Table
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.workload import Workload

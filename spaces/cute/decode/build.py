@@ -9,7 +9,8 @@ from cutlass import cute
 from gemmtune.engine.records.artifact import Artifact
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.epilogue.terms import Operand, OperandShape
-from gemmtune.engine.records.problem import Bias, DType, Problem, gemm
+from gemmtune.engine.records.gemm.problem import Problem, gemm
+from gemmtune.engine.records.gemm.terms import Bias, DType
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams.space import BuildError, Space
 from gemmtune.spaces.common.build_result import reason_of

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from math import log2
 
-from gemmtune.engine.records.problem import gemm
+from gemmtune.engine.records.gemm.problem import gemm
 from gemmtune.engine.records.task import Task
 from gemmtune.spaces.cute.decode.tiling import VECTOR, WARP, Tiling
 

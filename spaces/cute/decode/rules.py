@@ -3,7 +3,8 @@
 from functools import lru_cache
 
 from gemmtune.engine.records.config import Config
-from gemmtune.engine.records.problem import DType, Op, Problem, gemm
+from gemmtune.engine.records.gemm.problem import Problem, gemm
+from gemmtune.engine.records.gemm.terms import DType, Op
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
 from gemmtune.spaces.common.operand_rows import aligned

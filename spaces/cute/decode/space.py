@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from gemmtune.engine.records.artifact import Artifact, Toolchain
 from gemmtune.engine.records.config import Config
-from gemmtune.engine.records.problem import Problem, gemm
+from gemmtune.engine.records.gemm.problem import Problem, gemm
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
 from gemmtune.engine.seams.kernel_call import RUNTIME_PACKAGES, Argument

@@ -21,9 +21,9 @@ from gemmtune.engine.campaign.replayed_backend import (
 from gemmtune.engine.execution.replay import ReplayExecutor
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.errors import DeviceError, LandscapeError, UnknownPlugin, UsageError
+from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.landscape import Point
 from gemmtune.engine.records.measurement import Status
-from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.scheduling.callbacks import Callback
 from gemmtune.engine.seams import registry

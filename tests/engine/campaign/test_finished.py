@@ -13,7 +13,7 @@ from gemmtune.engine.campaign.execute import execute
 from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.campaign.replayed_backend import read_all, replayed_backend
 from gemmtune.engine.records import catalogue
-from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.scheduling.callbacks import Callback
 from gemmtune.engine.scheduling.stopping import Limits
 from gemmtune.engine.seams import registry

@@ -14,9 +14,9 @@ from gemmtune.engine.campaign.execute import execute
 from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.campaign.replayed_backend import replayed_backend
 from gemmtune.engine.records import catalogue
+from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.landscape import Landscape, Point
 from gemmtune.engine.records.measurement import Status
-from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams import registry
 from gemmtune.engine.store.database import Database

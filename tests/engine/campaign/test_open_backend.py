@@ -14,7 +14,7 @@ from gemmtune.engine.execution.estimate import EstimateExecutor
 from gemmtune.engine.execution.local import LocalExecutor
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.errors import DeviceError, ToolchainMissing, UsageError
-from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.tables.loss_limits import RangeLimits
 
 H200, H100 = catalogue.device("H200"), catalogue.device("H100")

@@ -10,7 +10,8 @@ import pytest
 from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.campaign.plan_file import read_plan
 from gemmtune.engine.records.errors import UsageError
-from gemmtune.engine.records.problem import DType, Layout, Problem, gemm
+from gemmtune.engine.records.gemm.problem import Problem, gemm
+from gemmtune.engine.records.gemm.terms import DType, Layout
 from gemmtune.engine.scheduling.stopping import Limits
 from gemmtune.engine.tables.loss_limits import LossLimits, RangeLimits
 

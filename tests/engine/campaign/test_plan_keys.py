@@ -11,7 +11,7 @@ import pytest
 from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.campaign.plan_file import KEY_NAMES, read_plan
 from gemmtune.engine.campaign.plan_keys import KEYS, PROBLEM_KEYS, TABLE_KEYS, campaign_template
-from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.tables.loss_limits import LossLimits, RangeLimits
 
 PAGE = Path(__file__).parents[3] / "docs/campaign-keys.md"

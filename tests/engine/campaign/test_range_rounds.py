@@ -22,8 +22,8 @@ from gemmtune.engine.campaign.verify import verify
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.artifact import Toolchain
 from gemmtune.engine.records.final import Final, Finalist
+from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.measurement import Estimate, Evidence, Measurement, Status
-from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.report.campaign import campaign_report
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.tables.loss_limits import LossLimits, RangeLimits

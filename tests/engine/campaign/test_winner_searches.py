@@ -6,8 +6,8 @@ from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.campaign.range_rounds import winner_searches
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.measurement import Evidence
-from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.table import Choice
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.tables.loss_limits import RangeLimits

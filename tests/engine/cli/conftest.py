@@ -22,7 +22,7 @@ import pytest
 from gemmtune.engine import cli
 from gemmtune.engine.campaign.replayed_backend import recorded_feasible
 from gemmtune.engine.records import catalogue
-from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.table import Row
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.report.progress import work

@@ -1,7 +1,7 @@
 from gemmtune.engine.cli.choices import Kind, names
 from gemmtune.engine.consumers.serving.contract.block_linear import SglangBlockFp8, VllmBlockFp8
 from gemmtune.engine.consumers.serving.contract.moe_layer import SglangMoe, VllmMoe
-from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.space import Space
 from gemmtune.spaces.triton.kind import KernelCase

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.store.landscapes.landscape_file import read_landscapes, write_landscapes
 from gemmtune.engine.tables.table_file import read_table, write_table
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gemmtune.engine.cli import output
-from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.store.landscapes.landscape_file import embedded, read_landscapes, write_landscapes
 
 LONGEST = [

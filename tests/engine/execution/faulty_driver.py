@@ -20,8 +20,8 @@ from gemmtune.engine.execution.local import LocalExecutor
 from gemmtune.engine.execution.pipeline import BuildMeasurePipeline
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.final import Final
+from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.measurement import Measurement
-from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams.executor import Finished
 from gemmtune.engine.toolchain.gpu_info import present_device

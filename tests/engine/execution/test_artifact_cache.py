@@ -10,7 +10,7 @@ from gemmtune.engine.execution.artifact_cache import ArtifactCache, discard
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.artifact import Artifact, Toolchain
 from gemmtune.engine.records.config import Config
-from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.task import Task
 
 H200 = catalogue.device("H200")

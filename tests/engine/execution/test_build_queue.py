@@ -4,7 +4,7 @@ from gemmtune.engine.execution.build_queue import BuildQueue
 from gemmtune.engine.measure.builder import BuildJob
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.config import Config
-from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.task import Task
 
 FIRST, SECOND = (Task(Problem(m, 64, 64), catalogue.device("H200"), "toy") for m in (16, 32))

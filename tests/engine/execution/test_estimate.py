@@ -13,8 +13,8 @@ from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.artifact import Resources, Toolchain
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.errors import ContractError
+from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.measurement import Estimate, Evidence, Status
-from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
 from gemmtune.engine.seams import registry

@@ -11,8 +11,8 @@ from gemmtune.engine.records.artifact import Resources, Toolchain
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import ContractError, LandscapeError
+from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.measurement import Estimate, Evidence, Measurement, Status
-from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams.executor import Executor
 from gemmtune.engine.store.database import Database

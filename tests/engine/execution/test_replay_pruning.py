@@ -9,9 +9,9 @@ from gemmtune.engine.execution.replay import ReplayExecutor
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.artifact import Resources
 from gemmtune.engine.records.config import Config, Param
+from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.landscape import Landscape, Point
 from gemmtune.engine.records.measurement import Status
-from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
 from gemmtune.engine.seams import registry

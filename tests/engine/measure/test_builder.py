@@ -14,7 +14,7 @@ from gemmtune.engine.processes.process_pool import Loss, wait_for_any
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.errors import UnknownPlugin
-from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams import registry
 

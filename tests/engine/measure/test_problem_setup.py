@@ -5,8 +5,8 @@ import time
 import pytest
 
 from gemmtune.engine.measure.deciding.duty_cycle import DUTY
+from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.measurement import ReferenceLevel
-from gemmtune.engine.records.problem import Problem
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")

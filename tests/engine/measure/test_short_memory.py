@@ -12,8 +12,8 @@ from gemmtune.engine.measure.protocols import protocol
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.artifact import Artifact, Toolchain
 from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.measurement import ReferenceLevel, Status
-from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams import registry
 from gemmtune.engine.toolchain.gpu_info import present_device

@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from gemmtune.engine.records.epilogue.terms import OperandShape
 from gemmtune.engine.records.errors import ProblemError
-from gemmtune.engine.records.problem import Bias, DType, Layout, Op, Problem
+from gemmtune.engine.records.gemm.problem import Problem
+from gemmtune.engine.records.gemm.terms import Bias, DType, Layout, Op
 
 SIZES = st.integers(1, 2**31 - 1)
 OUTPUTS = {DType.INT8: DType.INT32, DType.E4M3: DType.BF16, DType.E5M2: DType.BF16}

@@ -10,9 +10,9 @@ import pytest
 from gemmtune.engine.records import catalogue, errors
 from gemmtune.engine.records.artifact import Toolchain
 from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.landscape import Landscape, Point
 from gemmtune.engine.records.measurement import Status
-from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
 

@@ -20,7 +20,7 @@ def gemm_words(path: Path) -> list[str]:
     """Mentions of a GEMM in a file: the record of one, and its sizes as attributes or texts."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     found = [node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
-    found = [module for module in found if module == "gemmtune.engine.records.problem"]
+    found = [module for module in found if module == "gemmtune.engine.records.gemm.problem"]
     found += [node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node.attr in SIZES]
     return found + [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and node.value in SIZES]
 

@@ -11,8 +11,8 @@ import pytest
 from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.campaign.result import Finding, Result
 from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.measurement import Estimate, Evidence, Status
-from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.table import Choice, Row, Table
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.report.campaign import campaign_report

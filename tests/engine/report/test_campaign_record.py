@@ -8,8 +8,8 @@ import pytest
 
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.measurement import Evidence, Status
-from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.table import Choice, Row, Table
 from gemmtune.engine.report import campaign_record
 from gemmtune.engine.report.campaign_record import Evaluation, ProblemRecord, best_so_far, gather, lead, within

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gemmtune.engine.records.config import Config
-from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.report.losses import portfolio_report, ranges_text
 from gemmtune.engine.tables.loss_limits import LossLimits
 from gemmtune.engine.tables.portfolio import Pick, Portfolio

@@ -9,8 +9,8 @@ import pytest
 
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.final import Final, Finalist
+from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.measurement import Estimate, Status
-from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.report.status import status_report
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.testing.objective_conformance import example_measurement

@@ -3,8 +3,8 @@ import pytest
 from gemmtune.engine.consumers.serving.contract.moe_layer import VllmMoe
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.measurement import Evidence
-from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.table import Choice, Row, Table
 from gemmtune.engine.report.tables import table_report
 from gemmtune.spaces.triton.kind import KernelCase

@@ -11,8 +11,8 @@ import pytest
 from gemmtune.engine.campaign.verify import Check, CheckedRange, Verified
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.config import Config, Param
+from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.measurement import Evidence
-from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.search import Prior
 from gemmtune.engine.records.table import Choice, RangeRow, Row, Table
 from gemmtune.engine.records.task import Task

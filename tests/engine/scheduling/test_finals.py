@@ -15,8 +15,8 @@ from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.artifact import Toolchain
 from gemmtune.engine.records.config import Config, Param
 from gemmtune.engine.records.final import FailedFinalist, Final, Finalist, FinalNotHeld
+from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.measurement import Estimate, Evidence, Measurement, Status
-from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.scheduling.callbacks import Callback
 from gemmtune.engine.scheduling.scheduler import Scheduler

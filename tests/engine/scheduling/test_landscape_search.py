@@ -5,9 +5,9 @@ import math
 import pytest
 
 from gemmtune.engine.records.config import Config, Param
+from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.landscape import Landscape, Point
 from gemmtune.engine.records.measurement import Status
-from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.scheduling.landscape_search import LandscapeSearch
 
 CONFIGS = (Config({"tile": 16}), Config({"tile": 32}))

@@ -14,9 +14,9 @@ from gemmtune.engine.records.artifact import Toolchain
 from gemmtune.engine.records.config import Config, Param
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import ContractError
+from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.landscape import Landscape, Point
 from gemmtune.engine.records.measurement import Estimate, Evidence, Measurement, Status, Trial
-from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
 from gemmtune.engine.scheduling import scheduler

@@ -5,8 +5,8 @@ from __future__ import annotations
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.artifact import Toolchain
 from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.measurement import Estimate, Evidence, Measurement, Status, Trial
-from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.scheduling.tuner import trial_of
 from gemmtune.engine.seams import registry

@@ -11,8 +11,8 @@ from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.campaign.replayed_backend import read_all, replayed_backend
 from gemmtune.engine.execution.replay import ReplayExecutor
 from gemmtune.engine.records import catalogue
+from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.measurement import Evidence
-from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.scheduling.task_history import TaskHistory
 from gemmtune.engine.scheduling.task_search import no_history

@@ -15,7 +15,7 @@ import pytest
 from gemmtune.engine.records.artifact import Toolchain
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.device import Device
-from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.seams.codec import Malformed, decoded, encoded
 

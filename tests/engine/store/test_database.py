@@ -24,8 +24,9 @@ from gemmtune.engine.records.artifact import Resources, Toolchain
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import ProblemError, StoreError, ToolchainMissing, UsageError
+from gemmtune.engine.records.gemm.problem import Problem
+from gemmtune.engine.records.gemm.terms import DType, Layout
 from gemmtune.engine.records.measurement import DeviceState, Estimate, Evidence, Measurement, Status
-from gemmtune.engine.records.problem import DType, Layout, Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.schema import VERSION
@@ -460,7 +461,7 @@ from gemmtune.engine.records.artifact import Toolchain
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.measurement import Estimate, Evidence, Measurement, Status
-from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.store.database import Database
 

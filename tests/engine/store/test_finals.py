@@ -16,8 +16,8 @@ from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import StoreError
 from gemmtune.engine.records.final import FailedFinalist, Final, Finalist
+from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.measurement import Estimate
-from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.store.database import Database
 

@@ -12,8 +12,8 @@ from gemmtune.engine.records.artifact import Resources, Toolchain
 from gemmtune.engine.records.catalogue import device
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.final import FailedFinalist, Final, Finalist
+from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.measurement import DeviceState, Estimate, Evidence, Measurement, Status
-from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.store import schema
 from gemmtune.engine.store.serialization import (

@@ -10,8 +10,8 @@ from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.records.final import Final, Finalist
+from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.measurement import Estimate, Evidence, Measurement, Status
-from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams.objective import Objective
 from gemmtune.engine.tables.loss_limits import LossLimits

@@ -9,8 +9,8 @@ import pytest
 from gemmtune.engine.campaign.range_rounds import probe_problems
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.errors import UsageError
+from gemmtune.engine.records.gemm.problem import Problem, gemm
 from gemmtune.engine.records.measurement import Evidence
-from gemmtune.engine.records.problem import Problem, gemm
 from gemmtune.engine.records.table import Choice
 from gemmtune.engine.tables.loss_limits import RangeLimits
 from gemmtune.engine.tables.ranges import build_ranges, ranges_report

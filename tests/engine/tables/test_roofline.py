@@ -8,8 +8,8 @@ from gemmtune.engine.consumers.serving.contract.block_linear import VllmBlockFp8
 from gemmtune.engine.consumers.serving.contract.moe_layer import VllmMoe
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.measurement import Evidence
-from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.table import Choice, Row, Table
 from gemmtune.engine.tables.roofline import Roof, roofline, speed, speed_columns, speeds
 from gemmtune.spaces.triton.kind import KernelCase

@@ -9,8 +9,8 @@ from gemmtune.engine.records.artifact import Toolchain
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import DeviceError
+from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.measurement import DeviceState, Estimate, Evidence, Measurement, Status
-from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams.objective import Objective
 from gemmtune.engine.statistics import median_interval

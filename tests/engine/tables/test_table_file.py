@@ -10,8 +10,9 @@ from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import DeviceError, TableError, UsageError
+from gemmtune.engine.records.gemm.problem import Problem, gemm
+from gemmtune.engine.records.gemm.terms import DType
 from gemmtune.engine.records.measurement import Evidence
-from gemmtune.engine.records.problem import DType, Problem, gemm
 from gemmtune.engine.records.table import Choice, RangeRow, Row, Table
 from gemmtune.engine.tables import table_file
 from gemmtune.engine.tables.table_file import (

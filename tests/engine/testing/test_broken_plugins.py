@@ -12,7 +12,7 @@ import pytest
 from gemmtune.engine.records.artifact import Resources, Toolchain
 from gemmtune.engine.records.config import Config, Param
 from gemmtune.engine.records.errors import ContractError, ProblemError, TableError, ToolchainMissing
-from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.search import Prior
 from gemmtune.engine.records.verdict import Verdict
 from gemmtune.engine.seams.exporter import Exporter

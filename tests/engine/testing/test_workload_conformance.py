@@ -7,7 +7,7 @@ from typing import ClassVar
 import pytest
 
 from gemmtune.engine.records.errors import ContractError
-from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.seams.kinds import expand_workloads, parse_workload
 from gemmtune.engine.testing import workload_conformance
 from gemmtune.engine.testing.workload_conformance import check_operands, check_workload

@@ -18,7 +18,7 @@ from gemmtune.engine.campaign import measured_backend
 from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.errors import DeviceError
-from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.store.landscapes.landscape_file import embedded
 from gemmtune.engine.toolchain.clock_lock import ClockLock
 

@@ -11,7 +11,7 @@ import pytest
 
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.errors import ToolchainMissing
-from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams import registry
 from gemmtune.engine.toolchain import ptxas

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.toolchain import vendor_gemm as vendor
 from gemmtune.spaces.gemm.kind import Gemm
 

@@ -9,7 +9,7 @@ import pytest
 
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.config import Config
-from gemmtune.engine.records.problem import Problem, gemm
+from gemmtune.engine.records.gemm.problem import Problem, gemm
 from gemmtune.engine.records.task import Task
 from gemmtune.spaces.common.tile_limits import fits_in_registers, fits_in_shared_memory, padded
 from gemmtune.spaces.cute import families

@@ -14,7 +14,7 @@ from gemmtune.engine.measure.builder import BuildFailure, BuildJob, builder_pool
 from gemmtune.engine.processes.process_pool import wait_for_any
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.config import Config
-from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams.space import BuildError
 from gemmtune.engine.testing.space_conformance import check_build

@@ -8,8 +8,8 @@ import pytest
 
 from gemmtune.engine.measure.jobs import MeasureJob
 from gemmtune.engine.measure.protocols import protocol
+from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.measurement import Status
-from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.toolchain import vendor_gemm as vendor
 from gemmtune.engine.toolchain.gpu_info import present_device

@@ -9,7 +9,7 @@ import pytest
 
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.config import Config
-from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.spaces.cute_gemm import CuteGemmSpace, _modelled
 from gemmtune.spaces.matmul_heuristics.model import Shape, estimates_of

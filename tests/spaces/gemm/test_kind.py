@@ -8,7 +8,7 @@ import pytest
 
 from gemmtune.engine.records.epilogue.chain import NO_EPILOGUE
 from gemmtune.engine.records.epilogue.text import parse_epilogue
-from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.spaces.gemm.kind import Gemm
 
 torch = pytest.importorskip("torch", reason="torch is not installed")

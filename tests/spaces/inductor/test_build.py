@@ -14,7 +14,7 @@ import pytest
 
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.config import Config
-from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams.space import BuildError
 from gemmtune.spaces.triton_mm import TritonMmSpace
@@ -301,7 +301,7 @@ import importlib, os, sys, threading
 from pathlib import Path
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.config import Config
-from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.spaces.triton_mm import TritonMmSpace
 

@@ -10,7 +10,8 @@ from unittest.mock import patch
 import pytest
 
 from gemmtune.engine.records import catalogue
-from gemmtune.engine.records.problem import Op, Problem
+from gemmtune.engine.records.gemm.problem import Problem
+from gemmtune.engine.records.gemm.terms import Op
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("triton", reason="triton is not installed")

@@ -10,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
 
-from gemmtune.engine.records.problem import Problem  # noqa: E402 (the packages are there)
+from gemmtune.engine.records.gemm.problem import Problem  # noqa: E402 (the packages are there)
 from gemmtune.spaces.inductor import kernel as module  # noqa: E402
 from gemmtune.spaces.inductor.kernel import CubinKernel, TritonKernel  # noqa: E402
 

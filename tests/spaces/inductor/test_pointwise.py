@@ -10,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
 
-from gemmtune.engine.records.problem import Problem  # noqa: E402
+from gemmtune.engine.records.gemm.problem import Problem  # noqa: E402
 from gemmtune.spaces.inductor import kernel, pointwise  # noqa: E402
 
 PROBLEM = Problem.parse("16x32x64:bf16:nt:epilogue=gelu.add(matrix)")

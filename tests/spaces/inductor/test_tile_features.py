@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from gemmtune.engine.records import catalogue
-from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams import registry
 from gemmtune.engine.search.task_features import TaskFeatures

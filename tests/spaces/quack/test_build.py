@@ -14,7 +14,7 @@ from gemmtune.engine.measure.builder import BuildFailure, BuildJob, builder_pool
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.artifact import Artifact
 from gemmtune.engine.records.config import Config
-from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.spaces.quack_gemm import QuackGemmSpace
 

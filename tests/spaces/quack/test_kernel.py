@@ -12,7 +12,7 @@ from gemmtune.engine.measure.builder import BuildJob, builder_pool
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.artifact import Artifact, Toolchain
 from gemmtune.engine.records.config import Config
-from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.toolchain.gpu_info import present_device
 from gemmtune.spaces.quack_gemm import QuackGemmSpace

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from gemmtune.engine.records.errors import ProblemError, UnknownDefinition
-from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.spaces.triton.kind import KernelCase, TritonKernelKind, definition_of
 
 KIND = TritonKernelKind()

@@ -9,7 +9,7 @@ import pytest
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.artifact import Toolchain
 from gemmtune.engine.records.config import Config, Param
-from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
 from gemmtune.engine.seams.space import BuildError, Space

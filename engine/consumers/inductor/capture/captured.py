@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from gemmtune.engine.io.printing import one_line
 from gemmtune.engine.records.epilogue.text import parse_epilogue
-from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.gemm.problem import Problem
 
 BUDGET = 24
 """Evaluations per captured product; experiments/models says what more of them gain."""

@@ -40,7 +40,7 @@ from gemmtune.engine.consumers.inductor.loader.recorder import (
 )
 from gemmtune.engine.consumers.inductor.loader.table_use import LIBRARY, problem_name
 from gemmtune.engine.io.blame import line_in
-from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.gemm.problem import Problem
 
 _SETTINGS = {**options(), "fx_graph_cache": False, "compile_threads": 1}
 """Settings that a table needs, without caches: a cached graph lowers nothing."""

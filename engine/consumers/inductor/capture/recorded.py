@@ -9,7 +9,7 @@ from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.consumers.inductor.capture.captured import BUDGET, Captured, CapturedProduct, Unseen, merged
 from gemmtune.engine.io.reading import parse_json, read_text
 from gemmtune.engine.records.errors import UsageError
-from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.tables.loss_limits import RangeLimits
 
 RECORD_SUFFIXES = (".jsonl", ".csv")

@@ -21,7 +21,8 @@ from gemmtune.engine.consumers.inductor.graphs.layers import Product, Question
 from gemmtune.engine.consumers.inductor.graphs.products import asked_by_torch
 from gemmtune.engine.consumers.inductor.loader.graph_sizes import cut_sizes
 from gemmtune.engine.records.device import Device
-from gemmtune.engine.records.problem import DType, gemm
+from gemmtune.engine.records.gemm.problem import gemm
+from gemmtune.engine.records.gemm.terms import DType
 from gemmtune.engine.records.table import RangeRow
 from gemmtune.engine.toolchain.releases import PADDING_GUARDS, TORCH_VERSIONS
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from gemmtune.engine.records.errors import UsageError
-from gemmtune.engine.records.problem import DType, Layout, Op, gemm
+from gemmtune.engine.records.gemm.problem import gemm
+from gemmtune.engine.records.gemm.terms import DType, Layout, Op
 from gemmtune.engine.records.table import Table
 from gemmtune.engine.records.workload import Workload
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from gemmtune.engine.consumers.inductor.graphs.layers import Product, Question
 from gemmtune.engine.records.errors import UsageError
-from gemmtune.engine.records.problem import DType, Op
+from gemmtune.engine.records.gemm.terms import DType, Op
 from gemmtune.engine.toolchain.installed import require_extra
 from gemmtune.engine.toolchain.releases import TORCH_VERSIONS, installed_torch, release_of
 

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from gemmtune.engine.consumers.inductor.loader.templates import is_cute, template_of
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import TableError
-from gemmtune.engine.records.problem import Bias, DType, Layout, Op, Problem, gemm
+from gemmtune.engine.records.gemm.problem import Problem, gemm
+from gemmtune.engine.records.gemm.terms import Bias, DType, Layout, Op
 from gemmtune.engine.records.table import Choice, Row, Table
 
 

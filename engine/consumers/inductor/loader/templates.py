@@ -6,7 +6,8 @@ Source: torch/_inductor/kernel/mm.py and bmm.py, heuristics/template/triton.py.
 from functools import lru_cache
 
 from gemmtune.engine.records.errors import TableError, UnknownPlugin
-from gemmtune.engine.records.problem import Op, Problem
+from gemmtune.engine.records.gemm.problem import Problem
+from gemmtune.engine.records.gemm.terms import Op
 from gemmtune.engine.records.table import Choice
 from gemmtune.engine.seams import registry
 

@@ -7,7 +7,7 @@ from gemmtune.engine.consumers.inductor.graphs.guards import Range, product_rang
 from gemmtune.engine.consumers.inductor.graphs.layers import Linear
 from gemmtune.engine.consumers.inductor.graphs.products import Traced
 from gemmtune.engine.records.device import Device
-from gemmtune.engine.records.problem import DType
+from gemmtune.engine.records.gemm.terms import DType
 from gemmtune.engine.records.table import RangeRow, Row, Table
 from gemmtune.engine.report.layout import Grid, Report, json_fields, span
 from gemmtune.engine.report.tables import range_row_json

@@ -10,8 +10,9 @@ from gemmtune.engine.consumers.cute.exporter import CuteExporter, problem_key
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.errors import TableError
+from gemmtune.engine.records.gemm.problem import Problem
+from gemmtune.engine.records.gemm.terms import DType
 from gemmtune.engine.records.measurement import Evidence
-from gemmtune.engine.records.problem import DType, Problem
 from gemmtune.engine.records.table import Choice, Row, Table
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams import registry

@@ -15,8 +15,8 @@ import pytest
 from gemmtune.engine.consumers.cute.exporter import CuteExporter
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.measurement import Evidence
-from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.table import Choice, Row, Table
 
 pytestmark = [

@@ -9,8 +9,9 @@ from gemmtune.engine.consumers.inductor.exporter import InductorExporter, produc
 from gemmtune.engine.consumers.inductor.loader.lookup import lookup_keys
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.errors import TableError
+from gemmtune.engine.records.gemm.problem import Problem
+from gemmtune.engine.records.gemm.terms import DType
 from gemmtune.engine.records.measurement import Evidence
-from gemmtune.engine.records.problem import DType, Problem
 from gemmtune.engine.records.table import Choice, RangeRow, Row
 from gemmtune.engine.tables.table_file import table_sha256
 from gemmtune.engine.testing.exporter_conformance import example_table

@@ -25,7 +25,7 @@ from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.campaign.replayed_backend import completed, read_all, replayed_backend
 from gemmtune.engine.execution.ray.cluster import Cluster
 from gemmtune.engine.execution.replay import ReplayExecutor
-from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.scheduling.callbacks import Callback
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.landscapes.landscape_file import embedded

@@ -13,7 +13,7 @@ from gemmtune.engine.measure.jobs import FinalJob, MeasureJob
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.artifact import Artifact, Toolchain
 from gemmtune.engine.records.config import Config
-from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.task import Task
 
 TASK = Task(Problem(16, 64, 64), catalogue.device("H200"), "toy")

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.gemm.problem import Problem
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 

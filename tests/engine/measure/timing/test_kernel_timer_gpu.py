@@ -10,7 +10,7 @@ import pytest
 from gemmtune.engine.measure.jobs import FinalJob, MeasureJob
 from gemmtune.engine.measure.protocols import protocol
 from gemmtune.engine.records.config import Config
-from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams import registry
 from gemmtune.engine.statistics import estimate

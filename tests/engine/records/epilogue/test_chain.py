@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gemmtune.engine.records.epilogue.chain import MOST_OPERATIONS, epilogue_of
-from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.gemm.problem import Problem
 
 
 def epilogue(text):

@@ -10,9 +10,9 @@ import pytest
 
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.config import Config, Param
+from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.landscape import Landscape, Point
 from gemmtune.engine.records.measurement import Evidence, Status, Trial
-from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.table import Choice, RangeRow, Row, Table
 from gemmtune.engine.report.campaign_record import CampaignRecord, Evaluation, ProblemRecord, best_so_far, lead, within
 from gemmtune.engine.report.html import (

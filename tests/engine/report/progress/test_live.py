@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
+from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.measurement import Status
-from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.report.progress.live import LiveView
 from gemmtune.engine.report.progress.state import CampaignState, ProblemState
 from gemmtune.engine.seams.executor import Load

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import pytest
 
 from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.measurement import Status
-from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.report.progress.state import CampaignState, duration
 from gemmtune.engine.seams.executor import Load

@@ -5,7 +5,7 @@ import pytest
 from gemmtune.engine.records.artifact import Artifact, Resources, Toolchain
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.device import Device
-from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.pruner import Candidate, Pruner

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from gemmtune.engine.records.artifact import Resources
 from gemmtune.engine.records.config import Config, Param
 from gemmtune.engine.records.errors import LandscapeError, UsageError
+from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.landscape import Landscape, Point
 from gemmtune.engine.records.measurement import Status
-from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.store.landscapes import csv_reader
 from gemmtune.engine.store.landscapes.landscape_file import read_landscapes, write_landscapes
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.measurement import Evidence
-from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.table import Choice
 from gemmtune.engine.tables.ranking import Contender, Ranking
 from gemmtune.engine.tables.spans.lone_sizes import without_lone_sizes

@@ -9,7 +9,7 @@ from cutlass import const_expr, cute
 
 from gemmtune.engine.records.config import Config, Param
 from gemmtune.engine.records.epilogue.chain import NO_EPILOGUE
-from gemmtune.engine.records.problem import gemm
+from gemmtune.engine.records.gemm.problem import gemm
 from gemmtune.engine.records.verdict import Verdict
 from gemmtune.spaces.cute.artifact import save
 from gemmtune.spaces.cute.decode import build as building

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams import registry
 from gemmtune.engine.toolchain.gpu_info import present_device

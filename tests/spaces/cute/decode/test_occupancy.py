@@ -7,7 +7,7 @@ from math import log2
 import pytest
 
 from gemmtune.engine.records import catalogue
-from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.spaces.cute.decode.occupancy import features, rough_time_ns
 from gemmtune.spaces.cute.decode.tiling import Tiling

@@ -12,7 +12,7 @@ from gemmtune.engine.processes.child_process import NO_GPU
 from gemmtune.engine.processes.process_pool import ProcessPool, wait_for_any
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.errors import TableError
-from gemmtune.engine.records.problem import gemm
+from gemmtune.engine.records.gemm.problem import gemm
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.kernel_call import RUNTIME_PACKAGES

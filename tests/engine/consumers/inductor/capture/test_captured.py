@@ -7,7 +7,7 @@ import pytest
 from gemmtune.engine.api.plans import read_plan
 from gemmtune.engine.consumers.inductor.capture.captured import Captured, CapturedProduct, Unseen, merged
 from gemmtune.engine.records.errors import UsageError
-from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.gemm.problem import Problem
 
 MM, BIASED = Problem.parse("16x64x32:bf16:nn"), Problem.parse("16x64x32:fp16:nt:addmm:bias=matrix")
 OPEN = Problem.parse("64x128x32:bf16:nt:dynamic_m=true")

@@ -19,7 +19,7 @@ from gemmtune.engine.consumers.inductor.graphs.products import asked_by_torch
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import UsageError
-from gemmtune.engine.records.problem import DType
+from gemmtune.engine.records.gemm.terms import DType
 from gemmtune.engine.toolchain.gpu_info import present_device
 from gemmtune.engine.toolchain.releases import TORCH_VERSIONS
 

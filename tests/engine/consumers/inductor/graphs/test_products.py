@@ -6,7 +6,7 @@ import pytest
 
 from gemmtune.engine.consumers.inductor.graphs.products import TracedProduct, asked_by_torch, trace
 from gemmtune.engine.records.errors import UsageError
-from gemmtune.engine.records.problem import DType
+from gemmtune.engine.records.gemm.terms import DType
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import pytest
 
 from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.measurement import Evidence
-from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.table import Choice, RangeRow, Row
 from gemmtune.engine.toolchain.releases import installed_torch, release_of
 

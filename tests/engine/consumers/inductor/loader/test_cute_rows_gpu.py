@@ -15,8 +15,8 @@ import pytest
 from gemmtune.engine.api.output_folder import write_all
 from gemmtune.engine.consumers.inductor.exporter import InductorExporter
 from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.measurement import Evidence
-from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.table import Choice, RangeRow, Row
 from gemmtune.engine.testing.exporter_conformance import example_table
 from gemmtune.engine.toolchain.gpu_info import present_device

@@ -16,8 +16,8 @@ from gemmtune.engine.consumers.inductor.loader.export import loader_files
 from gemmtune.engine.consumers.inductor.loader.loader_rows import parse_inductor_table
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.measurement import Evidence
-from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.table import Choice, RangeRow, Row, Table
 
 ROOT = Path(__file__).parents[5]

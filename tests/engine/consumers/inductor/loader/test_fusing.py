@@ -18,8 +18,8 @@ from gemmtune.engine.consumers.inductor.loader.kernels.binary import parse_kerne
 from gemmtune.engine.consumers.inductor.loader.loader_rows import _params, _row
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.measurement import Evidence
-from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.table import Choice, Row
 from gemmtune.engine.testing.exporter_conformance import example_table
 

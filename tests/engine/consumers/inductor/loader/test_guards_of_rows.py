@@ -10,8 +10,9 @@ from gemmtune.engine.consumers.inductor.graphs.guards import Guard, Range, produ
 from gemmtune.engine.consumers.inductor.graphs.layers import Product
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.gemm.problem import Problem
+from gemmtune.engine.records.gemm.terms import DType, Op
 from gemmtune.engine.records.measurement import Evidence
-from gemmtune.engine.records.problem import DType, Op, Problem
 from gemmtune.engine.records.table import Choice, RangeRow
 
 H200, A100, L4 = map(catalogue.device, ("H200", "A100", "L4"))

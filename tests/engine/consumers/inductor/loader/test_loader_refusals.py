@@ -23,8 +23,8 @@ from gemmtune.engine.consumers.cute.exporter import CuteExporter
 from gemmtune.engine.consumers.inductor.exporter import InductorExporter, product_key
 from gemmtune.engine.consumers.inductor.loader.kernels.binary import kernel_name, packed
 from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.measurement import Evidence
-from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.table import Choice, RangeRow, Row
 from gemmtune.engine.seams.kernel_call import RUNTIME_PACKAGES
 from gemmtune.engine.testing.exporter_conformance import example_table

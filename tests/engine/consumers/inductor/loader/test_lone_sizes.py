@@ -17,8 +17,9 @@ from gemmtune.engine.consumers.inductor.graphs.layers import Product
 from gemmtune.engine.consumers.inductor.loader.graph_sizes import cut_sizes
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.gemm.problem import Problem
+from gemmtune.engine.records.gemm.terms import DType
 from gemmtune.engine.records.measurement import Evidence
-from gemmtune.engine.records.problem import DType, Problem
 from gemmtune.engine.records.table import Choice, RangeRow
 
 pytestmark = pytest.mark.slow(5, together="probes")

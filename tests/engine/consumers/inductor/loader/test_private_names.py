@@ -7,8 +7,8 @@ from importlib.util import find_spec
 import pytest
 
 from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.measurement import Evidence
-from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.table import Choice, RangeRow, Row
 
 pytestmark = [

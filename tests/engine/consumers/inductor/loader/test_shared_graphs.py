@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.measurement import Evidence
-from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.table import Choice, RangeRow
 
 pytestmark = pytest.mark.slow(5, together="probes")

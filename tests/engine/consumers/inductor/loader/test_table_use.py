@@ -14,7 +14,7 @@ from gemmtune.engine.consumers.inductor.loader.table_use import (
     UseLog,
     problem_name,
 )
-from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.gemm.problem import Problem
 
 
 class Graph:

@@ -6,7 +6,7 @@ import pytest
 
 from gemmtune.engine.consumers.inductor.capture.captured import Captured, CapturedProduct, Unseen
 from gemmtune.engine.consumers.inductor.report.captures import capture_report
-from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.gemm.problem import Problem
 
 FIXED, OPEN, ENDED = (Problem.parse(f"{m}x32x64") for m in (16, 8, 4))
 CHAINED = (CapturedProduct(FIXED, 3.0, epilogues=(("relu", 2.0),)), CapturedProduct(ENDED, 1.0, "s1", 4, 64))

@@ -14,8 +14,8 @@ from gemmtune.engine.consumers.inductor.graphs.layers import Linear, layers_of
 from gemmtune.engine.consumers.inductor.report.explain import explain_layer
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.measurement import Evidence
-from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.table import Choice, RangeRow, Row, Table
 from gemmtune.engine.tables.table_file import write_table
 

@@ -1,102 +1,18 @@
-"""GEMM problems: sizes, dtypes, layouts and their text form."""
+"""GEMM problems: what one product computes, on which sizes, types and layouts."""
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from enum import StrEnum
 from typing import Any, ClassVar, Self, get_type_hints
 
 from gemmtune.engine.records.epilogue.chain import NO_EPILOGUE, Epilogue
 from gemmtune.engine.records.epilogue.terms import ELEMENT_BYTES, OperandShape
-from gemmtune.engine.records.epilogue.text import parse_epilogue
-from gemmtune.engine.records.errors import ProblemError, did_you_mean
+from gemmtune.engine.records.errors import ProblemError
+from gemmtune.engine.records.gemm.terms import MAX_SIZE, Bias, DType, Layout, Op, implied_types
+from gemmtune.engine.records.gemm.text import SHOWN, record_of, text_of, values_of
 from gemmtune.engine.records.workload import Workload
-
-_MAX_SIZE = 2**31 - 1
-_SHOWN = 200  # characters of a wrong text in a message
-_ITEM_BYTES = {"fp32": 4, "int32": 4, "bf16": 2, "fp16": 2}
-_TORCH_NAMES = {
-    "bf16": "bfloat16",
-    "fp16": "float16",
-    "fp32": "float32",
-    "e4m3": "float8_e4m3fn",
-    "e5m2": "float8_e5m2",
-}
-_TEXT_HELP = "expected [BATCHx]MxNxK[:DTYPE[:LAYOUT[:OP]]], for example 2048x4096x4096:bf16:nt"
-
-
-class Op(StrEnum):
-    """Operation, by its name in PyTorch."""
-
-    MM = "mm"
-    ADDMM = "addmm"
-    BMM = "bmm"
-
-
-_DTYPE_NAMES: dict[object, str] = {
-    **dict.fromkeys(("bfloat16", "torch.bfloat16"), "bf16"),
-    **dict.fromkeys(("float16", "half", "f16", "torch.float16"), "fp16"),
-    **dict.fromkeys(("float32", "float", "f32", "torch.float32"), "fp32"),
-    **dict.fromkeys(("float8_e4m3fn", "torch.float8_e4m3fn", "fp8e4m3", "e4m3fn"), "e4m3"),
-    **dict.fromkeys(("float8_e5m2", "torch.float8_e5m2", "fp8e5m2"), "e5m2"),
-    **dict.fromkeys(("i8", "torch.int8"), "int8"),
-}
-"""Other common names of types, torch's among them."""
-
-
-class Bias(StrEnum):
-    """Shape of the bias that an addmm adds; its type is the output's."""
-
-    NONE = "none"
-    """No bias, for every operation but addmm."""
-    VECTOR = "vector"
-    """Vector of n values, broadcast over the rows, as in a linear layer."""
-    MATRIX = "matrix"
-    """Matrix of m×n values, row-major."""
-
-
-class DType(StrEnum):
-    """Element type, by its short name."""
-
-    BF16 = "bf16"
-    FP16 = "fp16"
-    FP32 = "fp32"
-    E4M3 = "e4m3"
-    E5M2 = "e5m2"
-    INT8 = "int8"
-    INT32 = "int32"
-
-    @classmethod
-    def _missing_(cls, value: object) -> DType | None:
-        """Return the type of another common name, such as torch's; None for an unknown one."""
-        return cls(_DTYPE_NAMES[value]) if value in _DTYPE_NAMES else None
-
-    @property
-    def itemsize(self) -> int:
-        """Size of an element in bytes."""
-        return _ITEM_BYTES.get(self.value, 1)
-
-    @property
-    def is_integer(self) -> bool:
-        """Whether the type holds whole numbers."""
-        return self in (DType.INT8, DType.INT32)
-
-    @property
-    def torch_name(self) -> str:
-        """Name of the type in torch, without the `torch.` prefix."""
-        return _TORCH_NAMES.get(self.value, self.value)
-
-
-class Layout(StrEnum):
-    """Memory layout of an operand, in BLAS terms."""
-
-    N = "n"
-    """Row-major: A is m×k with stride (k, 1), B is k×n with stride (n, 1)."""
-    T = "t"
-    """Transposed: A has stride (1, m), B has stride (1, k), as the weight of a linear layer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,8 +78,8 @@ class Problem(Workload):
         """Refuse sizes and combinations that no kernel supports."""
         for name in ("m", "n", "k", "batch"):
             value = getattr(self, name)
-            if not isinstance(value, int) or not 1 <= value <= _MAX_SIZE:
-                raise ProblemError(f"{name}={value} is not an integer from 1 to {_MAX_SIZE}")
+            if not isinstance(value, int) or not 1 <= value <= MAX_SIZE:
+                raise ProblemError(f"{name}={value} is not an integer from 1 to {MAX_SIZE}")
         if self.batch > 1 and self.op is not Op.BMM:
             raise ProblemError(
                 f"batch={self.batch} needs op bmm, not {self.op}: write {self.batch}xMxNxK:DTYPE:LAYOUT:bmm"
@@ -212,7 +128,7 @@ class Problem(Workload):
         """Canonical text, `2048x4096x4096:bf16:nt`, which `Problem.parse` reads."""
         batch = f"{self.batch}x" if self.op is Op.BMM else ""
         dtype = "tf32" if self.allow_tf32 else self.a_dtype.value
-        out_dtype, acc_dtype = _implied(self.a_dtype)
+        out_dtype, acc_dtype = implied_types(self.a_dtype)
         parts = [f"{batch}{self.m}x{self.n}x{self.k}", dtype, f"{self.a_layout.value}{self.b_layout.value}"]
         if self.op is not Op.MM:
             parts.append(self.op.value)
@@ -337,23 +253,15 @@ class Problem(Workload):
         Raises:
             ProblemError: the text is malformed or a size is out of bounds.
         """
-        sizes, *rest = text.strip().lower().split(":")
-        plain = [part for part in rest if "=" not in part]
-        others = dict(part.split("=", 1) for part in rest if "=" in part)
-        if not re.fullmatch(r"\d+x\d+x\d+(x\d+)?", sizes) or len(plain) > 3:
-            several = re.search(r"[,;\s]\s*\d+x\d+x\d", text)
-            way_out = "it names several problems, each of which needs a --problem of its own, or a place in the list"
-            raise ProblemError(f"malformed problem {text[:_SHOWN]!r}: {way_out if several else _TEXT_HELP}")
-        *batch, m, n, k = sizes.split("x")
-        record = {"m": m, "n": n, "k": k, "batch": batch[0] if batch else "1"}
+        record = record_of(text)
         try:
-            return cls.from_fields({**record, **dict(zip(("dtype", "layout", "op"), plain, strict=False)), **others})
+            return cls.from_fields(record)
         except ProblemError as error:
-            raise ProblemError(f"problem {text[:_SHOWN]!r}: {error}") from None
+            raise ProblemError(f"problem {text[:SHOWN]!r}: {error}") from None
 
     def to_fields(self) -> dict[str, str]:
         """Return every compared field as text, which `from_fields` reads."""
-        return {f.name: _text(getattr(self, f.name)) for f in fields(self) if f.compare}
+        return {f.name: text_of(getattr(self, f.name)) for f in fields(self) if f.compare}
 
     @classmethod
     def from_fields(cls, record: Mapping[str, str]) -> Problem:
@@ -365,32 +273,7 @@ class Problem(Workload):
         Raises:
             ProblemError: a field is unknown, missing (m, n, k) or malformed.
         """
-        texts = dict(record)
-        dtype = texts.pop("dtype", None)
-        if dtype is not None:
-            plain = _operand_type("fp32" if dtype == "tf32" else dtype)
-            out_dtype, acc_dtype = _implied(plain)
-            types = {
-                "a_dtype": plain.value,
-                "b_dtype": plain.value,
-                "out_dtype": out_dtype.value,
-                "acc_dtype": acc_dtype.value,
-            }
-            texts = types | {"allow_tf32": str(dtype == "tf32")} | texts
-        layout = texts.pop("layout", None)
-        if layout is not None:
-            if not re.fullmatch("[nt]{2}", layout):
-                raise ProblemError(f"layout {layout[:_SHOWN]!r} is not one of nn, nt, tn, tt")
-            texts = {"a_layout": layout[0], "b_layout": layout[1]} | texts
-        if unknown := sorted(set(texts) - set(_TYPES)):
-            known = ", ".join(sorted(_TYPES))
-            meant = did_you_mean(unknown[0], (*_TYPES, "dtype", "layout"))
-            raise ProblemError(f"unknown problem field {unknown[0][:_SHOWN]!r}; {meant}known: {known}, dtype, layout")
-        for size in ("m", "n", "k"):
-            if not texts.get(size):
-                raise ProblemError(f"problem field {size!r} is missing; m, n and k are needed")
-        values: dict[str, Any] = {name: _parse(name, text) for name, text in texts.items() if text != ""}
-        return cls(**values)
+        return cls(**values_of(record, _TYPES))
 
 
 def gemm(workload: Workload) -> Problem:
@@ -404,45 +287,4 @@ def gemm(workload: Workload) -> Problem:
     return workload
 
 
-def _operand_type(text: str) -> DType:
-    """Return the type of both operands by its name."""
-    if re.fullmatch("[nt]{2}", text):
-        raise ProblemError(f"dtype {text[:_SHOWN]!r} is a layout: the order is MxNxK:DTYPE:LAYOUT:OP")
-    try:
-        found = DType(text)
-    except ValueError:
-        found = DType.INT32
-    if found is DType.INT32:
-        known = ", ".join(each for each in DType if each is not DType.INT32)
-        eight = " (of 8 bits: e4m3 or e5m2)" if text in ("fp8", "float8", "f8") else ""
-        raise ProblemError(f"dtype {text[:_SHOWN]!r} is not one of {known}{eight}")
-    return found
-
-
-def _implied(operands: DType) -> tuple[DType, DType]:
-    """Return the default types of output and accumulator for operands of a type."""
-    if operands.is_integer:
-        return DType.INT32, DType.INT32
-    return (DType.BF16 if operands.itemsize == 1 else operands), DType.FP32
-
-
-def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _parse(name: str, text: str) -> object:
-    """Parse the text of a field by the field's type."""
-    kind = _TYPES[name]
-    try:
-        if kind is Epilogue:
-            return parse_epilogue(text)
-        return {"true": True, "false": False}[text.lower()] if kind is bool else kind(text)
-    except (KeyError, ValueError) as error:
-        if kind is Epilogue:
-            raise ProblemError(str(error)) from None
-        expected = _EXPECTED.get(kind) or f"one of {', '.join(kind)}"
-        raise ProblemError(f"{name}={text[:_SHOWN]!r} is not {expected}") from None
-
-
 _TYPES: dict[str, Any] = {each.name: get_type_hints(Problem)[each.name] for each in fields(Problem)}
-_EXPECTED = {int: f"an integer from 1 to {_MAX_SIZE}", float: "a number above 0", bool: "true or false"}

@@ -1,0 +1,1 @@
+"""GEMM problems: their sizes, types and layouts, and their text form."""

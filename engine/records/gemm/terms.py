@@ -1,0 +1,94 @@
+"""Operations, element types, layouts and biases of a GEMM, by their short names."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+MAX_SIZE = 2**31 - 1
+"""Largest size of a GEMM."""
+_ITEM_BYTES = {"fp32": 4, "int32": 4, "bf16": 2, "fp16": 2}
+_TORCH_NAMES = {
+    "bf16": "bfloat16",
+    "fp16": "float16",
+    "fp32": "float32",
+    "e4m3": "float8_e4m3fn",
+    "e5m2": "float8_e5m2",
+}
+
+
+class Op(StrEnum):
+    """Operation, by its name in PyTorch."""
+
+    MM = "mm"
+    ADDMM = "addmm"
+    BMM = "bmm"
+
+
+_DTYPE_NAMES: dict[object, str] = {
+    **dict.fromkeys(("bfloat16", "torch.bfloat16"), "bf16"),
+    **dict.fromkeys(("float16", "half", "f16", "torch.float16"), "fp16"),
+    **dict.fromkeys(("float32", "float", "f32", "torch.float32"), "fp32"),
+    **dict.fromkeys(("float8_e4m3fn", "torch.float8_e4m3fn", "fp8e4m3", "e4m3fn"), "e4m3"),
+    **dict.fromkeys(("float8_e5m2", "torch.float8_e5m2", "fp8e5m2"), "e5m2"),
+    **dict.fromkeys(("i8", "torch.int8"), "int8"),
+}
+"""Other common names of types, torch's among them."""
+
+
+class Bias(StrEnum):
+    """Shape of the bias that an addmm adds; its type is the output's."""
+
+    NONE = "none"
+    """No bias, for every operation but addmm."""
+    VECTOR = "vector"
+    """Vector of n values, broadcast over the rows, as in a linear layer."""
+    MATRIX = "matrix"
+    """Matrix of m×n values, row-major."""
+
+
+class DType(StrEnum):
+    """Element type, by its short name."""
+
+    BF16 = "bf16"
+    FP16 = "fp16"
+    FP32 = "fp32"
+    E4M3 = "e4m3"
+    E5M2 = "e5m2"
+    INT8 = "int8"
+    INT32 = "int32"
+
+    @classmethod
+    def _missing_(cls, value: object) -> DType | None:
+        """Return the type of another common name, such as torch's; None for an unknown one."""
+        return cls(_DTYPE_NAMES[value]) if value in _DTYPE_NAMES else None
+
+    @property
+    def itemsize(self) -> int:
+        """Size of an element in bytes."""
+        return _ITEM_BYTES.get(self.value, 1)
+
+    @property
+    def is_integer(self) -> bool:
+        """Whether the type holds whole numbers."""
+        return self in (DType.INT8, DType.INT32)
+
+    @property
+    def torch_name(self) -> str:
+        """Name of the type in torch, without the `torch.` prefix."""
+        return _TORCH_NAMES.get(self.value, self.value)
+
+
+class Layout(StrEnum):
+    """Memory layout of an operand, in BLAS terms."""
+
+    N = "n"
+    """Row-major: A is m×k with stride (k, 1), B is k×n with stride (n, 1)."""
+    T = "t"
+    """Transposed: A has stride (1, m), B has stride (1, k), as the weight of a linear layer."""
+
+
+def implied_types(operands: DType) -> tuple[DType, DType]:
+    """Return the default types of output and accumulator for operands of a type."""
+    if operands.is_integer:
+        return DType.INT32, DType.INT32
+    return (DType.BF16 if operands.itemsize == 1 else operands), DType.FP32
