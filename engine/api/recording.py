@@ -74,7 +74,7 @@ def record(
     backend = measured_backend(plan, device, open_executor, clock_mhz=lock_clocks, notify=tell)
     written: dict[Path, list[Landscape]] = {}
     with closing(backend), Database.open(database_url(database, folder)) as store:
-        searches = backend.searches(plan)
+        searches = backend.searches
         for line in unsearched(plan, [search.task for search in searches]):
             tell(line)
         Scheduler(searches, backend.executor, store, plan.plugins.objective, callbacks, hold_finals=False).run()
@@ -85,7 +85,7 @@ def record(
                 landscape_from(
                     search.task,
                     plan.plugins.spaces[name],
-                    [trial.config for trial in search.tuner.trials],
+                    [trial.config for trial in search.trials],
                     normalization.known(search.task, backend.executor),
                 )
                 for search in searches

@@ -7,7 +7,7 @@ from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.task import Task
-from gemmtune.engine.scheduling.task_search import History, TaskSearch, no_history
+from gemmtune.engine.scheduling.task_search import TaskSearch
 from gemmtune.engine.seams.executor import Executor
 from gemmtune.engine.seams.sampler import Sampler
 from gemmtune.engine.search.samplers.exhaustive import ExhaustiveSampler
@@ -19,18 +19,6 @@ def unknown_optimum(task: Task) -> float | None:
 
 
 @dataclass(frozen=True, slots=True)
-class TaskConfigs:
-    """A task and the configs it may be searched in."""
-
-    task: Task
-    """Task that the configs belong to."""
-    budget: int
-    """Evaluations to spend: the plan's budget, or the number of feasible configs where there are fewer."""
-    configs: Callable[[], Iterable[Config]]
-    """Function that returns the feasible configs in the order of enumeration; each call checks them anew."""
-
-
-@dataclass(frozen=True, slots=True)
 class Backend:
     """The source of a campaign's numbers, opened for one plan."""
 
@@ -39,9 +27,9 @@ class Backend:
     executor: Executor
     """Executor that evaluates configs."""
     sampler: type[Sampler]
-    """Sampler of the plan's spaces."""
-    tasks: tuple[TaskConfigs, ...]
-    """Tasks of the plan with their configs, the baseline of each problem first."""
+    """Sampler of every search but those of baselines."""
+    searches: tuple[TaskSearch, ...]
+    """Fresh searches of the plan's tasks, the baseline of each problem first; they serve one campaign."""
     close: Callable[[], None]
     """Function that ends every process of the executor and restores what was changed."""
     notes: tuple[str, ...] = ()
@@ -49,27 +37,29 @@ class Backend:
     optimum: Callable[[Task], float | None] = unknown_optimum
     """Function that returns the score of the best config there is, or None where it is unknown."""
 
-    def searches(self, plan: Plan, history: History = no_history) -> list[TaskSearch]:
-        """Return a fresh search of every task.
 
-        Args:
-            plan: the plan that the backend was opened for.
-            history: returns the trials of other tasks for a sampler that learns.
+def search_of(
+    plan: Plan, task: Task, budget: int, configs: Callable[[], Iterable[Config]], sampler: type[Sampler] | None = None
+) -> TaskSearch:
+    """Return a fresh search of a task of the plan.
 
-        Raises:
-            UsageError: the objective has several scores, and the sampler takes one.
-        """
-        return [
-            TaskSearch(
-                each.task,
-                plan.plugins.spaces[each.task.space],
-                each.configs,
-                ExhaustiveSampler if each.task.is_baseline else self.sampler,
-                each.budget,
-                seed=plan.seed,
-                batch=plan.batch,
-                objectives=plan.scores,
-                history=history,
-            )
-            for each in self.tasks
-        ]
+    Args:
+        plan: says how to search.
+        task: task to search.
+        budget: evaluations to spend: the plan's budget, or the number of feasible configs where there are fewer.
+        configs: returns the feasible configs in the order of enumeration.
+        sampler: sampler of every space but a baseline's, which is swept; by default the plan's.
+
+    Raises:
+        UsageError: the objective has several scores, and the sampler takes one.
+    """
+    return TaskSearch(
+        task,
+        plan.plugins.spaces[task.space],
+        configs,
+        ExhaustiveSampler if task.is_baseline else sampler or plan.plugins.sampler,
+        budget,
+        seed=plan.seed,
+        batch=plan.batch,
+        objectives=plan.scores,
+    )

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 
-from gemmtune.engine.campaign.backend import Backend, TaskConfigs
+from gemmtune.engine.campaign.backend import Backend, search_of
 from gemmtune.engine.campaign.measured_backend import named_problems, reason_of_none
 from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.execution.estimate import EstimateExecutor
@@ -11,6 +11,7 @@ from gemmtune.engine.measure.protocols import protocol
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.records.task import Task
+from gemmtune.engine.scheduling.task_search import TaskSearch
 from gemmtune.engine.seams.space import Space
 from gemmtune.engine.search.enumeration import feasible_configs
 from gemmtune.engine.search.samplers.exhaustive import ExhaustiveSampler
@@ -56,7 +57,7 @@ def estimated_backend(
         return Backend(device, executor, ExhaustiveSampler, tasks, opened.pop_all().close, (*notes, note))
 
 
-def _task(plan: Plan, executor: EstimateExecutor, task: Task) -> TaskConfigs:
+def _task(plan: Plan, executor: EstimateExecutor, task: Task) -> TaskSearch:
     prior, space = executor.prior(task), plan.plugins.spaces[task.space]
     configs = tuple(feasible_configs(space, task))
     if not configs:
@@ -64,4 +65,4 @@ def _task(plan: Plan, executor: EstimateExecutor, task: Task) -> TaskConfigs:
     estimated = tuple(sorted((c for c in configs if c in prior.times_ns), key=prior.times_ns.__getitem__))
     if not estimated:
         raise UsageError(f"nothing estimates {task.problem.name}: {prior.reason}")
-    return TaskConfigs(task, min(plan.budget, len(estimated)), lambda: estimated)
+    return search_of(plan, task, min(plan.budget, len(estimated)), lambda: estimated, ExhaustiveSampler)

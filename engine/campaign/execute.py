@@ -34,7 +34,7 @@ def execute(plan: Plan, backend: Backend, database: Database, callbacks: Sequenc
         UsageError: the sampler takes one objective, and the plan's has several parts.
     """
     objective, executor = plan.plugins.objective, backend.executor
-    tasks = [each.task for each in backend.tasks]
+    tasks = [search.task for search in backend.searches]
     for line in unsearched(plan, tasks):
         notify(callbacks, line)
     problems = {task.problem for task in tasks}
@@ -42,7 +42,9 @@ def execute(plan: Plan, backend: Backend, database: Database, callbacks: Sequenc
     history = TaskHistory(database, executor, objective, plan.plugins.spaces, own=frozenset(tasks), excluded=excluded)
     scheduler = partial(Scheduler, executor=executor, database=database, objective=objective, callbacks=callbacks)
 
-    finished = FinishedSearches(database, plan, backend.searches(plan, history), executor)
+    for search in backend.searches:
+        search.history = history
+    finished = FinishedSearches(database, plan, backend.searches, executor)
     searches = finished.resumed()
     # The range rounds of a finished campaign measured more at each problem. That calls for no further final.
     finals = not finished.complete or plan.ranges is None

@@ -97,7 +97,7 @@ class FinishedSearches(Callback):
         if search.cut_short or number in self._ended:
             return
         self._ended.add(number)
-        self._unwritten[number] = [trial.config.digest for trial in search.tuner.trials]
+        self._unwritten[number] = [trial.config.digest for trial in search.trials]
         if len(self._unwritten) == _WRITTEN_TOGETHER:
             self.write()
 

@@ -5,13 +5,14 @@ from contextlib import ExitStack
 from functools import partial
 from itertools import islice
 
-from gemmtune.engine.campaign.backend import Backend, TaskConfigs
+from gemmtune.engine.campaign.backend import Backend, search_of
 from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.processes.process_pool import Notify, log_notice
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.workload import Workload
+from gemmtune.engine.scheduling.task_search import TaskSearch
 from gemmtune.engine.seams.executor import Executor
 from gemmtune.engine.seams.space import Space
 from gemmtune.engine.search.enumeration import enumerate_space, feasible_configs
@@ -85,7 +86,7 @@ def reason_of_none(space: Space, task: Task) -> str:
     return f"space {task.space} has nothing for {task.problem.name} on {task.device.sku}: {why}"
 
 
-def _tasks(plan: Plan, device: Device, problems: Sequence[Workload]) -> Iterator[TaskConfigs]:
+def _tasks(plan: Plan, device: Device, problems: Sequence[Workload]) -> Iterator[TaskSearch]:
     for problem in problems:
         tasks = {Task(problem, device, name): space for name, space in plan.plugins.spaces.items()}
         # No more configs than the budget are enumerated.
@@ -94,4 +95,4 @@ def _tasks(plan: Plan, device: Device, problems: Sequence[Workload]) -> Iterator
             raise UsageError("; ".join(reason_of_none(s, t) for t, s in tasks.items() if t.space in plan.spaces))
         for task, space in tasks.items():
             if counts[task]:
-                yield TaskConfigs(task, counts[task], partial(feasible_configs, space, task))
+                yield search_of(plan, task, counts[task], partial(feasible_configs, space, task))

@@ -6,7 +6,7 @@ from functools import partial
 from itertools import chain, islice, product
 from pathlib import Path
 
-from gemmtune.engine.campaign.backend import Backend, TaskConfigs
+from gemmtune.engine.campaign.backend import Backend, search_of
 from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.execution.replay import LandscapeIndex, ReplayExecutor
 from gemmtune.engine.records import catalogue
@@ -17,6 +17,7 @@ from gemmtune.engine.records.landscape import Landscape
 from gemmtune.engine.records.measurement import Status
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.workload import Workload
+from gemmtune.engine.scheduling.task_search import TaskSearch
 from gemmtune.engine.seams.executor import Executor
 from gemmtune.engine.seams.objective import Objective
 from gemmtune.engine.seams.space import Space
@@ -61,7 +62,7 @@ def _optimum(index: LandscapeIndex, task: Task) -> float | None:
 
 def _tasks(
     plan: Plan, device: Device, landscapes: Sequence[Landscape], answers: ReplayExecutor
-) -> Iterator[TaskConfigs]:
+) -> Iterator[TaskSearch]:
     recorded = {
         name: dict.fromkeys(x.problem for x in landscapes if x.problem is not None and x.context["space"] == name)
         for name in plan.plugins.spaces
@@ -87,7 +88,7 @@ def _tasks(
                         f"is feasible in space {name} on {device.sku}"
                     )
                 _check_objective(plan, task, chain(first, configs()), answers)
-                yield TaskConfigs(task, len(first), configs)
+                yield search_of(plan, task, len(first), configs)
             elif name in plan.spaces and space.workload == problem.kind:
                 held = (
                     f"; recorded: {', '.join(p.name for p in recorded[name])}" if recorded[name] else _estimable(name)

@@ -216,7 +216,7 @@ class ResultReader:
 
         def narrowed(wanted: Wanted) -> Wanted:
             held = self._held.get(wanted.task, {})
-            trials = () if held else of_task[wanted.task].tuner.trials
+            trials = () if held else of_task[wanted.task].trials
             needed = frozenset(trial.config.digest for trial in trials)
             return replace(wanted, held=held, reach_ns=self._reach, needed=needed)
 
@@ -263,7 +263,7 @@ class ResultReader:
     ) -> Finding:
         config, score = (best.choice.config, best.score) if best else (None, None)
         optimum = self._backend.optimum(search.task)
-        trials = search.tuner.trials
+        trials = search.trials
         measured = (known[trial.config] for trial in trials if trial.config in known)
         return Finding(
             problem=search.task.problem,

@@ -32,7 +32,7 @@ class Rivals:
     def judge(self, search: TaskSearch) -> str | None:
         """Return why a search ends, empty if it goes on, and None if it waits for others of its problem."""
         group = self._groups.get(search.task, [])
-        looks = sum(search.tuner.evaluations >= evaluations for evaluations, _ in _LOOKS)
+        looks = sum(search.evaluations >= evaluations for evaluations, _ in _LOOKS)
         if not group or not looks:
             return ""
         own = self._mark(search, looks)[looks - 1]
@@ -43,7 +43,7 @@ class Rivals:
         if own <= _LOOKS[looks - 1][1] * lead:
             return ""
         behind = f"{own / lead - 1:.0%} behind" if own < math.inf else "nothing ran, unlike in"
-        return f"{behind} {space} after {search.tuner.evaluations} evaluations"
+        return f"{behind} {space} after {search.evaluations} evaluations"
 
     def end(self, search: TaskSearch) -> None:
         """Let the best of a search that has ended stand for all later comparisons."""
@@ -66,6 +66,6 @@ class Rivals:
         """Return the best scores of a search within the evaluations of each look that is due."""
         marks = self._marks[search.task]
         for evaluations, _ in _LOOKS[len(marks) : looks]:
-            scores = (trial.score for trial in search.tuner.trials[:evaluations])
+            scores = (trial.score for trial in search.trials[:evaluations])
             marks.append(min((score for score in scores if score is not None), default=math.inf))
         return marks

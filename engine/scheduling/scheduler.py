@@ -126,11 +126,12 @@ class Scheduler:
     def _begin_next(self) -> None:
         """Begin the next search of the plan, and submit its first batch."""
         search = self._waiting.popleft()
-        if search.tuner.notice:
-            notify(self._callbacks, f"{search.task.key}: {search.tuner.notice}")
+        search.begin()
+        if search.notice:
+            notify(self._callbacks, f"{search.task.key}: {search.notice}")
         if not self._ask(search):
             return
-        if search.tuner.evaluations:
+        if search.evaluations:
             self._ready.add(search)  # an earlier run began it
         else:
             self._submit(search)
@@ -187,23 +188,23 @@ class Scheduler:
         """Pass complete batches to the sampler and ask for the next that is not all known; False if the search ends."""
         while len(search.results) == len(search.batch):
             if search.batch:
-                search.tuner.tell([trial_of(search.results[config], self._objective) for config in search.batch])
+                search.tell([trial_of(search.results[config], self._objective) for config in search.batch])
             search.results = {}
             search.batch = []
             regret = self._limits.regret
-            if regret is not None and search.tuner.evaluations and search.tuner.regret_bound <= regret:
-                self._end(search, f"regret at most {search.tuner.regret_bound:.2%}")
+            if regret is not None and search.evaluations and search.regret_bound <= regret:
+                self._end(search, f"regret at most {search.regret_bound:.2%}")
                 return False
-            if not search.tuner.done:
+            if not search.done:
                 verdict = self._rivals.judge(search)
                 self._complete.extend(self._rivals.free(search))
                 if verdict:
                     self._end(search, verdict)
                 if verdict != "":
                     return False
-            search.batch = search.tuner.next_batch()
+            search.batch = search.next_batch()
             if not search.batch:
-                self._end(search, "budget spent" if search.budget < search.tuner.feasible else "all evaluated")
+                self._end(search, "budget spent" if search.budget < search.feasible else "all evaluated")
                 return False
             if all(config in search.held for config in search.batch):
                 normalize = self._normalization.normalize

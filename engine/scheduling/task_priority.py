@@ -27,7 +27,7 @@ class TaskPriority:
 
     def add(self, search: TaskSearch) -> None:
         """Add a search that has a batch to submit."""
-        key = search.tuner.evaluations / math.sqrt(search.task.problem.weight)
+        key = search.evaluations / math.sqrt(search.task.problem.weight)
         heappush(self._heap, (key, self._number[search.task], search))
 
     def take(self) -> TaskSearch:

@@ -21,11 +21,11 @@ def no_history(task: Task) -> tuple[SourceTask, ...]:
     return ()
 
 
-class TaskSearch:
+class TaskSearch(Tuner):
     """The search of one task.
 
-    Its tuner is made when it is first used. A campaign can therefore build and time its first tasks before it has
-    enumerated the configs of the last.
+    It begins when its first configs are asked for: a campaign builds and times its first tasks before it has enumerated
+    the configs of the last.
     """
 
     def __init__(
@@ -58,11 +58,13 @@ class TaskSearch:
             UsageError: there are several objectives, and the sampler takes one.
         """
         check_objectives(sampler, objectives)
+        super().__init__(None, budget, batch)
+        self.objectives = objectives
         self.task = task
         self.space = space
         self.sampler = sampler
-        self.budget = budget
-        self.objectives = objectives
+        self.history = history
+        """Function that returns the trials of other tasks, called once at the begin if the sampler learns."""
         self.batch: list[Config] = []
         """Configs that are being evaluated, in the order they were asked."""
         self.results: dict[Config, Measurement] = {}
@@ -73,22 +75,16 @@ class TaskSearch:
         """Whether a campaign evaluates the configs in their order, and compares the search with no other space's."""
         self.cut_short = False
         """Whether the campaign's time was over before the search ended."""
-        self._configs = configs
+        self._candidates: Callable[[], Iterable[Config]] | None = configs  # None once the search has begun
         self._seed = seed
-        self._batch = batch
-        self._history = history
-        self._tuner: Tuner | None = None
 
-    @property
-    def tuner(self) -> Tuner:
-        """State machine of the search; the first use begins the search."""
-        return self._tuner or self.begin()
-
-    def begin(self) -> Tuner:
-        """Make the tuner. The first one of a space may take seconds: its sampler imports libraries, and learns."""
+    def begin(self) -> None:
+        """Make the sampler, once. The first one of a space may take seconds: it imports libraries, and learns."""
+        if self._candidates is None:
+            return
         from gemmtune.engine.search.task_features import TaskFeatures  # imports NumPy
 
-        configs = tuple(self._configs())
+        configs, self._candidates = tuple(self._candidates()), None
         members = set(configs)
         seeds = () if self.sampler is ExhaustiveSampler else self.space.seeds(self.task)  # it ignores them
         own_seed = hashlib.sha256(f"{self._seed}/{self.task.key}".encode()).digest()[:4]
@@ -101,17 +97,19 @@ class TaskSearch:
             campaign_seed=self._seed,
             objectives=self.objectives,
             features=TaskFeatures(self.space, self.task),
-            history=self._history(self.task) if self.sampler.learns else (),
+            history=self.history(self.task) if self.sampler.learns else (),
         )
-        self._tuner = Tuner(created(self.sampler, search), self.budget, self._batch)
-        return self._tuner
+        self.start(created(self.sampler, search))
+
+    def next_batch(self) -> list[Config]:
+        """Return the configs to evaluate next, as a tuner does; the first call begins the search."""
+        self.begin()
+        return super().next_batch()
 
     def close(self) -> None:
         """Drop everything but the trials. A search that has not begun ends without any."""
-        if self._tuner is None:
-            self._tuner = Tuner(ExhaustiveSampler(Search(params=(), feasible=(), seeds=(), budget=0, seed=0)), 0)
-        self._tuner.close()
-        self._configs, self._history = tuple, no_history
+        super().close()
+        self._candidates, self.history = None, no_history
         self.batch, self.results, self.held = [], {}, {}
 
 

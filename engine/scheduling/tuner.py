@@ -24,11 +24,11 @@ class Tuner:
     telling the trials that the database holds.
     """
 
-    def __init__(self, sampler: Sampler, budget: int, batch: int = 1) -> None:
+    def __init__(self, sampler: Sampler | None, budget: int, batch: int = 1) -> None:
         """Begin the search.
 
         Args:
-            sampler: a fresh sampler, owned by the tuner from here on.
+            sampler: a fresh sampler, owned by the tuner from here on; None for one that `start` brings later.
             budget: evaluations to spend, failures included; at least 0.
             batch: configs to ask for at once, at most; at least 1.
 
@@ -40,29 +40,41 @@ class Tuner:
         """
         if budget < 0 or batch < 1:
             raise ValueError(f"budget={budget} is below 0 or batch={batch} below 1")
-        if not hasattr(sampler, "search"):
-            raise ContractError(f"{type(sampler).__qualname__}.__init__ does not call super().__init__(search)")
-        check_objectives(type(sampler), sampler.search.objectives)
-        self._sampler = sampler
-        self.feasible = len(sampler.search.feasible)
-        """Number of feasible configs."""
-        self._budget = budget
-        self.batch = batch
+        self.budget = budget
+        """Evaluations to spend."""
+        self.most_at_once = batch
         """Number of configs that the sampler is asked for at once, at most."""
-        self._unasked = set(sampler.search.feasible)
+        self.objectives = 1
+        """Number of scores per trial."""
+        self.feasible = 0
+        """Number of feasible configs; 0 before the search begins."""
+        self.best: Trial | None = None
+        """Trial with the lowest score, the earliest of equal ones; None before the first success."""
+        self._best_score = math.inf
+        self._sampler: Sampler | None = None
+        self._unasked: set[Config] = set()
         self._pending: list[Config] = []
         # Columns take a quarter of the memory of Trial objects. A campaign keeps hundreds of thousands to its end.
         self._configs: list[Config] = []
         self._statuses: list[Status] = []
         self._scores = array("d")  # one per objective and trial; NaN where a trial has no score
-        self._objectives = sampler.search.objectives
-        self._best: Trial | None = None
-        self._best_score = math.inf
+        if sampler is not None:
+            self.start(sampler)
+
+    def start(self, sampler: Sampler) -> None:
+        """Search with this fresh sampler; the errors are those of the constructor."""
+        if not hasattr(sampler, "search"):
+            raise ContractError(f"{type(sampler).__qualname__}.__init__ does not call super().__init__(search)")
+        check_objectives(type(sampler), sampler.search.objectives)
+        self._sampler = sampler
+        self.objectives = sampler.search.objectives
+        self.feasible = len(sampler.search.feasible)
+        self._unasked = set(sampler.search.feasible)
 
     @property
     def notice(self) -> str:
         """Line of the sampler for a person about how it searches; may be empty."""
-        return self._sampler.notice
+        return self._sampler.notice if self._sampler else ""
 
     @property
     def trials(self) -> tuple[Trial, ...]:
@@ -77,18 +89,13 @@ class Tuner:
     @property
     def regret_bound(self) -> float:
         """Fraction by which the best found may be slower than the best of the feasible set."""
-        scores = (score for score in self._scores[:: self._objectives] if not math.isnan(score))
+        scores = (score for score in self._scores[:: self.objectives] if not math.isnan(score))
         return regret_bound(scores, self.evaluations, self.feasible)
-
-    @property
-    def best(self) -> Trial | None:
-        """Trial with the lowest score, the earliest of equal ones; None before the first success."""
-        return self._best
 
     @property
     def done(self) -> bool:
         """Whether the budget or the feasible set is used up and every trial is told."""
-        return not self._pending and (self.evaluations >= self._budget or not self._unasked)
+        return not self._pending and (self.evaluations >= self.budget or not self._unasked)
 
     def next_batch(self) -> list[Config]:
         """Return the configs to evaluate next; none only when `done`.
@@ -100,11 +107,12 @@ class Tuner:
         """
         if self._pending:
             raise RuntimeError(f"{len(self._pending)} configs of the last batch have not been told")
-        if self.done:
+        sampler = self._sampler
+        if self.done or sampler is None:
             return []
-        count = min(self.batch, self._budget - self.evaluations)
-        with _blaming(type(self._sampler), "ask"):
-            asked = self._sampler.ask(count)
+        count = min(self.most_at_once, self.budget - self.evaluations)
+        with _blaming(type(sampler), "ask"):
+            asked = sampler.ask(count)
         if not isinstance(asked, Sequence) or not all(isinstance(config, Config) for config in asked):
             raise self._broken(f"returned {shown(asked)} from ask, not a list of configs")
         if len(asked) > count:
@@ -113,7 +121,7 @@ class Tuner:
             raise self._broken(f"asked for nothing while {len(self._unasked)} feasible configs were left")
         for config in asked:
             if config not in self._unasked:
-                again = config in self._sampler.search.feasible
+                again = config in sampler.search.feasible
                 raise self._broken(
                     f"asked for {config} again" if again else f"asked for {config}, which is not feasible"
                 )
@@ -137,7 +145,7 @@ class Tuner:
                 raise ValueError(
                     f"{trial.config}: score {trial.score} with status {trial.status}; ok alone has a score"
                 )
-            due = self._objectives if self._objectives > 1 and trial.score is not None else 0
+            due = self.objectives if self.objectives > 1 and trial.score is not None else 0
             if len(trial.scores) != due:
                 raise ValueError(f"{trial.config}: {len(trial.scores)} scores where {due} are due, one per objective")
         self._pending = []
@@ -145,24 +153,25 @@ class Tuner:
             self._configs.append(trial.config)
             self._statuses.append(trial.status)
             score = math.nan if trial.score is None else trial.score
-            self._scores.extend(trial.scores or [score] * self._objectives)
+            self._scores.extend(trial.scores or [score] * self.objectives)
             if trial.score is not None and trial.score < self._best_score:
-                self._best, self._best_score = trial, trial.score
-        with _blaming(type(self._sampler), "tell"):
-            self._sampler.tell(trials)
+                self.best, self._best_score = trial, trial.score
+        if self._sampler is not None:
+            with _blaming(type(self._sampler), "tell"):
+                self._sampler.tell(trials)
 
     def close(self) -> None:
         """Drop the sampler and the configs left to ask. The trials, the best and the counts stay."""
         self._unasked = set()
         self._pending = []
-        del self._sampler
+        self._sampler = None
 
     def _trial(self, place: int) -> Trial:
         config, status = self._configs[place], self._statuses[place]
         if status is not Status.OK:
             return Trial(config, status, None)
-        scores = tuple(self._scores[place * self._objectives : (place + 1) * self._objectives])
-        return Trial(config, status, scores[0], scores if self._objectives > 1 else ())
+        scores = tuple(self._scores[place * self.objectives : (place + 1) * self.objectives])
+        return Trial(config, status, scores[0], scores if self.objectives > 1 else ())
 
     def _broken(self, what: str) -> ContractError:
         return ContractError(f"sampler {type(self._sampler).__qualname__} {what}")

@@ -22,13 +22,13 @@ RUNS = [("evolution", seed) for seed in range(12)] + [("tpe", seed) for seed in 
 def scores_of(search, executor):
     """Return the scores of a search in the order of evaluation, None for a failure."""
     scores = []
-    while batch := search.tuner.next_batch():
+    while batch := search.next_batch():
         for config in batch:
             executor.submit(search.task, config)
         found = {m.config: m for m in executor.collect(0.0)}
         trials = [found[config] for config in batch]
         told = [Trial(m.config, m.status, m.estimate.time_ns if m.status is Status.OK else None) for m in trials]
-        search.tuner.tell(told)
+        search.tell(told)
         scores += [trial.score for trial in told]
     return scores
 
@@ -39,10 +39,9 @@ def campaigns():
     for sampler, seed in RUNS:
         plan = Plan(sampler=sampler, budget=BUDGET, seed=seed)
         backend = replayed_backend(plan, landscapes)
-        searched = [search for search in backend.searches(plan) if search.task.space == "triton_mm"]
+        searched = [search for search in backend.searches if search.task.space == "triton_mm"]
         yield [
-            (scores_of(search, backend.executor), search.tuner.feasible, backend.optimum(search.task))
-            for search in searched
+            (scores_of(search, backend.executor), search.feasible, backend.optimum(search.task)) for search in searched
         ]
 
 

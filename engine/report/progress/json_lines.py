@@ -69,12 +69,12 @@ class EventFile(Callback):
 
     def on_search_end(self, search: TaskSearch, reason: str) -> None:
         """Write `ended`: the search of one task, with its best config."""
-        best = search.tuner.best
+        best = search.best
         self._write(
             "ended",
             task=search.task.key,
             why=reason,
-            evaluations=len(search.tuner.trials),
+            evaluations=len(search.trials),
             score=None if best is None else best.score,
             config=None if best is None else best.config,
         )

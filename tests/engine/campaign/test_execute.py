@@ -57,11 +57,11 @@ def executed(plan, landscapes, path):
 
 
 def replayed(plan, landscapes):
-    return replayed_backend(plan, landscapes).searches(plan)
+    return replayed_backend(plan, landscapes).searches
 
 
 def measured(plan):
-    return measured_backend(plan, H200, lambda spaces: ReplayExecutor(())).searches(plan)
+    return measured_backend(plan, H200, lambda spaces: ReplayExecutor(())).searches
 
 
 def test_the_baseline_of_each_problem_is_a_task_and_comes_first(recorded):
@@ -219,14 +219,14 @@ def test_a_campaign_notes_the_problems_that_a_space_does_not_serve(recorded, tmp
 
 def estimated(sku="B200", **changes):
     plan = replace(PLAN, **{"spaces": ("toy_priced",), "problems": (DECODE,), **changes})
-    return estimated_backend(plan, catalogue.device(sku), "No GPU here").searches(plan)
+    return estimated_backend(plan, catalogue.device(sku), "No GPU here").searches
 
 
 @pytest.mark.usefixtures("toy_priced")
 def test_an_estimated_campaign_evaluates_the_best_estimates_and_no_baseline():
     (search,) = estimated(budget=3)
     assert (search.task.space, search.budget) == ("toy_priced", 3)
-    assert [config["TILE"] for config in search.tuner.next_batch()] == [1, 2, 3]
+    assert [config["TILE"] for config in search.next_batch()] == [1, 2, 3]
     (search,) = estimated(budget=99)
     assert search.budget == 8  # of ten tiles one is infeasible, and of one the model has no opinion
 

@@ -29,7 +29,7 @@ def ranking(m, *configs):
 def winners(rankings, held_out=()):
     plan = Plan(ranges=RangeLimits(), held_out=tuple(held_out))
     tasks = [Task(r.problem, catalogue.device("H200"), space) for r in rankings for space in ("aten", "triton_mm")]
-    return {s.task.problem.size: set(s.tuner.next_batch()) for s in winner_searches(plan, tasks, rankings)}
+    return {s.task.problem.size: set(s.next_batch()) for s in winner_searches(plan, tasks, rankings)}
 
 
 def test_the_best_of_each_m_is_measured_at_every_m():

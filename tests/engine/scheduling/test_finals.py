@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import pytest
 
@@ -20,7 +19,7 @@ from gemmtune.engine.records.measurement import Estimate, Evidence, Measurement,
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.scheduling.callbacks import Callback
 from gemmtune.engine.scheduling.scheduler import Scheduler
-from gemmtune.engine.scheduling.task_search import TaskSearch, exhaustive_search, no_history
+from gemmtune.engine.scheduling.task_search import TaskSearch, exhaustive_search
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.space import Space
 from gemmtune.engine.store.database import Database
@@ -176,18 +175,8 @@ def searches(
     return found
 
 
-@dataclass(frozen=True)
-class ScriptedBackend(Backend):
-    """Has searches that are given."""
-
-    found: Sequence[TaskSearch] = ()
-
-    def searches(self, plan, history=no_history):
-        return list(self.found)
-
-
 def scripted(executor: ScriptedExecutor, found: Sequence[TaskSearch]) -> Backend:
-    return ScriptedBackend(H200, executor, PLAN.plugins.sampler, (), lambda: None, found=found)
+    return Backend(H200, executor, PLAN.plugins.sampler, tuple(found), lambda: None)
 
 
 def executed(database: Database, executor: ScriptedExecutor, found: list[TaskSearch] | None = None) -> Result:

@@ -209,14 +209,14 @@ def scheduled(
 
 
 def trials(found: Sequence[TaskSearch]) -> list[tuple[Trial, ...]]:
-    return [search.tuner.trials for search in found]
+    return [search.trials for search in found]
 
 
 def test_each_task_draws_from_its_own_stream_of_the_seed():
     first, second, again = (searches(TASKS[at : at + 1], EVOLUTION, seed=1) for at in (0, 1, 0))
-    asked = [search[0].tuner.next_batch() for search in (first, second, again)]
+    asked = [search[0].next_batch() for search in (first, second, again)]
     assert asked[0] == asked[2] != asked[1]
-    assert asked[0] != searches(TASKS[:1], EVOLUTION, seed=2)[0].tuner.next_batch()
+    assert asked[0] != searches(TASKS[:1], EVOLUTION, seed=2)[0].next_batch()
     assert asked[0][0] == CONFIGS[17]  # the feasible seed; the other never reaches a sampler
 
 
@@ -278,21 +278,23 @@ def test_samplers_are_told_each_batch_in_the_order_they_asked(database):
             super().tell(told)
 
     found = searches(sampler=Witness)
-    task_of = {search.tuner._sampler.search.seed: search.task for search in found}
+    for search in found:
+        search.begin()
+    task_of = {search._sampler.search.seed: search.task for search in found}
     scheduled(database, ScriptedExecutor(3), found)
     assert [len(witnesses[seed].told) for seed in task_of] == [15] * 6
 
 
 def test_failures_reach_the_sampler_the_budget_and_the_database(database):
     (found,), listener = scheduled(database, ScriptedExecutor(), searches(TASKS[:1], budget=30))
-    failed = [trial for trial in found.tuner.trials if trial.status is Status.RUN_FAILED]
-    assert len(found.tuner.trials) == 30
+    failed = [trial for trial in found.trials if trial.status is Status.RUN_FAILED]
+    assert len(found.trials) == 30
     assert {trial.config["x"] for trial in failed} == {0}
     assert len(failed) == 5
     assert all(trial.score is None for trial in failed)
     assert sum(m.reason == "x = 0 crashes" for m in database.measurements()) == 5
     assert sum(score is None for _, score, _ in listener.heard) == 5
-    assert found.tuner.best.config == Config({"x": 4, "y": 3})
+    assert found.best.config == Config({"x": 4, "y": 3})
 
 
 def test_a_few_tasks_are_in_work_at_once(database):
@@ -378,7 +380,7 @@ def test_when_time_is_over_submitted_configs_finish_and_every_search_ends(databa
     assert 0 < len(executor.submitted) < 6 * 30
     assert sorted(task.key for task, _ in listener.ends) == sorted(task.key for task in TASKS)
     assert "time is over" in {why for _, why in listener.ends}
-    assert sum(len(search.tuner.trials) for search in found) == len(executor.submitted) == len(listener.heard)
+    assert sum(len(search.trials) for search in found) == len(executor.submitted) == len(listener.heard)
     again = ScriptedExecutor()
     scheduled(database, again, searches(batch=8, budget=30))
     assert len(again.submitted) == 6 * 30 - len(executor.submitted)  # the rest, and nothing twice
@@ -411,7 +413,7 @@ def test_the_first_job_is_submitted_before_later_tasks_are_enumerated(database):
 def test_a_search_that_never_begins_enumerates_nothing(database):
     drawn = []
     found, listener = scheduled(database, ScriptedExecutor(), drawing(drawn), Limits(seconds=2), now=Ticking(1.0))
-    begun = [search.task for search in found if search.tuner.trials]
+    begun = [search.task for search in found if search.trials]
     assert drawn == begun != list(MANY)
     assert len(listener.ends) == 20
 
@@ -431,14 +433,14 @@ def test_an_executor_of_many_gpus_spends_gpu_seconds_as_fast(tmp_path):
 def test_a_task_is_done_when_its_regret_bound_is_under_the_target(database):
     wanted = Limits(regret=0.05)
     found, listener = scheduled(database, ScriptedExecutor(2), searches(batch=8, budget=30), wanted)
-    stopped = [search for search in found if len(search.tuner.trials) < 30]
+    stopped = [search for search in found if len(search.trials) < 30]
     assert stopped
-    assert all(search.tuner.regret_bound <= 0.05 for search in stopped)
+    assert all(search.regret_bound <= 0.05 for search in stopped)
     ends = dict(listener.ends)
     for search in found:
-        assert ends[search.task] == f"regret at most {search.tuner.regret_bound:.2%}"
-    best = [search.tuner.best.score / (1000.0 * search.task.problem.size) - 1 for search in stopped]
-    assert all(regret <= search.tuner.regret_bound for regret, search in zip(best, stopped, strict=True))
+        assert ends[search.task] == f"regret at most {search.regret_bound:.2%}"
+    best = [search.best.score / (1000.0 * search.task.problem.size) - 1 for search in stopped]
+    assert all(regret <= search.regret_bound for regret, search in zip(best, stopped, strict=True))
 
 
 def test_with_a_regret_target_the_order_of_completion_changes_nothing(tmp_path):
@@ -588,7 +590,7 @@ SPACES = tuple(Task(Problem(m, 64, 64), H200, space) for m in (1, 2) for space i
 
 
 def counts(found: Sequence[TaskSearch]) -> list[int]:
-    return [search.tuner.evaluations for search in found]
+    return [search.evaluations for search in found]
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -640,7 +642,7 @@ def test_no_search_is_compared_with_a_baseline_that_ended_before(tmp_path):
 def repeated(database: Database, fresh: TaskSearch, found: TaskSearch) -> TaskSearch:
     """Return a search that asks what one asked that the database holds."""
     held = database.known(fresh.task, "fake", Evidence.MEASURED, TOOLS)
-    return ended_search(fresh, [trial.config.digest for trial in found.tuner.trials], held)
+    return ended_search(fresh, [trial.config.digest for trial in found.trials], held)
 
 
 def test_searches_that_wait_for_one_another_end_with_the_time(database):
@@ -648,4 +650,4 @@ def test_searches_that_wait_for_one_another_end_with_the_time(database):
     found = searches(SPACES, budget=30, batch=4)
     _, listener = scheduled(database, ScriptedExecutor(at_a_time=1), found, Limits(seconds=60), now=lambda: next(clock))
     assert len(listener.ends) == len(SPACES)
-    assert all(search.cut_short for search in found if search.tuner.evaluations not in (8, 30))
+    assert all(search.cut_short for search in found if search.evaluations not in (8, 30))

@@ -32,7 +32,8 @@ def recorded():
 
 def searched(problem, recorded, sampler="transfer", history=no_history):
     plan = Plan(problems=(problem,), sampler=sampler, budget=12)
-    [_, search] = replayed_backend(plan, recorded).searches(plan, history)
+    [_, search] = replayed_backend(plan, recorded).searches
+    search.history = history
     return search
 
 
@@ -42,13 +43,15 @@ def history_of(database, executor, *own, objective=LATENCY):
 
 
 def measure(search, executor, database, count):
-    for config in search.tuner._sampler.search.feasible[:count]:
+    search.begin()
+    for config in search._sampler.search.feasible[:count]:
         executor.submit(search.task, config)
     database.add(executor.collect(0.0))
 
 
 def history(search):
-    return search.tuner._sampler.search.history
+    search.begin()
+    return search._sampler.search.history
 
 
 def test_trials_of_other_tasks_in_the_database_reach_the_sampler(tmp_path, recorded):
@@ -104,7 +107,8 @@ def test_a_campaign_that_measures_learns_from_what_ships_for_its_kind_of_gpu(tmp
     plan = Plan(problems=(WIDE,), budget=12)
     backend = measured_backend(plan, catalogue.device(device), lambda spaces: Measuring(recorded))
     with Database.open(tmp_path / "m.db") as database:
-        [_, search] = backend.searches(plan, history_of(database, backend.executor, WIDE))
+        [_, search] = backend.searches
+        search.history = history_of(database, backend.executor, WIDE)
         assert len(history(search)) == sources
         assert sum(len(source.trials) for source in history(search)) == (25851 + 2228 if sources else 0)
 

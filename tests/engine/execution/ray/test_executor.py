@@ -178,7 +178,7 @@ def test_a_campaign_in_actors_ends_as_one_in_this_process(simulation, cluster, l
 
 
 def test_what_is_not_recorded_is_said_to_be_so(simulation, cluster, landscapes):
-    task = replayed_backend(PLAN, landscapes).tasks[0].task
+    task = replayed_backend(PLAN, landscapes).searches[0].task
     with closing(simulation.SimulatedExecutor(landscapes, cluster, workers=1)) as executor:
         executor.submit(task, Config({"nonesuch": 1}))
         finished = []
