@@ -23,6 +23,7 @@ from gemmtune.engine.io.paths import find_database
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.errors import UsageError, did_you_mean
 from gemmtune.engine.report.progress.run import RunRecorder
+from gemmtune.engine.report.progress.state import CampaignState
 from gemmtune.engine.scheduling.callbacks import Callback, notify
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.files import locked
@@ -96,7 +97,9 @@ def tune(
     if not isinstance(base, Plan):
         base = read_plan(Path(base))
     plan = plan_with(base, problems, **options)
-    recorder = RunRecorder(plan.plugins.objective.unit, time.monotonic, partial(datetime.now, UTC))
+    following = [callback for callback in callbacks if isinstance(callback, CampaignState)]
+    state = following[0] if following else CampaignState(plan.plugins.objective.unit, time.monotonic)
+    recorder = RunRecorder(state, partial(datetime.now, UTC))
     recorded, named = sources_of(backend)
     wanted = device or named
     folder = None if out is None else folder_of(out)
@@ -111,7 +114,7 @@ def tune(
         builds=folder is None or not os.path.exists(folder / TABLE_FILE),  # else all is known, most often
         notify=partial(notify, callbacks),
     )
-    callbacks = [*callbacks, recorder]
+    callbacks = [*([] if following else [state]), *callbacks, recorder]
     with closing(opened):
         if folder is not None and not replace_table:
             read_earlier(folder / TABLE_FILE, opened.device, plan.objective)  # refuses a table that none can join

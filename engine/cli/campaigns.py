@@ -84,9 +84,10 @@ def tune(
         plan = read_plan(campaign) if campaign else Plan()
         unit = registry.objective(options.get("objective") or plan.objective).unit
     with ExitStack() as opened:
-        callbacks: list[Callback] = [*opened.enter_context(show_progress(quiet=as_json, unit=unit))]
+        state, shown = opened.enter_context(show_progress(quiet=as_json, unit=unit))
+        callbacks: list[Callback] = [state, shown]
         callbacks += [opened.enter_context(EventFile(events))] if events else []
-        callbacks.append(opened.enter_context(keep_progress(out)))
+        callbacks.append(opened.enter_context(keep_progress(out, state)))
         result = tune_problems(
             [*(problem or ()), *(f"triton:{each}" for each in kernel or ())],
             campaign=plan,

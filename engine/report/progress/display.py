@@ -23,16 +23,17 @@ _WAITING_SECONDS = 0.5  # without an event before a line says "waiting"
 
 
 @contextmanager
-def show_progress(*, quiet: bool, unit: str = "ns") -> Iterator[tuple[Callback, ...]]:
+def show_progress(*, quiet: bool, unit: str = "ns") -> Iterator[tuple[CampaignState, Callback]]:
     """Show a campaign's progress while the block runs.
 
     A campaign of ten seconds or more, or one that was interrupted, ends with a line that sums it up. Yield the
-    callbacks to give to the campaign, whose scores are in `unit`. Quiet ones print its notices alone.
+    callbacks to give to the campaign, whose scores are in `unit`: its state, and what shows it. Where quiet, notices
+    alone are printed.
     """
-    if quiet or QUIET.get():
-        yield (NoticePrinter(),)
-        return
     state, console = CampaignState(unit, time.monotonic), Console(stderr=True)
+    if quiet or QUIET.get():
+        yield state, NoticePrinter()
+        return
     completed = False
     try:
         if console.is_terminal:

@@ -1,8 +1,7 @@
 """Keep a running campaign's progress in a file beside its database, for `gemmtune status`."""
 
 import json
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -11,6 +10,7 @@ from pathlib import Path
 from gemmtune.engine.io.reading import parse_json, read_text
 from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.report.progress.state import CampaignState
+from gemmtune.engine.scheduling.callbacks import Callback
 from gemmtune.engine.seams.codec import Malformed, decoded, encoded
 from gemmtune.engine.seams.executor import Load
 from gemmtune.engine.store.files import write_whole
@@ -35,10 +35,13 @@ class Progress:
 
 
 @contextmanager
-def keep_progress(folder: Path) -> Iterator[CampaignState]:
-    """Keep the progress of a campaign in a folder while the block runs; yield the callback to give to the campaign."""
+def keep_progress(folder: Path, state: CampaignState) -> Iterator[Callback]:
+    """Keep a campaign's state in a folder while the block runs.
+
+    Yield the callback to give to the campaign, behind its state.
+    """
     path = folder / PROGRESS_FILE
-    yield _ProgressWriter("", time.monotonic, path)
+    yield _ProgressWriter(state, path)
     path.unlink(missing_ok=True)
 
 
@@ -53,26 +56,26 @@ def read_progress(folder: Path) -> Progress | None:
         return None
 
 
-class _ProgressWriter(CampaignState):
-    """Campaign's state that is written to a file at most once per second."""
+class _ProgressWriter(Callback):
+    """Writes a campaign's state to a file, at most once per second."""
 
-    def __init__(self, unit: str, clock: Callable[[], float], path: Path) -> None:
-        super().__init__(unit, clock)
+    def __init__(self, state: CampaignState, path: Path) -> None:
+        self._state = state
         self._path = path
         self._written: float | None = None
 
     def on_load(self, load: Load | None, seconds_left: float | None) -> None:
         """Write the progress, unless it was written a moment ago."""
-        super().on_load(load, seconds_left)
-        now = self.clock()
+        state = self._state
+        now = state.clock()
         if self._written is not None and now - self._written < _WRITE_SECONDS:
             return
         self._written = now
-        left = self.seconds / self.new * (self.total - self.done) if self.new else None
+        left = state.seconds / state.new * (state.total - state.done) if state.new else None
         if left is not None and seconds_left is not None:
             left = min(left, max(seconds_left, 0.0))
         try:
-            progress = Progress(self.done, self.total, left, datetime.now(UTC).isoformat(timespec="seconds"))
+            progress = Progress(state.done, state.total, left, datetime.now(UTC).isoformat(timespec="seconds"))
             write_whole(self._path, json.dumps(encoded(progress)).encode())
         except UsageError:
             return  # the campaign itself says what is wrong with its folder

@@ -9,6 +9,7 @@ from pathlib import Path
 from gemmtune.engine.io.reading import parse_json, read_text
 from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.report.progress.state import CampaignState
+from gemmtune.engine.scheduling.callbacks import Callback
 from gemmtune.engine.seams.codec import Malformed, decoded, encoded
 from gemmtune.engine.seams.executor import Load
 from gemmtune.engine.store.files import write_whole
@@ -60,34 +61,34 @@ class Run:
     """Load over time; empty where the executor reports none."""
 
 
-class RunRecorder(CampaignState):
-    """Callback that follows one run and records it."""
+class RunRecorder(Callback):
+    """Samples the load of a run, and records the run."""
 
-    def __init__(self, unit: str, clock: Callable[[], float], now: Callable[[], datetime]) -> None:
-        """Start to record scores of this unit by a monotonic clock in seconds; `now` is the wall clock."""
-        super().__init__(unit, clock)
+    def __init__(self, state: CampaignState, now: Callable[[], datetime]) -> None:
+        """Record the run that this state follows; `now` is the wall clock."""
+        self._state = state
         self._started_at = now().astimezone(UTC).isoformat(timespec="seconds")
         self._samples: list[LoadSample] = []
         self._every = 0.0
 
     def on_load(self, load: Load | None, seconds_left: float | None) -> None:
         """Keep a sample of the load, at most _MOST_SAMPLES over the run."""
-        super().on_load(load, seconds_left)
-        if load is None or (self._samples and self.seconds - self._samples[-1].seconds < self._every):
+        seconds = self._state.seconds
+        if load is None or (self._samples and seconds - self._samples[-1].seconds < self._every):
             return
         busy = sum(load.workers.values())
         self._samples.append(
-            LoadSample(round(self.seconds, 2), load.queued, load.building, load.timing, busy, len(load.workers))
+            LoadSample(round(seconds, 2), load.queued, load.building, load.timing, busy, len(load.workers))
         )
         if len(self._samples) > _MOST_SAMPLES:
             self._samples = self._samples[::2]
-            self._every = 2 * self.seconds / _MOST_SAMPLES
+            self._every = 2 * seconds / _MOST_SAMPLES
 
     def run(self, command: str, optima: Mapping[str, float]) -> Run:
         """Return the record of the run so far."""
-        counts = self.new, self.known, self.finals
-        load = tuple(self._samples)
-        return Run(command, self._started_at, round(self.seconds, 1), *counts, optima, load)
+        state, load = self._state, tuple(self._samples)
+        counts = state.new, state.known, state.finals
+        return Run(command, self._started_at, round(state.seconds, 1), *counts, optima, load)
 
 
 def write_run(folder: Path, run: Run) -> Path:

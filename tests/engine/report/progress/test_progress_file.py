@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from gemmtune.engine.report.progress.progress_file import PROGRESS_FILE, keep_progress, read_progress
+from gemmtune.engine.report.progress.state import CampaignState
 
 
 def numbers(folder):
@@ -22,14 +23,15 @@ def running(tmp_path, monkeypatch):
     """Campaign whose progress is kept in `tmp_path`, with 20 of 100 evaluations done in 10 s, half of them new."""
     now = SimpleNamespace(seconds=0.0)
     monkeypatch.setattr(time, "monotonic", lambda: now.seconds)
-    with keep_progress(tmp_path) as state:
+    state = CampaignState("ns", time.monotonic)
+    with keep_progress(tmp_path, state) as writer:
         state.total, state.new, state.known = 100, 10, 10
         now.seconds = 10.0
-        yield state, now
+        yield state, writer, now
 
 
 def test_a_campaign_that_ends_removes_its_progress(tmp_path):
-    with keep_progress(tmp_path) as callback:
+    with keep_progress(tmp_path, CampaignState("ns", time.monotonic)) as callback:
         callback.on_load(None, None)
         assert numbers(tmp_path) == (0, 0, None)
         age = datetime.now(UTC) - datetime.fromisoformat(read_progress(tmp_path).at)
@@ -39,30 +41,28 @@ def test_a_campaign_that_ends_removes_its_progress(tmp_path):
 
 @pytest.mark.parametrize(("limit", "left"), [(None, 80.0), (200.0, 80.0), (30.0, 30.0), (0.0, 0.0), (-3.0, 0.0)])
 def test_the_time_left_is_that_of_new_evaluations_and_at_most_the_limits_rest(tmp_path, running, limit, left):
-    running[0].on_load(None, limit)
+    running[1].on_load(None, limit)
     assert numbers(tmp_path) == (20, 100, left)
 
 
 def test_the_time_left_is_unknown_before_the_first_new_evaluation(tmp_path, running):
     running[0].new = 0
-    running[0].on_load(None, 30.0)
+    running[1].on_load(None, 30.0)
     assert numbers(tmp_path) == (10, 100, None)
 
 
 def test_the_file_is_written_at_most_once_per_second(tmp_path, running):
-    state, now = running
-    state.on_load(None, None)
+    state, writer, now = running
+    writer.on_load(None, None)
     for seconds, done in ((10.9, 20), (11.0, 40), (11.9, 40), (12.1, 60)):
         state.known, now.seconds = state.known + 10, seconds
-        state.on_load(None, None)
+        writer.on_load(None, None)
         assert read_progress(tmp_path).done == done, seconds
-    assert state.seconds_left is None
 
 
 def test_a_folder_that_is_gone_stops_no_campaign(tmp_path):
-    with keep_progress(tmp_path / "gone") as callback:
+    with keep_progress(tmp_path / "gone", CampaignState("ns", time.monotonic)) as callback:
         callback.on_load(None, 5.0)
-        assert callback.seconds_left == 5.0
     assert not (tmp_path / "gone").exists()
 
 

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 
 from gemmtune.engine.report.progress.run import LoadSample, Run, RunRecorder, read_run, write_run
+from gemmtune.engine.report.progress.state import CampaignState
 from gemmtune.engine.seams.executor import Load
 
 RUN = Run("gemmtune tune", "2026-11-26T10:00:00+00:00", 12.5, 7, 3, 1, {"p": 10.5}, (LoadSample(0.5, 1, 2, 3, 1, 2),))
@@ -21,7 +22,7 @@ def load(busy=True, queued=4):
 def recorder():
     now = [100.0]
     at = datetime(2026, 11, 26, 12, 0, 0, 123, tzinfo=timezone(timedelta(hours=2)))
-    found = RunRecorder("ns", lambda: now[0], lambda: at)
+    found = RunRecorder(CampaignState("ns", lambda: now[0]), lambda: at)
     return found, now
 
 
