@@ -54,7 +54,10 @@ def _place(file: str, line: int) -> str:
 
 
 def _is_users_frame(frame: FrameType, packages: Collection[str] | None) -> bool:
-    return _is_users(frame.f_code.co_filename, str(frame.f_globals.get("__name__")).partition(".")[0], packages)
+    file = frame.f_code.co_filename
+    if not os.path.isabs(file) and not file.startswith("<"):  # a compiled module names the file of its source's folder
+        file = str(frame.f_globals.get("__file__") or file)
+    return _is_users(file, str(frame.f_globals.get("__name__")).partition(".")[0], packages)
 
 
 def _is_users(file: str, package: str, packages: Collection[str] | None) -> bool:

@@ -7,6 +7,7 @@ from importlib import import_module
 from uuid import uuid4
 
 import pytest
+from sqlalchemy.util import OrderedSet
 
 from gemmtune.engine.io.blame import account, line_of
 
@@ -67,3 +68,9 @@ def test_a_checkout_with_its_own_metadata_is_the_users(caught, tmp_path, metadat
     error, names = caught("checkout")
     assert line_of(error) == f"{tmp_path}/checkout/{names[0]}.py, line 2"
     assert sys.path[0] == f"{tmp_path}/checkout"
+
+
+def test_a_compiled_module_whose_frames_name_the_folder_of_its_sources_is_nobodys():
+    with pytest.raises(TypeError) as caught:
+        OrderedSet(5)
+    assert "test_blame.py, line" in line_of(caught.value)
