@@ -342,7 +342,9 @@ class Database:
         if any(row.status == Status.OK and row.timed < row.number for row in found):
             list(self._all_measurements(queries.UNTIMED))  # names them
         tasks = self._reader.tasks({row.task_id for row in found})
-        return tuple(self._reader.records(schema.measurements, found, lambda row: _count(row, tasks[row.task_id])))
+        return tuple(
+            self._reader.records(schema.measurements, found, lambda row: rows.count_of(row, tasks[row.task_id]))
+        )
 
     def number_since(self, created_at: str) -> int:
         """Count the measurements made at that time or later: UTC, ISO 8601 with seconds."""
@@ -390,15 +392,3 @@ def _stored_id(connection: Connection, record: Task | Toolchain) -> int:
     new = schema.untyped(table)
     row = schema.encoded(table, rows.identity(record))
     return int(connection.execute(insert(new).returning(new.c.id), row).scalar_one())
-
-
-def _count(row: Row[Any], task: Task | None) -> MeasurementCount:
-    if task is None:
-        raise rows.DamagedRow("its task is missing or damaged")
-    evidence = rows.read(Evidence, row.evidence)
-    status = rows.read(Status, row.status)
-    texts = all(isinstance(text, str) for text in (row.protocol, row.worker, row.last_at))
-    if not texts or not isinstance(row.best_ns, float | None):  # an index holds them, which may be damaged, too
-        raise rows.DamagedRow(f"a time or a text is of another type: {tuple(row)}"[:300])
-    number = row.timed if status is Status.OK else row.number
-    return MeasurementCount(task, evidence, row.protocol, status, row.worker, number, row.best_ns, row.last_at)

@@ -26,6 +26,7 @@ from gemmtune.engine.store.column_types import (
     storable,
     storable_estimate,
 )
+from gemmtune.engine.store.queries import MeasurementCount
 
 _COLUMNS = schema.measurements.c
 _NAMES = [c.name for c in _COLUMNS]
@@ -176,3 +177,16 @@ def _with_task(out: dict[str, Any], of: Mapping[str, object]) -> dict[str, objec
     """Return the JSON of a finalist with its task in place of the space."""
     space = out.pop("space", None)
     return {**out, "task": {**of, "space": space}}
+
+
+def count_of(row: Row[Any], task: Task | None) -> MeasurementCount:
+    """Return the count of a row of `queries.counts`; None for the task says that it is missing or damaged."""
+    if task is None:
+        raise DamagedRow("its task is missing or damaged")
+    evidence = read(Evidence, row.evidence)
+    status = read(Status, row.status)
+    texts = all(isinstance(text, str) for text in (row.protocol, row.worker, row.last_at))
+    if not texts or not isinstance(row.best_ns, float | None):  # an index holds them, which may be damaged, too
+        raise DamagedRow(f"a time or a text is of another type: {tuple(row)}"[:300])
+    number = row.timed if status is Status.OK else row.number
+    return MeasurementCount(task, evidence, row.protocol, status, row.worker, number, row.best_ns, row.last_at)
