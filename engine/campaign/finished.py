@@ -19,7 +19,9 @@ _WRITTEN_TOGETHER = 16  # searches; a campaign that is killed asks the samplers 
 
 
 class FinishedSearches(Callback):
-    """The configs that each finished search of one campaign asked, by their digests, in the database.
+    """The configs that each finished search asked, by their digests, in the database.
+
+    A search is known by its task and how it was searched, so that a problem more in a campaign asks one sampler more.
 
     They only save time (see experiments/growth). A sampler is asked again where the database does not hold what it
     asked, or lacks a measurement of it. Measurements that other campaigns added since do not matter.
@@ -38,23 +40,23 @@ class FinishedSearches(Callback):
         self._plan = plan
         self._searches = searches
         self._executor = executor
-        self._number = {search.task: number for number, search in enumerate(searches)}
-        self._ended: set[int] = set()  # numbers of the searches that have ended, now or before
-        self._unwritten: dict[int, list[str]] = {}
+        self._ended: set[Task] = set()  # tasks whose searches have ended, now or before
+        self._unwritten: dict[str, list[str]] = {}
         self.held: dict[Task, dict[str, Measurement]] = {}
         """Stored measurements of the searches that ended before, by the digests of their configs."""
 
     @cached_property
-    def _campaign(self) -> str:
-        """Digest of what the campaign searches, how, and how that is measured."""
-        plan, tasks = self._plan, []
+    def _keys(self) -> dict[Task, str]:
+        """Digest per task of what is searched, how, beside which other spaces, and how that is measured."""
+        plan, executor, keys = self._plan, self._executor, {}
+        seen = version("gemmtune"), plan.seed, plan.batch, plan.objective, plan.pruners, plan.limits.regret, plan.spaces
         for search in self._searches:
             task, sampler = search.task, search.sampler
             how = f"{sampler.__module__}.{sampler.__qualname__}", search.budget, search.space.params(task)
             fields = task.space, PROBLEM.encode(task.problem), DEVICE.encode(task.device)
-            tasks.append((fields, how, self._executor.protocol(task), self._executor.toolchain(task).text))
-        seen = version("gemmtune"), plan.seed, plan.batch, plan.objective, plan.pruners, plan.limits.regret
-        return hashlib.sha256(repr([seen, self._executor.evidence, tasks]).encode()).hexdigest()
+            measured = executor.evidence, executor.protocol(task), executor.toolchain(task).text
+            keys[task] = hashlib.sha256(repr([seen, fields, how, measured]).encode()).hexdigest()
+        return keys
 
     @property
     def complete(self) -> bool:
@@ -67,11 +69,10 @@ class FinishedSearches(Callback):
         Raises:
             StoreError: the database cannot be read.
         """
-        asked = self._database.searches(self._campaign)
+        asked = self._database.searches(list(self._keys.values()))
+        found = ((search, asked.get(self._keys[search.task], [])) for search in self._searches)
         ended = [
-            (search, asked[number])
-            for number, search in enumerate(self._searches)
-            if 0 < len(set(asked.get(number, ()))) == len(asked[number]) <= search.budget
+            (search, digests) for search, digests in found if 0 < len(set(digests)) == len(digests) <= search.budget
         ]
         wanted = (
             Wanted(search.task, self._executor.protocol(search.task), self._executor.toolchain(search.task), digests)
@@ -83,7 +84,7 @@ class FinishedSearches(Callback):
         ):
             if len(known) == len(digests):
                 self.held[search.task] = {config.digest: measurement for config, measurement in known.items()}
-                self._ended.add(self._number[search.task])
+                self._ended.add(search.task)
                 resumed[search.task] = ended_search(search, digests, known)
         return [resumed.get(search.task, search) for search in self._searches]
 
@@ -93,11 +94,10 @@ class FinishedSearches(Callback):
         Raises:
             StoreError: the database refused.
         """
-        number = self._number[search.task]
-        if search.cut_short or number in self._ended:
+        if search.cut_short or search.task in self._ended:
             return
-        self._ended.add(number)
-        self._unwritten[number] = [trial.config.digest for trial in search.trials]
+        self._ended.add(search.task)
+        self._unwritten[self._keys[search.task]] = [trial.config.digest for trial in search.trials]
         if len(self._unwritten) == _WRITTEN_TOGETHER:
             self.write()
 
@@ -108,5 +108,5 @@ class FinishedSearches(Callback):
             StoreError: the database refused.
         """
         if self._unwritten:
-            self._database.add_searches(self._campaign, self._unwritten)
+            self._database.add_searches(self._unwritten)
             self._unwritten = {}

@@ -272,21 +272,20 @@ class Database:
         """Yield the measurements of each that is wanted, by config and in insertion order, some tasks at a time."""
         return KnownReader(self._transactions, self._reader, self._ids).known(wanted, evidence)
 
-    def searches(self, campaign: str) -> dict[int, list[str]]:
-        """Return the digests of the configs that finished searches of a campaign asked, by the searches' numbers."""
+    def searches(self, keys: Sequence[str]) -> dict[str, list[str]]:
+        """Return the digests of the configs that finished searches asked, by the searches' keys."""
         columns = schema.asked.c
         texts = type_coerce(columns.digests, Text).label(columns.digests.name)
-        found = self._reader.rows(select(columns.search, texts).where(columns.campaign == campaign))
-        return {row.search: row.digests.split() for row in found if isinstance(row.digests, str)}
+        pages = (columns.campaign.in_(keys[start : start + PAGE]) for start in range(0, len(keys), PAGE))
+        found = (row for page in pages for row in self._reader.rows(select(columns.campaign, texts).where(page)))
+        return {row.campaign: row.digests.split() for row in found if isinstance(row.digests, str)}
 
-    def add_searches(self, campaign: str, searches: Mapping[int, Sequence[str]]) -> None:
-        """Store the digests of the configs that finished searches of a campaign asked, by the searches' numbers."""
-        columns = schema.asked.c
-        new = [{"campaign": campaign, "search": number, "digests": digests} for number, digests in searches.items()]
+    def add_searches(self, searches: Mapping[str, Sequence[str]]) -> None:
+        """Store the digests of the configs that finished searches asked, by the searches' keys."""
+        new = [{"campaign": key, "search": 0, "digests": digests} for key, digests in searches.items()]
 
         def write(connection: Connection) -> None:
-            held = columns.campaign == campaign, columns.search.in_(searches)
-            connection.execute(delete(schema.asked).where(*held))
+            connection.execute(delete(schema.asked).where(schema.asked.c.campaign.in_(searches)))
             connection.execute(insert(schema.asked), new)
 
         self._transactions.write(write)

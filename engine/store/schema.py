@@ -116,8 +116,8 @@ finals = Table(
 asked = Table(
     "asked",
     METADATA,
-    Column("campaign", Text, primary_key=True),  # digest of what is searched, and how
-    Column("search", Integer, primary_key=True, autoincrement=False),  # number within the campaign
+    Column("campaign", Text, primary_key=True),  # key of the search: digest of what is searched, and how
+    Column("search", Integer, primary_key=True, autoincrement=False),  # 0; older versions numbered a campaign's
     Column("digests", AsText(" ".join, str.split), nullable=False),
 )
 """One row per finished search: the digests of the configs it asked, in order. Older databases lack the table."""

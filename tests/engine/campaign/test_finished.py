@@ -98,7 +98,6 @@ def test_a_finished_campaign_asks_no_sampler_and_finds_the_same(tmp_path, record
         {"budget": 24},
         {"batch": 5},
         {"sampler": "random"},
-        {"problems": PROBLEMS[:1]},
         {"limits": Limits(regret=1e-9)},
     ],
 )
@@ -111,6 +110,18 @@ def test_another_campaign_is_searched(tmp_path, recorded, changes):
     apart, _ = executed(tmp_path / "apart", recorded, plan)
     assert [f.evaluations for f in result.findings] == [f.evaluations for f in apart.findings]
     assert set(asked(tmp_path)) > set(kept)
+
+
+def test_a_problem_more_asks_one_sampler_more(tmp_path, recorded, asks):
+    first, _ = executed(tmp_path, recorded, replace(PLAN, problems=PROBLEMS[:1]))
+    asks.clear()
+    both, heard = executed(tmp_path, recorded)
+    assert len({sampler.search.seed for sampler in asks}) == 1
+    assert (heard.new, heard.known) == (ALL // 2, ALL // 2)
+    assert both.table.rows[:1] == first.table.rows
+    asks.clear()
+    assert executed(tmp_path, recorded, replace(PLAN, problems=PROBLEMS[1:]))[0].table.rows == both.table.rows[1:]
+    assert asks == []
 
 
 def test_a_change_that_only_affects_the_table_searches_nothing(tmp_path, recorded, asks):
@@ -152,10 +163,9 @@ def test_a_campaign_that_ran_out_of_time_continues(tmp_path, recorded):
 def test_a_damaged_row_asks_one_sampler_again_and_is_mended(tmp_path, recorded, asks, digests):
     first, _ = executed(tmp_path, recorded)
     kept = asked(tmp_path)
-    [search] = [number for _, number, text in kept if len(text.split()) == 20][:1]
-    text = next(text for _, number, text in kept if number == search)
+    search, text = next((key, text) for key, _, text in kept if len(text.split()) == 20)
     damage = {"twice": f"{text[:16]} {text}", "more": f"{text} 0123456789abcdef"}.get(digests, digests)
-    change(tmp_path, "UPDATE asked SET digests = ? WHERE search = ?", damage, search)
+    change(tmp_path, "UPDATE asked SET digests = ? WHERE campaign = ?", damage, search)
     asks.clear()
     again, heard = executed(tmp_path, recorded)
     assert (again, heard.new) == (first, 0)
