@@ -8,6 +8,7 @@ from gemmtune.engine.records.final import Final, FinalNotHeld
 from gemmtune.engine.records.measurement import Status
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.workload import Workload
+from gemmtune.engine.scheduling.shared_work import SharedWork
 from gemmtune.engine.seams.executor import FINALISTS, Executor
 from gemmtune.engine.seams.objective import Objective
 from gemmtune.engine.store.database import Database
@@ -23,12 +24,15 @@ class Finals:
         database: Database,
         objective: Objective,
         normalization: GpuNormalization,
+        shared: SharedWork,
     ) -> None:
         """Expect the searches of these tasks to end, which are all tasks of the campaign."""
         self._executor = executor
         self._database = database
         self._objective = objective
         self._normalization = normalization
+        self._shared = shared
+        self._elsewhere: dict[Workload, list[tuple[Task, Config]]] = {}  # candidates of finals that others hold
         self._tasks: dict[Workload, list[Task]] = {}
         for task in tasks:
             self._tasks.setdefault(task.problem, []).append(task)
@@ -38,7 +42,12 @@ class Finals:
     @property
     def open(self) -> bool:
         """Whether a final was submitted and is not over."""
-        return bool(self._running)
+        return bool(self._running or self._elsewhere)
+
+    @property
+    def waits(self) -> bool:
+        """Whether another driver on the database holds a final that this campaign needs."""
+        return bool(self._elsewhere)
 
     def search_ended(self, task: Task) -> None:
         """Submit the problem's final if no other search of it is left, unless its last final had these candidates."""
@@ -46,17 +55,45 @@ class Finals:
         unfinished.discard(task)
         if unfinished:
             return
-        held = self._database.finals(task.problem, task.device, self._executor.protocol(task))
-        candidates = self._candidates(self._tasks[task.problem], held)
-        if len(candidates) > 1 and not (held and self._were_held(candidates, held[-1])):
-            self._running.add(task.problem)
-            self._executor.hold_final(candidates)
+        candidates = self._candidates(self._tasks[task.problem], self._held(task))
+        if len(candidates) > 1 and not self._is_over(task, candidates):
+            self._elsewhere[task.problem] = candidates
+            self._take(task.problem)
+
+    def look(self, *, take_over: bool) -> None:
+        """Look for the finals of other drivers; `take_over` claims those that nobody holds any more."""
+        for problem, candidates in list(self._elsewhere.items()):
+            if self._is_over(candidates[0][0], candidates):
+                del self._elsewhere[problem]
+            elif take_over:
+                self._take(problem)
 
     def add(self, final: Final | FinalNotHeld) -> None:
         """Store a final that came back from the executor."""
         self._running.discard(final.problem)
         if isinstance(final, Final):
             self._database.add_final(final)
+        self._shared.release_final(final.problem, self._tasks[final.problem][0].device)
+
+    def _take(self, problem: Workload) -> None:
+        """Submit a final, unless another driver has claimed it, or held it a moment ago."""
+        task = self._tasks[problem][0]
+        if not self._shared.take_final(problem, task.device):
+            return
+        candidates = self._elsewhere.pop(problem)
+        if self._shared.is_alone or not self._is_over(task, candidates):
+            self._running.add(problem)
+            self._executor.hold_final(candidates)
+        else:
+            self._shared.release_final(problem, task.device)
+
+    def _held(self, task: Task) -> list[Final]:
+        return self._database.finals(task.problem, task.device, self._executor.protocol(task))
+
+    def _is_over(self, task: Task, candidates: Sequence[tuple[Task, Config]]) -> bool:
+        """Return whether the last final of the problem had these candidates."""
+        held = self._held(task)
+        return bool(held) and self._were_held(candidates, held[-1])
 
     def _candidates(self, tasks: Sequence[Task], held: Sequence[Final]) -> list[tuple[Task, Config]]:
         """Return the best FINALISTS of all searched spaces, and the baseline.

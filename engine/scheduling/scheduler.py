@@ -2,16 +2,19 @@
 
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from gemmtune.engine.execution.gpu_normalization import GpuNormalization
+from gemmtune.engine.io.blame import STOPS
+from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.errors import ContractError
 from gemmtune.engine.records.measurement import Measurement
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.scheduling.callbacks import Callback, notify
 from gemmtune.engine.scheduling.finals import Finals
 from gemmtune.engine.scheduling.rivals import Rivals
+from gemmtune.engine.scheduling.shared_work import LOOK_SECONDS, SharedWork
 from gemmtune.engine.scheduling.stopping import Limits
 from gemmtune.engine.scheduling.task_priority import TaskPriority
 from gemmtune.engine.scheduling.task_search import TaskSearch
@@ -24,6 +27,8 @@ _CONFIGS_PER_WORKER = 128
 """Submitted configs per worker, at most: those that builders have and those that wait to be timed.
 
 A batch ends with its last config, and samplers ask for few configs at first. Many tasks keep the executor busy."""
+_SHARED_PER_WORKER = 8
+"""Configs per worker that a driver holds ready at least, where other drivers could evaluate them as well."""
 _WAIT_SECONDS = 0.5
 
 
@@ -66,10 +71,11 @@ class Scheduler:
         self._objective = objective
         self._callbacks = callbacks
         self._normalization = GpuNormalization(database)
+        self._shared = SharedWork(database, executor, self._normalization, partial(notify, callbacks), now)
         self._finals: Finals | None = None
         if hold_finals and executor.holds_finals:
             tasks = [search.task for search in searches]
-            self._finals = Finals(tasks, executor, database, objective, self._normalization)
+            self._finals = Finals(tasks, executor, database, objective, self._normalization, self._shared)
         self._limits = limits
         self._rivals = Rivals(searches)
         self._gpus = executor.parallel
@@ -96,9 +102,14 @@ class Scheduler:
         for search in first_of_space.values():
             if search in self._waiting:
                 search.begin()
-        while more or self._active or (self._finals and self._finals.open):
-            self._collect(0.0 if more else _WAIT_SECONDS)
-            more = self._submit_batches()
+        try:
+            while more or self._active or (self._finals and self._finals.open):
+                self._collect(0.0 if more else _WAIT_SECONDS)
+                self._look_elsewhere(idle=not more)
+                more = self._submit_batches()
+        except STOPS:
+            self._shared.release_all()
+            raise
 
     def _submit_batches(self) -> bool:
         """Keep the executor busy, and return whether another call would submit more.
@@ -111,7 +122,7 @@ class Scheduler:
             search = self._complete.popleft()
             if self._ask(search):
                 self._ready.add(search)
-        while self._in_work < self._most_in_work and (self._waiting or self._ready):
+        while not self._is_full and (self._waiting or self._ready):
             if self._seconds_left == 0.0:
                 self._stop()
             elif self._ready and (not self._waiting or self._in_work < self._most_in_work // 2):
@@ -121,7 +132,7 @@ class Scheduler:
             else:
                 asked = True
                 self._begin_next()
-        return bool(self._complete or (self._in_work < self._most_in_work and (self._waiting or self._ready)))
+        return bool(self._complete or (not self._is_full and (self._waiting or self._ready)))
 
     def _begin_next(self) -> None:
         """Begin the next search of the plan, and submit its first batch."""
@@ -139,7 +150,15 @@ class Scheduler:
     @property
     def _in_work(self) -> int:
         """Number of configs that the executor has."""
-        return sum(len(search.batch) - len(search.results) for search in self._active.values())
+        return sum(search.in_work for search in self._active.values())
+
+    @property
+    def _is_full(self) -> bool:
+        """Whether the executor has enough: where drivers share the work, no more than keeps its builders busy."""
+        if self._shared.is_alone or self._in_work >= self._most_in_work:
+            return self._in_work >= self._most_in_work
+        load, least = self._executor.load(), _SHARED_PER_WORKER * self._gpus
+        return self._in_work >= least if load is None else load.queued >= max(load.building, least)
 
     @property
     def _seconds_left(self) -> float | None:
@@ -147,22 +166,57 @@ class Scheduler:
 
     def _stop(self) -> None:
         """End every search that has nothing submitted, because time is over."""
-        for search in (*self._ready.clear(), *self._rivals.clear(), *self._waiting):
+        apart = [self._active.pop(task) for task, search in list(self._active.items()) if not search.in_work]
+        for search in (*apart, *self._ready.clear(), *self._rivals.clear(), *self._waiting):
             search.cut_short = True
             self._end(search, "time is over")
         self._waiting.clear()
 
     def _submit(self, search: TaskSearch) -> None:
         self._active[search.task] = search
-        for config in search.batch:
-            if config not in search.results:
-                self._executor.submit(search.task, config)
+        self._share(search, [config for config in search.batch if config not in search.results])
+
+    def _share(self, search: TaskSearch, configs: Sequence[Config]) -> None:
+        """Submit the configs of a search's batch that no other driver evaluates; the others are waited for."""
+        mine, stored = self._shared.take(search.task, configs)
+        search.elsewhere |= set(configs)
+        search.elsewhere.difference_update(mine)
+        self._take_known(stored)
+        for config in mine:
+            self._executor.submit(search.task, config)
+
+    def _take_known(self, stored: Sequence[Measurement]) -> None:
+        """Add what other drivers have stored to the results of the batches that wait for it."""
+        for measurement in stored:
+            search = self._active[measurement.task]
+            search.elsewhere.discard(measurement.config)
+            search.results[measurement.config] = measurement
+            self._report(measurement, known=True)
+        self._complete_those(measurement.task for measurement in stored)
+
+    def _look_elsewhere(self, *, idle: bool) -> None:
+        """Look now and then for what other drivers evaluate; wait for it where nothing else is to be done."""
+        waiting = {task: search.elsewhere for task, search in self._active.items() if search.elsewhere}
+        finals = self._finals if self._finals and self._finals.waits else None
+        waits = bool(waiting or finals)
+        if waits and idle and not self._in_work:
+            time.sleep(LOOK_SECONDS)
+        if not self._shared.is_due(waits):
+            return
+        self._take_known(self._shared.stored(waiting))
+        take_over = self._shared.may_take_over()
+        for task in waiting if take_over else ():
+            if (search := self._active.get(task)) is not None:
+                self._share(search, sorted(search.elsewhere, key=search.batch.index))
+        if finals is not None:
+            finals.look(take_over=take_over)
 
     def _collect(self, timeout_seconds: float) -> None:
         """Store what has finished, and find the batches that are complete."""
         finished = self._executor.collect(timeout_seconds)
         measured = [m for m in finished if isinstance(m, Measurement)]
         self._database.add(measured)
+        self._shared.release(measured)
         measured = [self._normalization.normalize(measurement) for measurement in measured]
         for measurement in measured:
             _accept(measurement, self._active.get(measurement.task), self._executor)
@@ -175,7 +229,11 @@ class Scheduler:
         load = self._executor.load()
         for callback in self._callbacks:
             callback.on_load(load, self._seconds_left)
-        for task in dict.fromkeys(measurement.task for measurement in measured):
+        self._complete_those(measurement.task for measurement in measured)
+
+    def _complete_those(self, tasks: Iterable[Task]) -> None:
+        """Find the complete batches among those of tasks that got a result."""
+        for task in dict.fromkeys(tasks):
             if len(self._active[task].results) == len(self._active[task].batch):
                 self._complete.append(self._active.pop(task))
 

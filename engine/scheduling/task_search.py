@@ -69,6 +69,8 @@ class TaskSearch(Tuner):
         """Configs that are being evaluated, in the order they were asked."""
         self.results: dict[Config, Measurement] = {}
         """Measurements of the batch so far."""
+        self.elsewhere: set[Config] = set()
+        """Configs of the batch that another driver on the database evaluates."""
         self.held: Mapping[Config, Measurement] = {}
         """Stored measurements of all that an exhaustive search will ask, so that the database is not read again."""
         self.is_swept = sampler is ExhaustiveSampler
@@ -106,11 +108,16 @@ class TaskSearch(Tuner):
         self.begin()
         return super().next_batch()
 
+    @property
+    def in_work(self) -> int:
+        """Number of configs of the batch that this driver's executor has."""
+        return len(self.batch) - len(self.results) - len(self.elsewhere)
+
     def close(self) -> None:
         """Drop everything but the trials. A search that has not begun ends without any."""
         super().close()
         self._candidates, self.history = None, no_history
-        self.batch, self.results, self.held = [], {}, {}
+        self.batch, self.results, self.held, self.elsewhere = [], {}, {}, set()
 
 
 def exhaustive_search(task: Task, space: Space, configs: Sequence[Config], objectives: int = 1) -> TaskSearch:

@@ -29,6 +29,7 @@ from gemmtune.engine.store.known import KnownReader, Wanted
 from gemmtune.engine.store.open_database import open_transactions
 from gemmtune.engine.store.queries import MeasurementCount
 from gemmtune.engine.store.row_reader import PAGE, RowReader
+from gemmtune.engine.store.shared.claims import Claims
 
 if TYPE_CHECKING:
     import pandas
@@ -115,6 +116,10 @@ class Database:
     def send_notices_to(self, listener: Callable[[str], None]) -> None:
         """Call `listener` with one line whenever the database is lost, locked or back, from now on."""
         self._transactions.notify = listener
+
+    def claims(self) -> Claims | None:
+        """Return claims for a driver of its own; None for a SQLite file, which has one driver."""
+        return Claims(self._transactions) if self._transactions.engine.dialect.name == "postgresql" else None
 
     def add(self, measurements: Sequence[Measurement]) -> int:
         """Store a batch in one transaction, and return how many of its measurements were new.

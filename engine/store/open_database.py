@@ -66,6 +66,8 @@ def _prepare(transactions: Transactions, read_only: bool) -> None:
         if not _has_tables(connection, transactions.name):  # another process may have been faster
             schema.indexes(connection.dialect.name)  # made by their first use, and then a part of METADATA
             schema.METADATA.create_all(connection)
+            if connection.dialect.name == "postgresql":
+                schema.SHARED.create_all(connection)
             connection.execute(insert(schema.schema_version), {"version": schema.VERSION})
 
     transactions.write(write)
@@ -74,7 +76,8 @@ def _prepare(transactions: Transactions, read_only: bool) -> None:
 def _missing(connection: Connection) -> list[Table | Index]:
     """Return what a database of an older version lacks, and would only be slower without."""
     held = index_names(connection)
-    tables = [] if inspect(connection).has_table(schema.asked.name) else [schema.asked]
+    due = (schema.asked, *(schema.SHARED.tables.values() if connection.dialect.name == "postgresql" else ()))
+    tables = [table for table in due if not inspect(connection).has_table(table.name)]
     tables += [] if _has_digests(connection) else [schema.measurements]
     return [*tables, *(index for index in schema.indexes(connection.dialect.name) if index.name not in held)]
 

@@ -123,6 +123,20 @@ asked = Table(
 """One row per finished search: the digests of the configs it asked, in order. Older databases lack the table."""
 
 
+SHARED = MetaData()
+"""Tables that several drivers work by, on a server alone."""
+
+claims = Table(
+    "claims",
+    SHARED,
+    Column("work", Text, primary_key=True),  # digest of a task, and how it is measured
+    Column("digest", Text, primary_key=True),  # of a config, or the word for a final
+    Column("owner", Text, nullable=False),  # driver that evaluates it
+    Column("until", Double, nullable=False),  # end of its lease: seconds of the server's clock
+)
+"""One row per config that a driver evaluates, and per final that it holds; it goes with the result."""
+
+
 @cache
 def stored(table: Table) -> tuple[ColumnElement[Any], ...]:
     """Return the columns of a table as the database holds them, texts undecoded."""

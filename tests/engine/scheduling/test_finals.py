@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -317,3 +318,22 @@ def test_one_ok_config_alone_holds_no_final(database):
     result = executed(database, executor, searches(PROBLEMS[:1], configs=CONFIGS[19:]))
     assert executor.asked == []
     assert [row.choices[0].space for row in result.table.rows] == ["aten"]
+
+
+def test_drivers_on_one_server_hold_each_final_once(postgres_server):
+    url = postgres_server.new_database()
+    executors = [ScriptedExecutor(), ScriptedExecutor()]
+
+    def drive(executor):
+        with Database.open(url) as opened:
+            return executed(opened, executor)
+
+    with ThreadPoolExecutor(2) as threads:
+        first, second = threads.map(drive, executors)
+    submitted = [pair for executor in executors for pair in executor.submitted]
+    assert len(submitted) == len(set(submitted)) == len(PROBLEMS) * (len(CONFIGS) + 1)
+    held = [asked[0][0].problem.name for executor in executors for asked in executor.asked]
+    assert sorted(held) == sorted(problem.name for problem in PROBLEMS)
+    assert first.table == second.table
+    with Database.open(url) as opened:
+        assert len(opened.finals()) == len(PROBLEMS)

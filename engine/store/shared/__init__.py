@@ -1,0 +1,1 @@
+"""Tables that several drivers on a server work by."""

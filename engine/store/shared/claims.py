@@ -1,0 +1,138 @@
+"""Claims: which driver evaluates a config, where several drivers share a database."""
+
+import hashlib
+import os
+import secrets
+import socket
+import time
+from collections.abc import Sequence, Set
+
+from sqlalchemy import Connection, Delete, Double, Update, delete, func, select, tuple_, update
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.functions import FunctionElement
+
+from gemmtune.engine.store import schema
+from gemmtune.engine.store.connection import Transactions
+
+LEASE_SECONDS = 20.0
+"""Seconds after which a claim that its driver has not renewed is anybody's: the driver is dead, or hangs."""
+_RENEWALS_PER_LEASE = 4
+
+
+class server_seconds(FunctionElement[float]):  # noqa: N801 (a function of SQL)
+    """Time of the server in seconds, so that the clocks of drivers need not agree."""
+
+    type = Double()
+    inherit_cache = True
+
+
+@compiles(server_seconds, "postgresql")
+def _server_seconds(_element: server_seconds, _compiler: SQLCompiler, **_options: object) -> str:
+    return "extract(epoch FROM clock_timestamp())::double precision"
+
+
+class Claims:
+    """Claims of one driver on a server.
+
+    A claim names the work, a digest within it and the driver, and lasts for a lease that `renew` extends. A driver
+    evaluates what it has claimed, and waits for the results of what others have. A result is stored before its claim
+    is released: who claims first and looks for the result then, does nothing twice.
+    """
+
+    def __init__(self, transactions: Transactions, lease_seconds: float = LEASE_SECONDS) -> None:
+        """Claim nothing yet, in the name of a driver that nobody else is."""
+        self.owner = f"{socket.gethostname()} process {os.getpid()} {secrets.token_hex(4)}"
+        """Name of this driver: its host, process and a random number."""
+        self._transactions = transactions
+        self._lease_seconds = lease_seconds
+        self._renewed = time.monotonic()
+        self._dead: list[str] = []  # drivers of this host whose process is gone
+
+    def take(self, work: str, digests: Sequence[str]) -> Set[str]:
+        """Claim what nobody else holds, or what an ended lease has left; return the digests that are this driver's.
+
+        Raises:
+            StoreError: the database refused.
+        """
+        if not digests:
+            return set()
+        from sqlalchemy.dialects import postgresql  # takes a tenth of a second to import
+
+        columns, until = schema.claims.c, server_seconds() + self._lease_seconds
+        rows = [{"work": work, "digest": digest, "owner": self.owner, "until": until} for digest in digests]
+        free = (columns.until < server_seconds()) | columns.owner.in_([self.owner, *self._dead])
+        statement = postgresql.insert(schema.claims).values(rows)
+        statement = statement.on_conflict_do_update(
+            index_elements=[columns.work, columns.digest], set_={"owner": self.owner, "until": until}, where=free
+        )
+
+        def write(connection: Connection) -> Set[str]:
+            return set(connection.execute(statement.returning(columns.digest)).scalars())
+
+        return self._transactions.write(write)
+
+    def renew(self) -> None:
+        """Extend the lease of every claim, if a quarter of it is over; call it often.
+
+        Raises:
+            StoreError: the database refused.
+        """
+        now = time.monotonic()
+        if now - self._renewed >= self._lease_seconds / _RENEWALS_PER_LEASE:
+            self._renewed = now
+            longer = update(schema.claims).values(until=server_seconds() + self._lease_seconds)
+            self._write(longer.where(schema.claims.c.owner == self.owner))
+
+    def release(self, claims: Sequence[tuple[str, str]]) -> None:
+        """Give claims back, by work and digest; their results are stored.
+
+        Raises:
+            StoreError: the database refused.
+        """
+        columns = schema.claims.c
+        if claims:
+            those = tuple_(columns.work, columns.digest).in_(claims)
+            self._write(delete(schema.claims).where(those, columns.owner == self.owner))
+
+    def others(self) -> dict[str, int]:
+        """Return how many claims each other driver holds, by its name; claims of this host's dead processes are free.
+
+        Raises:
+            StoreError: the database cannot be read.
+        """
+        columns = schema.claims.c
+        others = select(columns.owner, func.count()).where(columns.owner != self.owner).group_by(columns.owner)
+        found = dict(map(tuple, self._transactions.read(lambda connection: connection.execute(others).all())))
+        self._dead = [owner for owner in found if _is_dead(owner)]
+        return {owner: number for owner, number in found.items() if owner not in self._dead}
+
+    def release_all(self) -> None:
+        """Give every claim back, so that others need not wait for the leases to end.
+
+        Raises:
+            StoreError: the database refused.
+        """
+        self._write(delete(schema.claims).where(schema.claims.c.owner == self.owner))
+
+    def _write(self, statement: Delete | Update) -> None:
+        self._transactions.write(lambda connection: connection.execute(statement))
+
+
+def work_of(*facts: object) -> str:
+    """Return the name of work for claims: a digest of facts that tell it apart."""
+    return hashlib.sha256(repr(facts).encode()).hexdigest()[:32]
+
+
+def _is_dead(owner: str) -> bool:
+    """Return whether a driver was a process of this host that is gone."""
+    host, _, rest = owner.partition(" process ")
+    if host != socket.gethostname():
+        return False
+    try:
+        os.kill(int(rest.split()[0]), 0)
+    except (ProcessLookupError, ValueError, IndexError):
+        return True
+    except OSError:  # it is another user's
+        return False
+    return False

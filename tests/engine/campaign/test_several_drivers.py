@@ -1,0 +1,100 @@
+"""Drivers on one server share the work: each config is evaluated once, and every table is the lone driver's."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.slow(40), pytest.mark.xdist_group("postgres")]
+
+PROBE = Path(__file__).with_name("driver_probe.py")
+EVALUATIONS = 6 * (40 + 1)
+"""Evaluations of six problems, with their baselines."""
+
+
+class Driver:
+    """A campaign in a process of its own."""
+
+    def __init__(self, database: str, folder: Path, problems: int = 6, seconds: float = 0.04) -> None:
+        self.table = folder / "table.json"
+        self.log = folder / "submitted.txt"
+        folder.mkdir()
+        command = [sys.executable, str(PROBE), database, str(self.table), str(problems), str(seconds)]
+        with self.log.open("wb") as out:
+            self.process = subprocess.Popen(command, stdout=out, stderr=subprocess.PIPE)
+
+    @property
+    def submitted(self) -> list[str]:
+        return self.log.read_text().splitlines()
+
+    def wait(self, at_most: float = 120) -> bytes:
+        """The table."""
+        _, errors = self.process.communicate(timeout=at_most)
+        assert self.process.returncode == 0, errors.decode()
+        return self.table.read_bytes()
+
+    def kill_after(self, submitted: int) -> None:
+        while self.process.poll() is None and len(self.submitted) < submitted:
+            time.sleep(0.01)
+        self.process.kill()
+        self.process.communicate()
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("alone")
+    return Driver(str(folder / "m.db"), folder / "out", seconds=0.0).wait()
+
+
+@pytest.fixture
+def url(postgres_server):
+    return postgres_server.new_database()
+
+
+def held_claims(postgres_server, url: str) -> int:
+    [(number,)] = postgres_server.execute("SELECT count(*) FROM claims", url)
+    return number
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_drivers_at_once_evaluate_every_config_once(postgres_server, url, tmp_path, alone, count):
+    drivers = [Driver(url, tmp_path / str(number)) for number in range(count)]
+    assert {driver.wait() for driver in drivers} == {alone}
+    submitted = [line for driver in drivers for line in driver.submitted]
+    assert len(submitted) == len(set(submitted)) == EVALUATIONS
+    assert min(len(driver.submitted) for driver in drivers) > EVALUATIONS / count / 4
+    assert held_claims(postgres_server, url) == 0
+
+
+def test_drivers_whose_campaigns_overlap_share_what_they_have_in_common(url, tmp_path, alone):
+    small, large = Driver(url, tmp_path / "small", problems=3), Driver(url, tmp_path / "large")
+    assert small.wait() != large.wait() == alone
+    submitted = small.submitted + large.submitted
+    assert len(submitted) == len(set(submitted)) == EVALUATIONS
+
+
+def test_a_driver_that_is_killed_is_taken_over_at_once_by_another_one_of_its_host(
+    postgres_server, url, tmp_path, alone
+):
+    dying, other = Driver(url, tmp_path / "dying"), Driver(url, tmp_path / "other")
+    dying.kill_after(60)
+    began = time.monotonic()
+    assert other.wait() == alone
+    assert time.monotonic() - began < 20  # not the 20 s of a lease, and what was left
+    submitted = set(other.submitted)
+    assert len(other.submitted) == len(submitted)
+    assert len({*dying.submitted, *submitted}) == EVALUATIONS
+    assert held_claims(postgres_server, url) == 0
+
+
+def test_a_driver_of_another_host_that_is_gone_is_taken_over_when_its_leases_end(postgres_server, url, tmp_path, alone):
+    first = Driver(url, tmp_path / "first")
+    first.kill_after(60)
+    assert held_claims(postgres_server, url) > 0
+    postgres_server.execute("UPDATE claims SET owner = 'elsewhere process 1 aa', until = until - 16", url)
+    assert Driver(url, tmp_path / "second").wait() == alone
+    assert held_claims(postgres_server, url) == 0

@@ -1,0 +1,82 @@
+"""Claims of drivers on a server: one owner each, until a lease ends."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+import pytest
+
+from gemmtune.engine.store.database import Database
+from gemmtune.engine.store.shared.claims import Claims, work_of
+
+pytestmark = pytest.mark.xdist_group("postgres")
+
+
+@pytest.fixture
+def database(postgres_server):
+    with Database.open(postgres_server.new_database()) as opened:
+        yield opened
+
+
+@pytest.fixture
+def drivers(database):
+    """Make drivers whose leases last half a second."""
+    return lambda count: [Claims(database._transactions, 0.5) for _ in range(count)]
+
+
+def test_a_config_is_one_drivers_until_it_gives_it_back(drivers):
+    first, second = drivers(2)
+    assert first.take("work", ["a", "b"]) == {"a", "b"}
+    assert second.take("work", ["b", "c"]) == {"c"}
+    assert first.take("work", ["a", "b", "c"]) == {"a", "b"}  # its own are its own again
+    assert second.take("other work", ["a"]) == {"a"}
+    first.release([("work", "b"), ("other work", "a")])
+    assert second.take("work", ["a", "b"]) == {"b"}
+    assert first.take("other work", ["a"]) == set()  # nobody gives back what another driver has
+    assert (first.take("work", []), second.others()) == (set(), {first.owner: 1})
+    second.release_all()
+    assert first.others() == {}
+
+
+def test_a_lease_ends_unless_it_is_renewed(drivers):
+    first, second = drivers(2)
+    first.take("work", ["a"])
+    end = time.monotonic() + 1.0
+    while time.monotonic() < end:
+        first.renew()
+        assert second.take("work", ["a"]) == set()
+        time.sleep(0.05)
+    time.sleep(0.6)
+    assert second.take("work", ["a"]) == {"a"}
+    first.renew()
+    first.release([("work", "a")])  # it is the other's now
+    assert first.take("work", ["a"]) == set()
+
+
+def test_the_claims_of_a_dead_process_of_this_host_are_free(drivers):
+    dead, other = drivers(2)
+    done = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
+    host, _, _ = dead.owner.partition(" process ")
+    dead.owner = f"{host} process {int(done.stdout)} 00000000"
+    dead.take("work", ["a"])
+    assert other.take("work", ["a"]) == set()
+    assert other.others() == {}
+    assert other.take("work", ["a"]) == {"a"}
+
+
+def test_a_file_has_no_claims(tmp_path):
+    with Database.open(tmp_path / "m.db") as database:
+        assert database.claims() is None
+
+
+def test_a_database_of_an_older_version_gets_the_table(postgres_server):
+    url = postgres_server.new_database()
+    with Database.open(url):
+        pass
+    postgres_server.execute("DROP TABLE claims", url)
+    with Database.open(url) as database:
+        claims = database.claims()
+        assert claims is not None
+        assert claims.take(work_of("a task"), ["a"]) == {"a"}
