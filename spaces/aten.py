@@ -23,10 +23,11 @@ _FIRST_WITH_FP8 = (8, 9)
 
 
 class AtenSpace(Space):
-    """One config: the kernel that eager mode runs, and that Inductor calls `aten::mm`, `aten::addmm` or `aten::bmm`.
+    """One config: the kernel that eager mode runs, and that Inductor calls `aten::mm`, `aten::addmm` and so on.
 
-    It calls `torch.mm`, `torch.addmm` or `torch.bmm`, and for operands of 8 bits `_scaled_mm` or `_int_mm`. All take m
-    at run time. An epilogue runs in the pointwise kernels that Inductor generates, behind the product.
+    It calls `torch.mm`, `torch.addmm`, `torch.bmm` or `torch.baddbmm`, and for operands of 8 bits `_scaled_mm` or
+    `_int_mm`. All take m and strides at run time. An epilogue runs in the pointwise kernels that Inductor generates,
+    behind the product.
     """
 
     def params(self, task: Task) -> tuple[Param, ...]:
@@ -79,15 +80,15 @@ class AtenSpace(Space):
     def load(self, artifact: Artifact, task: Task) -> Launchable:
         """Return the vendor library's entry point, in the problem's tf32 mode, and the kernels of an epilogue."""
         problem = gemm(task.problem)
-        return _VendorSequence(artifact, problem) if problem.epilogue else _VendorKernel(problem.allow_tf32)
+        return _VendorSequence(artifact, problem) if problem.epilogue else _VendorKernel(problem)
 
 
 class _VendorKernel:
-    def __init__(self, allow_tf32: bool) -> None:
-        self._allow_tf32 = allow_tf32
+    def __init__(self, problem: Problem) -> None:
+        self._allow_tf32, self._alpha, self._beta = problem.allow_tf32, problem.alpha, problem.beta
 
     def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, bias: torch.Tensor | None = None) -> None:
-        vendor.multiply(a, b, out, bias, allow_tf32=self._allow_tf32)
+        vendor.multiply(a, b, out, bias, allow_tf32=self._allow_tf32, alpha=self._alpha, beta=self._beta)
 
     def close(self) -> None:
         """Do nothing: the kernel holds no memory."""
@@ -101,7 +102,7 @@ class _VendorSequence:
 
         from gemmtune.spaces.inductor.pointwise import PointwiseKernels
 
-        self._allow_tf32 = problem.allow_tf32
+        self._multiply = _VendorKernel(problem)
         self._pointwise = PointwiseKernels(artifact, problem)
         names = problem.argument_names
         self._bias = names.index("bias") if "bias" in names else None
@@ -116,7 +117,7 @@ class _VendorSequence:
         product = tensors[self._stored] if self._product is None and self._stored is not None else self._product
         assert product is not None
         bias = None if self._bias is None else tensors[self._bias]
-        vendor.multiply(tensors[0], tensors[1], product, bias, allow_tf32=self._allow_tf32)
+        self._multiply(tensors[0], tensors[1], product, bias)
         self._pointwise(*tensors, product)
 
     def close(self) -> None:

@@ -15,7 +15,7 @@ from gemmtune.engine.records.verdict import Verdict
 from gemmtune.engine.seams.kernel_call import RUNTIME_PACKAGES, Argument
 from gemmtune.engine.seams.space import Launchable, Space
 from gemmtune.engine.toolchain.versions import toolchain_of
-from gemmtune.spaces.common.operand_rows import operand_rows
+from gemmtune.spaces.common.operand_rows import operand_rows, usual
 from gemmtune.spaces.cute.clustered_tile import ClusteredTile
 from gemmtune.spaces.cute.families import FAMILIES, families_of
 from gemmtune.spaces.cute.rules import COPY_BYTES, design_exists, operands_fit
@@ -94,6 +94,8 @@ class CuteGemmSpace(Space):
             return Verdict.no(
                 "operation", f"cute_gemm serves a plain mm, not {problem.op} with epilogue {problem.epilogue}"
             )
+        if not (verdict := usual(problem, task.space, takes_views=False)):
+            return verdict
         name = str(config["operator"])
         family = _BY_NAME[name]
         if task.device.capability[0] not in family.capabilities:

@@ -70,7 +70,7 @@ _ALIGNED = 16  # elements; no rule for tiles asks for a larger alignment
 
 
 class TritonMmSpace(Space):
-    """Tile, pipeline and swizzle of Inductor's `triton::mm` (also with the bias of an addmm) and `triton::bmm`.
+    """Tile, pipeline and swizzle of Inductor's `triton::mm` and `triton::bmm`, also with a bias.
 
     All sizes are compiled into a kernel. For a problem with `dynamic_m`, m is not, and one binary serves every m.
 
@@ -133,7 +133,7 @@ class TritonMmSpace(Space):
         problem = gemm(task.problem)
         if not problem.dynamic_m:
             return super().artifact_key(task, config)
-        largest = problem.batch * max(problem.m * problem.n, problem.m * problem.k, problem.k * problem.n)
+        largest = max(problem.batch * problem.m * problem.n, problem.reach("a"), problem.reach("b"))
         index = "int32" if largest <= _LARGEST_INT32 else "int64"
         return f"{replace(task, problem=replace(problem, m=2)).key}/{index}/{config.digest}"
 

@@ -30,8 +30,9 @@ def operator_name(problem: Problem) -> str:
 def supports(problem: Problem) -> Verdict:
     """Return whether the vendor library has a kernel for the problem, with the reason if not."""
     name = operator_name(problem)
-    if problem.op is not Op.MM and problem.a_dtype.itemsize == 1:
-        return Verdict.no("operation", f"aten runs mm of {problem.a_dtype}, not {problem.op}")
+    if (problem.op is not Op.MM or problem.is_strided) and problem.a_dtype.itemsize == 1:
+        strided = " of views" * problem.is_strided
+        return Verdict.no("operation", f"aten runs mm of {problem.a_dtype}, not {problem.op}{strided}")
     if not _knows_types(problem):
         types = f"{problem.a_dtype} by {problem.b_dtype} to {problem.out_dtype}"
         return Verdict.no("types", f"{name} does not multiply {types}")
@@ -49,9 +50,16 @@ def supports(problem: Problem) -> Verdict:
 
 
 def multiply(
-    a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, bias: torch.Tensor | None = None, *, allow_tf32: bool = False
+    a: torch.Tensor,
+    b: torch.Tensor,
+    out: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    *,
+    allow_tf32: bool = False,
+    alpha: float = 1.0,
+    beta: float = 1.0,
 ) -> None:
-    """Enqueue out = a @ b, or out = bias + a @ b, for a problem that `supports` accepts.
+    """Enqueue out = a @ b, or out = beta * bias + alpha * a @ b, for a problem that `supports` accepts.
 
     Operands of three dimensions are batches. After the first call on a GPU nothing is allocated. Scales of 8-bit floats
     are 1. Their sums are accumulated in the fastest way: on Hopper with 14 bits, like kernels that keep sums in the
@@ -70,7 +78,8 @@ def multiply(
     else:
         torch.backends.cuda.matmul.fp32_precision = "tf32" if allow_tf32 else "ieee"
         if bias is not None:
-            torch.addmm(bias, a, b, out=out)
+            add = torch.baddbmm if a.dim() == 3 else torch.addmm
+            add(bias, a, b, alpha=alpha, beta=beta, out=out)
         elif a.dim() == 3:
             torch.bmm(a, b, out=out)
         elif out.dtype == a.dtype:

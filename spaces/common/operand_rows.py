@@ -1,5 +1,6 @@
-"""Contiguous rows of a GEMM's operands, whose length decides how a kernel may copy them."""
+"""Contiguous rows of a GEMM's operands, whose length and distance decide how a kernel may copy them."""
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -23,12 +24,27 @@ class OperandRow(NamedTuple):
 
 
 def operand_rows(problem: Problem) -> dict[str, OperandRow]:
-    """Return the rows of `A`, `B` and `out`, by name; a transposed operand is contiguous along its other dimension."""
+    """Return the rows of `A`, `B` and `out`, by name; a transposed operand is contiguous along its other dimension.
+
+    Rows of a view are as long as the largest divisor of their length and of its strides: they are aligned like those.
+    """
+    a = problem.k if problem.a_layout is Layout.N else problem.m
+    b = problem.n if problem.b_layout is Layout.N else problem.k
     return {
-        "A": OperandRow(problem.k if problem.a_layout is Layout.N else problem.m, problem.a_dtype),
-        "B": OperandRow(problem.n if problem.b_layout is Layout.N else problem.k, problem.b_dtype),
+        "A": OperandRow(math.gcd(a, problem.lda or 0, problem.batch_stride_a or 0), problem.a_dtype),
+        "B": OperandRow(math.gcd(b, problem.ldb or 0, problem.batch_stride_b or 0), problem.b_dtype),
         "out": OperandRow(problem.n, problem.out_dtype),
     }
+
+
+def usual(problem: Problem, space: str, *, takes_views: bool) -> Verdict:
+    """Return whether a kernel of a space without scalars computes the problem, on views only if it takes them."""
+    if (problem.alpha, problem.beta) != (1, 1):
+        scalars = f"alpha={problem.alpha:g} and beta={problem.beta:g}"
+        return Verdict.no("scalars", f"{space} adds the bias as it is, not with {scalars}")
+    if problem.is_strided and not takes_views:
+        return Verdict.no("strides", f"{space} is compiled for dense operands, not for {':'.join(problem.stated)}")
+    return Verdict.yes()
 
 
 def aligned(problem: Problem, step_bytes: int, copy: str, names: Sequence[str] = ("A", "B", "out")) -> Verdict:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 from gemmtune.engine.records.epilogue.chain import NO_EPILOGUE, Epilogue
 from gemmtune.engine.records.epilogue.terms import Call, Operand, Term
 from gemmtune.engine.records.gemm.problem import Problem
-from gemmtune.engine.records.gemm.terms import Bias, DType, Layout, Op
+from gemmtune.engine.records.gemm.terms import Bias, DType, Layout
 from gemmtune.engine.seams.workload import Expected, Operands, TensorSource, WorkloadKind
 from gemmtune.engine.toolchain.vendor_gemm import supports
 
@@ -49,13 +49,13 @@ class GemmOperands:
     """A, B, outputs, bias and the epilogue's operands of one problem; bmm puts the batch dimension first."""
 
     a: torch.Tensor
-    """Left operand, m×k, with the problem's dtype and layout."""
+    """Left operand, m×k, with the problem's dtype, layout and strides."""
     b: torch.Tensor
-    """Right operand, k×n, with the problem's dtype and layout."""
+    """Right operand, k×n, with the problem's dtype, layout and strides."""
     outputs: tuple[torch.Tensor, ...]
     """Outputs of the kernel, m×n, row-major."""
     bias: torch.Tensor | None = None
-    """Summand of addmm with the output's dtype: n elements, or m×n row-major."""
+    """Summand of addmm or baddbmm with the output's dtype, of `Problem.bias_shape`, row-major."""
     further: tuple[torch.Tensor, ...] = ()
     """Operands of the epilogue in the order of its text, each broadcast to the output by its shape."""
 
@@ -72,7 +72,7 @@ class GemmOperands:
 
 
 class Gemm(WorkloadKind[Problem]):
-    """General matrix products, with an optional bias and a dense batch."""
+    """General matrix products, with an optional bias and batch."""
 
     sizes: ClassVar[tuple[str, ...]] = ("m", "n", "k", "batch")
     needed: ClassVar[tuple[str, ...]] = ("m", "n", "k")
@@ -94,14 +94,18 @@ class Gemm(WorkloadKind[Problem]):
         """
         name = f"{workload.name}#{number}" if number else workload.name
         scale = _integer_scale(workload)
-        batch = (workload.batch,) if workload.op is Op.BMM else ()
+        batch = (workload.batch,) if workload.op.is_batched else ()
 
         def operand(
             which: str, rows: int, columns: int, dtype: DType, layout: Layout, factor: float = 1.0
         ) -> torch.Tensor:
             of_type = scale if dtype.is_integer else factor
+            sizes, strides = (*batch, rows, columns), workload.strides_of(which, workload.m)
+            if workload.is_strided:
+                whole = source.normal(_dtype(dtype), (workload.reach(which),), f"{name} {which}", of_type)
+                return whole.as_strided(sizes, strides, whole.storage_offset())
             if layout is Layout.N:
-                return source.normal(_dtype(dtype), (*batch, rows, columns), f"{name} {which}", of_type)
+                return source.normal(_dtype(dtype), sizes, f"{name} {which}", of_type)
             return source.normal(_dtype(dtype), (*batch, columns, rows), f"{name} {which}", of_type).mT
 
         return GemmOperands(
@@ -130,12 +134,13 @@ class Gemm(WorkloadKind[Problem]):
         for i in range(0, workload.m, rows):
             product = operands.a[..., i : i + rows, :].double() @ b
             if bias is not None:
-                product += bias if bias.dim() == 1 else bias[i : i + rows]
+                part = bias[..., i : i + rows, :] if workload.bias.has_rows else bias
+                product = workload.alpha * product + workload.beta * part.double()
             further = [each[..., i : i + rows, :] if each.shape[-2] > 1 else each for each in operands.further]
             for block, values in zip(blocks, computed_by_torch(workload.epilogue, product, further), strict=True):
                 block.append(values.float())
-        # Inputs are standard normal, so an element has variance k, or with an epilogue about 1.
-        least = _LEAST_RMS_OF_EPILOGUE if workload.epilogue else workload.k**0.5
+        # Inputs are standard normal, so an element has variance k times alpha², or with an epilogue about 1.
+        least = _LEAST_RMS_OF_EPILOGUE if workload.epilogue else abs(workload.alpha) * workload.k**0.5
         tolerances = [_tolerance(workload, dtype) for dtype in workload.stored_dtypes]
         # Elements of a product are alike in size; those that an epilogue multiplies are not.
         return tuple(
@@ -158,12 +163,11 @@ def _integer_scale(problem: Problem) -> float:
 
 
 def _bias(problem: Problem, source: TensorSource, name: str, integer_scale: float) -> torch.Tensor:
-    """Return a normal bias, large enough that the check catches a kernel which leaves it out."""
+    """Return a normal bias, large enough that the check catches a kernel which leaves it or its factor out."""
     import torch
 
-    shape = (problem.n,) if problem.bias is Bias.VECTOR else (problem.m, problem.n)
-    values = source.own(torch.float32, shape, name)
-    values *= _BIAS_SHARE * math.sqrt(problem.k)
+    values = source.own(torch.float32, problem.bias_shape, name)
+    values *= _BIAS_SHARE * math.sqrt(problem.k) * abs(problem.alpha / problem.beta)
     return (values * integer_scale**2 if problem.a_dtype.is_integer else values).to(_dtype(problem.out_dtype))
 
 

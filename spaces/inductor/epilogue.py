@@ -19,7 +19,7 @@ from gemmtune.engine.records.epilogue.activations import expanded
 from gemmtune.engine.records.epilogue.chain import Epilogue
 from gemmtune.engine.records.epilogue.terms import Operand, OperandShape, Product, Term, evaluated
 from gemmtune.engine.records.gemm.problem import Problem
-from gemmtune.engine.records.gemm.terms import DType, Op
+from gemmtune.engine.records.gemm.terms import DType
 
 _ATEN = torch.ops.aten
 _OVERLOADS: Mapping[str, Any] = {
@@ -62,7 +62,7 @@ def input_buffer(
 
 def operand_buffers(graph: GraphLowering, problem: Problem, m: int | sympy.Expr) -> dict[Operand, ir.TensorBox]:
     """Return the further operands of a problem's epilogue as inputs of the graph, for an `m` that may be a symbol."""
-    n, batch = problem.n, [problem.batch] if problem.op is Op.BMM else []
+    n, batch = problem.n, [problem.batch] if problem.op.is_batched else []
     found = {}
     for operand in problem.epilogue.operands:
         row_major = [*(m * n for _ in batch), n, 1]

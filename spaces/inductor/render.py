@@ -2,8 +2,9 @@
 
 import contextlib
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import sympy
 import torch
@@ -22,7 +23,7 @@ from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.epilogue.terms import OperandShape
 from gemmtune.engine.records.gemm.problem import Problem
-from gemmtune.engine.records.gemm.terms import Bias, DType, Layout, Op
+from gemmtune.engine.records.gemm.terms import DType, Op
 from gemmtune.engine.seams.space import BuildError
 from gemmtune.spaces.inductor.epilogue import (
     GeneratedKernel,
@@ -32,7 +33,7 @@ from gemmtune.spaces.inductor.epilogue import (
     operand_buffers,
 )
 
-_TEMPLATES = {Op.MM: mm_template, Op.ADDMM: mm_template, Op.BMM: bmm_template}
+_TEMPLATES = {Op.MM: mm_template, Op.ADDMM: mm_template, Op.BMM: bmm_template, Op.BADDBMM: bmm_template}
 # Inductor's names of the arguments of a template alone, and ours.
 _ARGUMENTS = {"in_ptr0": "bias", "arg_A": "a", "arg_B": "b", "out_ptr0": "out", "ks0": "m"}
 _SETTINGS = {
@@ -69,7 +70,7 @@ def render(problem: Problem, config: Config) -> Rendering:
     ):
         m = _m(problem, shapes)
         operands = _operands(graph, problem, m)
-        scalars: dict[str, float | int] = {"alpha": 1, "beta": 1} if problem.op is Op.ADDMM else {}
+        scalars = {"alpha": problem.alpha, "beta": problem.beta} if problem.op.adds_bias else {}
         inputs = MMKernelInputs([operand.data for operand in operands], scalars=scalars)
         # Releases of torch derive different options from the operands, so they come from Inductor's first config. Among
         # the derived options, only EVEN_K depends on the config.
@@ -141,22 +142,20 @@ def _m(problem: Problem, shapes: ShapeEnv) -> int | sympy.Expr:
 
 
 def _operands(graph: GraphLowering, problem: Problem, m: int | sympy.Expr) -> list[ir.TensorBox]:
-    """Return A and B; an addmm has the bias before them, which `tuned_addmm` expands to m×n."""
+    """Return A and B; before them the bias, if any, which Inductor expands to the sizes of the output."""
+    batch, n = [problem.batch] if problem.op.is_batched else [], problem.n
 
-    def matrix(name: str, dtype: DType, size: list[int | sympy.Expr], layout: Layout) -> ir.TensorBox:
-        stride = [size[1], 1] if layout is Layout.N else [1, size[0]]
-        outer = [(problem.batch, size[0] * size[1])] if problem.op is Op.BMM else []
-        sizes, strides = [*(count for count, _ in outer), *size], [*(step for _, step in outer), *stride]
-        return input_buffer(graph, name, getattr(torch, dtype.torch_name), sizes, strides)
+    def matrix(name: str, dtype: DType, size: list[int | sympy.Expr], stride: Sequence[Any]) -> ir.TensorBox:
+        return input_buffer(graph, name, getattr(torch, dtype.torch_name), [*batch, *size], stride)
 
     operands = [
-        matrix("a", problem.a_dtype, [m, problem.k], problem.a_layout),
-        matrix("b", problem.b_dtype, [problem.k, problem.n], problem.b_layout),
+        matrix("a", problem.a_dtype, [m, problem.k], problem.strides_of("a", m)),
+        matrix("b", problem.b_dtype, [problem.k, n], problem.strides_of("b", m)),
     ]
-    if problem.op is Op.ADDMM:
-        stride = [0 if problem.bias is Bias.VECTOR else problem.n, 1]
-        dtype = getattr(torch, problem.out_dtype.torch_name)
-        operands.insert(0, input_buffer(graph, "bias", dtype, [m, problem.n], stride))
+    if problem.op.adds_bias:
+        row = n if problem.bias.has_rows else 0
+        outer = [(m * n if row else n) if problem.bias.has_batch else 0 for _ in batch]
+        operands.insert(0, matrix("bias", problem.out_dtype, [m, n], [*outer, row, 1]))
     return operands
 
 

@@ -8,7 +8,7 @@ from gemmtune.engine.records.gemm.problem import Problem, gemm
 from gemmtune.engine.records.gemm.terms import DType, Op
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
-from gemmtune.spaces.common.operand_rows import aligned
+from gemmtune.spaces.common.operand_rows import aligned, usual
 from gemmtune.spaces.quack.operands import epilogue_tensors, further_outputs, product_of
 
 _ARCHES = ("sm_90a", "sm_100a")
@@ -31,6 +31,8 @@ def serves(task: Task) -> Verdict:
     problem = gemm(task.problem)
     if problem.op not in (Op.MM, Op.ADDMM):
         return Verdict.no("operation", f"quack_gemm runs mm and addmm, not {problem.op}")
+    if not (verdict := usual(problem, task.space, takes_views=False)):
+        return verdict
     # `is_valid_dtypes` of GemmSm90 and GemmSm100, for operands of 16 bits.
     operands = (problem.a_dtype, problem.b_dtype)
     if operands not in ((DType.BF16,) * 2, (DType.FP16,) * 2) or problem.acc_dtype is not DType.FP32:

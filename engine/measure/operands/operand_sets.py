@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -65,7 +66,7 @@ class OperandSets:
             return make_operands(drawn, memory.device, number, allocator)
 
         first, beside = draw(workload, 0), kind_of(workload.kind).timed_beside(workload)
-        first_bytes = max(1, sum(tensor.nbytes for tensor in tensors_of(first)))
+        first_bytes = max(1, sum(map(_touched_bytes, tensors_of(first))))
         kernel: tuple[Operands, ...] = (first,)
         evicts = False
         if cold:
@@ -85,3 +86,9 @@ class OperandSets:
     def parts(self) -> int:
         """Number of blocks of one kernel until its operands repeat."""
         return max(1, len(self.kernel) // BLOCK_SAMPLES)
+
+
+def _touched_bytes(tensor: torch.Tensor) -> int:
+    """Return the bytes of memory that a tensor's elements have: those of one element where it is broadcast."""
+    sizes = (size for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if stride)
+    return math.prod(sizes) * tensor.itemsize

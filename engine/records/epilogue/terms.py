@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias, TypeVar
+
+from gemmtune.engine.records.number_text import number_text
 
 POINTWISE: Mapping[str, int] = {
     **dict.fromkeys(("abs", "cos", "erf", "exp", "exp2", "floor", "log", "log1p", "log2", "neg", "reciprocal"), 1),
@@ -125,8 +126,4 @@ def term_text(term: Term) -> str:
             return f"{term.op}({','.join(map(term_text, term.arguments))})"
         called = f"{term.op}({','.join(map(term_text, others))})" if others else term.op
         return f"{term_text(first)}.{called}"
-    return _number_text(term)
-
-
-def _number_text(value: float) -> str:
-    return str(int(value)) if math.isfinite(value) and value == int(value) and abs(value) < 1e15 else repr(value)
+    return number_text(term)

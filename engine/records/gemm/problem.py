@@ -5,19 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
+from operator import attrgetter
 from typing import Any, ClassVar, Self, get_type_hints
 
 from gemmtune.engine.records.epilogue.chain import NO_EPILOGUE, Epilogue
 from gemmtune.engine.records.epilogue.terms import ELEMENT_BYTES, OperandShape
 from gemmtune.engine.records.errors import ProblemError
-from gemmtune.engine.records.gemm.terms import MAX_SIZE, Bias, DType, Layout, Op, implied_types
+from gemmtune.engine.records.gemm.stated import STATED, STRIDES, USUAL, stated_texts, strides_of, unusual_strides
+from gemmtune.engine.records.gemm.terms import MAX_SIZE, MAX_STRIDE, Bias, DType, Layout, Op, implied_types
 from gemmtune.engine.records.gemm.text import SHOWN, record_of, text_of, values_of
 from gemmtune.engine.records.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)
 class Problem(Workload):
-    """GEMM problem: out[batch, m, n] = A[batch, m, k] @ B[batch, k, n], plus the bias of an addmm.
+    """GEMM problem: out[batch, m, n] = A[batch, m, k] @ B[batch, k, n], plus the bias of an addmm or a baddbmm.
 
     Two problems are equal if a kernel cannot tell them apart, so their weight is not compared.
 
@@ -64,9 +66,22 @@ class Problem(Workload):
     epilogue: Epilogue = NO_EPILOGUE
     """Operations that the kernel computes on its product before it stores the result; `none` without one."""
     bias: Bias = Bias.NONE
-    """Bias of an addmm, with alpha and beta of 1; by default a vector."""
+    """Bias of an addmm or a baddbmm; by default a vector for an addmm, and matrices for a baddbmm."""
     dynamic_m: bool = False
     """Whether the kernel takes m at launch, as in Inductor's graphs of dynamic shapes."""
+    alpha: float = 1.0
+    """Factor of the product in an addmm or a baddbmm."""
+    beta: float = 1.0
+    """Factor of the bias in an addmm or a baddbmm."""
+    lda: int | None = None
+    """Leading dimension of A: elements from a row to the next, or from a column of layout t; None if A is dense."""
+    ldb: int | None = None
+    """Leading dimension of B; None if B is dense."""
+    batch_stride_a: int | None = None
+    """Elements from an A of the batch to the next, 0 for one A of all products; None for lda times A's rows or
+    columns."""
+    batch_stride_b: int | None = None
+    """Elements from a B of the batch to the next, 0 for one B of all products; None for the dense ones."""
     weight: float = field(default=1.0, compare=False)
     """Call frequency in the user's workload, relative to the other problems."""
 
@@ -80,20 +95,54 @@ class Problem(Workload):
             value = getattr(self, name)
             if not isinstance(value, int) or not 1 <= value <= MAX_SIZE:
                 raise ProblemError(f"{name}={value} is not an integer from 1 to {MAX_SIZE}")
-        if self.batch > 1 and self.op is not Op.BMM:
+        if self.batch > 1 and not self.op.is_batched:
             raise ProblemError(
                 f"batch={self.batch} needs op bmm, not {self.op}: write {self.batch}xMxNxK:DTYPE:LAYOUT:bmm"
             )
         if self.allow_tf32 and self.a_dtype is not DType.FP32:
             raise ProblemError(f"tf32 applies to fp32 operands, not to {self.a_dtype}")
-        if self.op is Op.ADDMM and self.bias is Bias.NONE:
-            object.__setattr__(self, "bias", Bias.VECTOR)  # an addmm adds something
-        if self.bias is not Bias.NONE and self.op is not Op.ADDMM:
-            raise ProblemError(f"bias={self.bias} needs op addmm, not {self.op}: write MxNxK:DTYPE:LAYOUT:addmm")
+        self._fit_bias()
+        self._fit_strides()
         self._refuse_types()
         self._fit_epilogue()
         if not 0 < self.weight < math.inf:
             raise ProblemError(f"weight={self.weight} is not a number above 0")
+
+    def _fit_bias(self) -> None:
+        """Give an operation that adds a bias its usual one; refuse other biases and scalars."""
+        if self.op.adds_bias and self.bias is Bias.NONE:
+            object.__setattr__(self, "bias", _usual_bias(self.op))  # it adds something
+        if self.bias is not Bias.NONE and not self.op.adds_bias:
+            raise ProblemError(f"bias={self.bias} needs op addmm, not {self.op}: write MxNxK:DTYPE:LAYOUT:addmm")
+        if self.bias.has_batch and not self.op.is_batched:
+            raise ProblemError(f"bias={self.bias} needs op baddbmm, not {self.op}: write bias=vector or bias=matrix")
+        for name in ("alpha", "beta"):
+            value = float(getattr(self, name))
+            if not math.isfinite(value) or value == 0:
+                raise ProblemError(f"{name}={value} is not a finite number other than 0")
+            if value != 1 and not self.op.adds_bias:
+                raise ProblemError(f"{name}={value} needs op addmm or baddbmm, not {self.op}")
+            object.__setattr__(self, name, value)
+
+    def _fit_strides(self) -> None:
+        """Leave out dense strides, so that equal operands have one name; refuse rows or columns that overlap."""
+        for name, rows, columns in (("a", self.m, self.k), ("b", self.k, self.n)) if self.is_strided else ():
+            layout, lead, step = self._placed(name)
+            inner = columns if layout is Layout.N else rows
+            if lead is not None and not inner <= lead <= MAX_STRIDE:
+                raise ProblemError(f"ld{name}={lead} is not an integer from {inner}, the dense one, to {MAX_STRIDE}")
+            if step is not None and not (self.op.is_batched and 0 <= step <= MAX_STRIDE):
+                kind = "an integer from 0 on" if self.op.is_batched else f"a stride of {self.op}, which has no batch"
+                raise ProblemError(f"batch_stride_{name}={step} is not {kind}")
+            found = unusual_strides(layout, rows, columns, lead, self.batch, step)
+            for field_name, value in zip((f"ld{name}", f"batch_stride_{name}"), found, strict=True):
+                object.__setattr__(self, field_name, value)
+
+    def _placed(self, operand: str) -> tuple[Layout, int | None, int | None]:
+        """Return layout, leading dimension and batch stride of the operand `a` or `b`."""
+        if operand == "a":
+            return self.a_layout, self.lda, self.batch_stride_a
+        return self.b_layout, self.ldb, self.batch_stride_b
 
     def _refuse_types(self) -> None:
         """Refuse mixed integer and float types, int32 operands, and sums or outputs of 8 bits."""
@@ -126,7 +175,7 @@ class Problem(Workload):
     @property
     def name(self) -> str:
         """Canonical text, `2048x4096x4096:bf16:nt`, which `Problem.parse` reads."""
-        batch = f"{self.batch}x" if self.op is Op.BMM else ""
+        batch = f"{self.batch}x" if self.op.is_batched else ""
         dtype = "tf32" if self.allow_tf32 else self.a_dtype.value
         out_dtype, acc_dtype = implied_types(self.a_dtype)
         parts = [f"{batch}{self.m}x{self.n}x{self.k}", dtype, f"{self.a_layout.value}{self.b_layout.value}"]
@@ -140,11 +189,22 @@ class Problem(Workload):
             parts.append(f"acc_dtype={self.acc_dtype.value}")
         if self.epilogue:
             parts.append(f"epilogue={self.epilogue}")
-        if self.bias is not (Bias.VECTOR if self.op is Op.ADDMM else Bias.NONE):
+        if self.bias is not _usual_bias(self.op):
             parts.append(f"bias={self.bias.value}")
         if self.dynamic_m:
             parts.append("dynamic_m=true")
-        return ":".join(parts)
+        return ":".join([*parts, *self.stated])
+
+    @property
+    def stated(self) -> list[str]:
+        """Scalars and strides that are unusual, as the name has them: `alpha=0.5`, `lda=1536`."""
+        values = _stated_of(self)
+        return [] if values == USUAL else stated_texts(dict(zip(STATED, values, strict=True)))
+
+    @property
+    def is_strided(self) -> bool:
+        """Whether A or B is a view with a leading dimension or a batch stride of its own."""
+        return any(getattr(self, name) is not None for name in STRIDES)
 
     @property
     def flops(self) -> int:
@@ -155,15 +215,15 @@ class Problem(Workload):
     @property
     def min_bytes(self) -> int:
         """Bytes that must move through device memory: each operand read once, and each output written once."""
-        a = self.m * self.k * self.a_dtype.itemsize
-        b = self.k * self.n * self.b_dtype.itemsize
-        out = self.m * self.n * sum(dtype.itemsize for dtype in self.stored_dtypes)
-        bias = {Bias.NONE: 0, Bias.VECTOR: self.n, Bias.MATRIX: self.m * self.n}[self.bias] * self.out_dtype.itemsize
+        a = self.m * self.k * self.a_dtype.itemsize * (1 if self.batch_stride_a == 0 else self.batch)
+        b = self.k * self.n * self.b_dtype.itemsize * (1 if self.batch_stride_b == 0 else self.batch)
+        out = self.batch * self.m * self.n * sum(dtype.itemsize for dtype in self.stored_dtypes)
+        bias = math.prod(self.bias_shape) * self.out_dtype.itemsize if self.bias is not Bias.NONE else 0
         read = sum(
             math.prod(self.shape_of(operand.shape)) * ELEMENT_BYTES.get(operand.dtype, self.out_dtype.itemsize)
             for operand in self.epilogue.operands
         )
-        return self.batch * (a + b + out) + bias + read
+        return a + b + out + bias + read
 
     @property
     def compute_type(self) -> str:
@@ -188,9 +248,35 @@ class Problem(Workload):
         bias = () if self.bias is Bias.NONE else ("bias",)
         return ("a", "b", *outputs, *bias, *(operand.name for operand in self.epilogue.operands))
 
+    @property
+    def bias_shape(self) -> tuple[int, ...]:
+        """Sizes of the bias: n alone for one vector, else as many as the output has, with 1 where it is broadcast."""
+        rows = self.m if self.bias.has_rows else 1
+        if self.bias is Bias.VECTOR:
+            return (self.n,)
+        return (self.batch, rows, self.n) if self.bias.has_batch else (rows, self.n)
+
+    def strides_of(self, operand: str, m: Any) -> tuple[Any, ...]:  # noqa: ANN401 (a number, or an expression of one)
+        """Return the strides of the operand `a` or `b` in elements, along the batch if there is one, rows and columns.
+
+        Args:
+            operand: name of the operand.
+            m: rows of A, which may be an expression that a library computes with.
+        """
+        rows, columns = (m, self.k) if operand == "a" else (self.k, self.n)
+        layout, lead, batch_stride = self._placed(operand)
+        found = strides_of(layout, (rows, columns), lead, batch_stride)
+        return found if self.op.is_batched else found[1:]
+
+    def reach(self, operand: str) -> int:
+        """Return the elements from the first to the last of the operand `a` or `b`, with those between its rows."""
+        rows, columns = (self.m, self.k) if operand == "a" else (self.k, self.n)
+        sizes = (self.batch, rows, columns) if self.op.is_batched else (rows, columns)
+        return 1 + int(sum((s - 1) * step for s, step in zip(sizes, self.strides_of(operand, self.m), strict=True)))
+
     def shape_of(self, shape: OperandShape) -> tuple[int, ...]:
         """Return the sizes of an epilogue's operand: as many as the output has, with 1 where it is broadcast."""
-        batch = (self.batch,) if self.op is Op.BMM else ()
+        batch = (self.batch,) if self.op.is_batched else ()
         ones = (1,) * len(batch)
         return {
             OperandShape.MATRIX: (*batch, self.m, self.n),
@@ -228,7 +314,7 @@ class Problem(Workload):
     @property
     def series_name(self) -> str:
         """Name with `m` in place of the value of m."""
-        batch = f"{self.batch}x" if self.op is Op.BMM else ""
+        batch = f"{self.batch}x" if self.op.is_batched else ""
         return f"{batch}mx{self.n}x{self.k}:{self.name.partition(':')[2]}"
 
     def resized(self, size: int, weight: float | None = None) -> Self:
@@ -238,7 +324,8 @@ class Problem(Workload):
     @property
     def family(self) -> Self:
         """Problem of types and layouts alone: every size and the weight are 1."""
-        return replace(self, m=1, n=1, k=1, batch=1, weight=1.0)
+        dense: Any = dict.fromkeys(STRIDES)
+        return replace(self, m=1, n=1, k=1, batch=1, weight=1.0, **dense)
 
     @classmethod
     def parse(cls, text: str) -> Problem:
@@ -260,8 +347,10 @@ class Problem(Workload):
             raise ProblemError(f"problem {text[:SHOWN]!r}: {error}") from None
 
     def to_fields(self) -> dict[str, str]:
-        """Return every compared field as text, which `from_fields` reads."""
-        return {f.name: text_of(getattr(self, f.name)) for f in fields(self) if f.compare}
+        """Return every compared field as text, which `from_fields` reads; scalars and strides only if unusual."""
+        stated = dict(text.split("=") for text in self.stated)
+        usual = {f.name: text_of(getattr(self, f.name)) for f in fields(self) if f.compare and f.name not in STATED}
+        return usual | stated
 
     @classmethod
     def from_fields(cls, record: Mapping[str, str]) -> Problem:
@@ -276,6 +365,11 @@ class Problem(Workload):
         return cls(**values_of(record, _TYPES))
 
 
+def _usual_bias(op: Op) -> Bias:
+    """Return the bias that a name leaves out."""
+    return {Op.ADDMM: Bias.VECTOR, Op.BADDBMM: Bias.MATRICES}.get(op, Bias.NONE)
+
+
 def gemm(workload: Workload) -> Problem:
     """Return the workload as a GEMM, for the code that serves GEMMs alone.
 
@@ -287,4 +381,5 @@ def gemm(workload: Workload) -> Problem:
     return workload
 
 
+_stated_of = attrgetter(*STATED)
 _TYPES: dict[str, Any] = {each.name: get_type_hints(Problem)[each.name] for each in fields(Problem)}

@@ -6,6 +6,8 @@ from enum import StrEnum
 
 MAX_SIZE = 2**31 - 1
 """Largest size of a GEMM."""
+MAX_STRIDE = 2**40
+"""Largest stride of an operand, in elements."""
 _ITEM_BYTES = {"fp32": 4, "int32": 4, "bf16": 2, "fp16": 2}
 _TORCH_NAMES = {
     "bf16": "bfloat16",
@@ -22,6 +24,17 @@ class Op(StrEnum):
     MM = "mm"
     ADDMM = "addmm"
     BMM = "bmm"
+    BADDBMM = "baddbmm"
+
+    @property
+    def is_batched(self) -> bool:
+        """Whether it computes a batch of products."""
+        return self in (Op.BMM, Op.BADDBMM)
+
+    @property
+    def adds_bias(self) -> bool:
+        """Whether it adds a bias, and scales product and bias by alpha and beta."""
+        return self in (Op.ADDMM, Op.BADDBMM)
 
 
 _DTYPE_NAMES: dict[object, str] = {
@@ -36,14 +49,28 @@ _DTYPE_NAMES: dict[object, str] = {
 
 
 class Bias(StrEnum):
-    """Shape of the bias that an addmm adds; its type is the output's."""
+    """Shape of the bias that an addmm or a baddbmm adds; its type is the output's."""
 
     NONE = "none"
-    """No bias, for every operation but addmm."""
+    """No bias, for every other operation."""
     VECTOR = "vector"
-    """Vector of n values, broadcast over the rows, as in a linear layer."""
+    """Vector of n values, broadcast over the rows, as in a linear layer, and over a batch."""
     MATRIX = "matrix"
-    """Matrix of m×n values, row-major."""
+    """Matrix of m×n values, row-major, broadcast over a batch."""
+    VECTORS = "vectors"
+    """Vector of n values per product of a batch."""
+    MATRICES = "matrices"
+    """Matrix of m×n values per product of a batch, row-major."""
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether each row of the output has values of its own."""
+        return self in (Bias.MATRIX, Bias.MATRICES)
+
+    @property
+    def has_batch(self) -> bool:
+        """Whether each product of a batch has values of its own."""
+        return self in (Bias.VECTORS, Bias.MATRICES)
 
 
 class DType(StrEnum):

@@ -9,11 +9,17 @@ from typing import Any
 from gemmtune.engine.records.epilogue.chain import Epilogue
 from gemmtune.engine.records.epilogue.text import parse_epilogue
 from gemmtune.engine.records.errors import ProblemError, did_you_mean
+from gemmtune.engine.records.gemm.stated import STATED
 from gemmtune.engine.records.gemm.terms import MAX_SIZE, DType, implied_types
 
 SHOWN = 200
 """Characters of a wrong text in a message."""
-_EXPECTED = {int: f"an integer from 1 to {MAX_SIZE}", float: "a number above 0", bool: "true or false"}
+_EXPECTED = {
+    int: f"an integer from 1 to {MAX_SIZE}",
+    int | None: "an integer",
+    float: "a number above 0",
+    bool: "true or false",
+}
 _TEXT_HELP = "expected [BATCHx]MxNxK[:DTYPE[:LAYOUT[:OP]]], for example 2048x4096x4096:bf16:nt"
 
 
@@ -103,9 +109,13 @@ def _parse(name: str, text: str, types: Mapping[str, Any]) -> object:
     try:
         if kind is Epilogue:
             return parse_epilogue(text)
+        if kind == int | None:
+            return int(text)
         return {"true": True, "false": False}[text.lower()] if kind is bool else kind(text)
     except (KeyError, ValueError) as error:
         if kind is Epilogue:
             raise ProblemError(str(error)) from None
-        expected = _EXPECTED.get(kind) or f"one of {', '.join(kind)}"
+        expected = (
+            "a number" if name in STATED and kind is float else _EXPECTED.get(kind) or f"one of {', '.join(kind)}"
+        )
         raise ProblemError(f"{name}={text[:SHOWN]!r} is not {expected}") from None

@@ -7,7 +7,7 @@ from gemmtune.engine.records.gemm.problem import Problem, gemm
 from gemmtune.engine.records.gemm.terms import DType, Op
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
-from gemmtune.spaces.common.operand_rows import aligned
+from gemmtune.spaces.common.operand_rows import aligned, usual
 from gemmtune.spaces.cute.decode.tiling import VECTOR, WARP, Tiling
 
 _ARCHES = ("sm_90a", "sm_100a")
@@ -21,6 +21,8 @@ def serves(task: Task, most_rows: int) -> Verdict:
     problem = gemm(task.problem)
     if problem.op not in (Op.MM, Op.ADDMM):
         return Verdict.no("operation", f"{task.space} runs mm and addmm, not {problem.op}")
+    if not (verdict := usual(problem, task.space, takes_views=True)):
+        return verdict
     if (count := len(problem.stored_dtypes)) > 1:
         return Verdict.no("outputs", f"{task.space} stores one output, not {count}: {problem.epilogue}")
     if conditions := [operand.name for operand in problem.epilogue.operands if operand.dtype == "bool"]:

@@ -93,10 +93,50 @@ def test_the_weight_does_not_change_equality(problem: Problem):
         ("1x2x3:e5m2:nt:out_dtype=fp16", "1x2x3:e5m2:nt:out_dtype=fp16"),
         ("1x2x3:int8:nt:out_dtype=int32:acc_dtype=int32", "1x2x3:int8:nt"),
         ("1x2x3:int8:nn:out_dtype=bf16", "1x2x3:int8:nn:out_dtype=bf16"),
+        ("4x2x3:lda=3:ldb=3", "4x2x3:bf16:nt"),
+        ("4x2x3:bf16:tn:ldb=5:lda=8", "4x2x3:bf16:tn:lda=8:ldb=5"),
+        ("7x4x2x3:bf16:nt:bmm:lda=8:batch_stride_a=32", "7x4x2x3:bf16:nt:bmm:lda=8"),
+        ("7x4x2x3:bf16:nt:bmm:batch_stride_a=12:batch_stride_b=0", "7x4x2x3:bf16:nt:bmm:batch_stride_b=0"),
+        ("1x4x2x3:bf16:nt:bmm:batch_stride_b=0", "1x4x2x3:bf16:nt:bmm"),
+        ("4x2x3:bf16:nt:addmm:alpha=2.0:beta=1", "4x2x3:bf16:nt:addmm:alpha=2"),
+        ("4x2x3:bf16:nt:addmm:beta=-1e-5:lda=8", "4x2x3:bf16:nt:addmm:beta=-1e-05:lda=8"),
+        ("7x4x2x3:bf16:nt:baddbmm:bias=matrices", "7x4x2x3:bf16:nt:baddbmm"),
+        ("7x4x2x3:bf16:nt:baddbmm:bias=vector", "7x4x2x3:bf16:nt:baddbmm:bias=vector"),
     ],
 )
 def test_parse_applies_the_defaults(text: str, name: str):
     assert Problem.parse(text).name == name
+
+
+UNUSUAL = [
+    "7x4x2x3:bf16:nn:bmm:lda=24:batch_stride_a=3:batch_stride_b=0",
+    "7x4x2x3:bf16:nt:baddbmm:bias=vectors:alpha=0.1:beta=3",
+    "4x2x3:bf16:tn:addmm:bias=matrix:dynamic_m=true:lda=9",
+]
+
+
+@pytest.mark.parametrize("name", UNUSUAL)
+def test_views_and_scalars_are_fields_that_a_usual_problem_has_not(name: str):
+    problem = Problem.parse(name)
+    assert problem.name == name
+    assert Problem.from_fields(problem.to_fields()) == problem
+    assert {"alpha", "beta", "lda", "ldb", "batch_stride_a", "batch_stride_b"}.isdisjoint(Problem(1, 2, 3).to_fields())
+    assert not problem.family.is_strided
+    assert not Problem.parse("4x2x3:bf16:nt:addmm:alpha=2").is_strided
+
+
+def test_strides_and_bytes_are_those_of_the_views():
+    heads = Problem.parse("7x4x2x3:bf16:nt:bmm:lda=24:batch_stride_a=3:batch_stride_b=0")
+    assert (heads.strides_of("a", 4), heads.strides_of("b", 4)) == ((3, 24, 1), (0, 1, 3))
+    assert (heads.reach("a"), heads.reach("b")) == (6 * 3 + 3 * 24 + 2 + 1, 6)
+    assert heads.min_bytes == 2 * (7 * 4 * 3 + 2 * 3 + 7 * 4 * 2)
+    assert Problem.parse("7x4x2x3:bf16:nt:baddbmm:bias=vectors").bias_shape == (7, 1, 2)
+
+
+def test_a_view_keeps_its_strides_at_another_m():
+    problem = Problem.parse("4x2x3:bf16:nt:lda=8")
+    assert problem.resized(16).name == "16x2x3:bf16:nt:lda=8"
+    assert problem.series != Problem.parse("4x2x3").series
 
 
 def test_tf32_is_fp32_with_tf32_products_allowed():
@@ -134,6 +174,14 @@ def test_an_empty_field_takes_its_default():
     [
         ("0x4x4", "m=0 is not an integer from 1 to 2147483647"),
         ("4x2147483648x4", "n=2147483648 is not an integer from 1 to 2147483647"),
+        ("4x4x4:lda=3", "lda=3 is not an integer from 4, the dense one, to 1099511627776"),
+        ("4x4x4:batch_stride_a=16", "batch_stride_a=16 is not a stride of mm, which has no batch"),
+        ("2x4x4x4:bf16:nt:bmm:batch_stride_a=-1", "batch_stride_a=-1 is not an integer from 0 on"),
+        ("4x4x4:alpha=2", "alpha=2.0 needs op addmm or baddbmm, not mm"),
+        ("4x4x4:bf16:nt:addmm:alpha=0", "alpha=0.0 is not a finite number other than 0"),
+        ("4x4x4:bf16:nt:addmm:beta=nan", "beta=nan is not a finite number other than 0"),
+        ("4x4x4:bf16:nt:addmm:beta=x", "beta='x' is not a number"),
+        ("4x4x4:bf16:nt:addmm:bias=matrices", "bias=matrices needs op baddbmm, not addmm"),
         ("0x4x4x4:bf16:nt:bmm", "batch=0 is not an integer from 1 to 2147483647"),
         ("2x4x4x4", "batch=2 needs op bmm, not mm: write 2xMxNxK:DTYPE:LAYOUT:bmm"),
         ("4x4x4:bf16:nt:bias=matrix", "bias=matrix needs op addmm, not mm: write MxNxK:DTYPE:LAYOUT:addmm"),

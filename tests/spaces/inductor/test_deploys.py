@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from types import SimpleNamespace
 from unittest.mock import patch
 
@@ -11,7 +12,6 @@ import pytest
 
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.gemm.problem import Problem
-from gemmtune.engine.records.gemm.terms import Op
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("triton", reason="triton is not installed")
@@ -73,7 +73,7 @@ def present(device, problem, folder):
         # what is no template with a tile: a product in several parts along k, and a copy of B first
         stack.enter_context(patch.object(mm_kernels, "use_decompose_k_choice", lambda *_, **__: False))
         stack.enter_context(config.patch(SETTINGS))
-        heuristic = get_template_heuristic(BMM if problem.op is Op.BMM else MM, "cuda", str(problem.op))
+        heuristic = get_template_heuristic(BMM if problem.op.is_batched else MM, "cuda", str(problem.op))
         stack.enter_context(patch.object(heuristic, "mm_configs", [TILE]))
         yield
 
@@ -84,18 +84,16 @@ def operands(problem, shapes):
         source = ConstantSource("m")
         symbol = shapes.create_symbol(m, source, dynamic_dim=DimDynamic.DYNAMIC, constraint_dim=None)
         m = shapes.create_symintnode(symbol, hint=problem.m, source=source)
-    batch = (problem.batch,) if problem.op is Op.BMM else ()
+    batch = (problem.batch,) if problem.op.is_batched else ()
     dtype = getattr(torch, problem.a_dtype.torch_name)
-
-    def stored(rows, columns, layout):
-        stored = (rows, columns) if layout == "n" else (columns, rows)
-        tensor = torch.empty(*batch, *stored, dtype=dtype, device="cuda")
-        return tensor if layout == "n" else tensor.mT
-
-    made = [stored(m, problem.k, problem.a_layout), stored(problem.k, problem.n, problem.b_layout)]
-    if problem.op is Op.ADDMM:
-        size = (problem.n,) if problem.bias == "vector" else (m, problem.n)
-        made.insert(0, torch.empty(size, dtype=dtype, device="cuda"))
+    sizes = {"a": (*batch, m, problem.k), "b": (*batch, problem.k, problem.n)}
+    made = [
+        torch.empty_strided(size, problem.strides_of(name, m), dtype=dtype, device="cuda")
+        for name, size in sizes.items()
+    ]
+    if problem.op.adds_bias:
+        shape = (m, problem.n) if problem.bias == "matrix" else problem.bias_shape
+        made.insert(0, torch.empty(shape, dtype=dtype, device="cuda"))
     return made
 
 
@@ -106,7 +104,8 @@ def deployed(problem, folder):
     with present(H200, problem, folder):
         with mode:
             tensors = operands(problem, shapes)
-            module = make_fx(getattr(torch, problem.op))(*tensors)
+            scalars = {"alpha": problem.alpha, "beta": problem.beta} if problem.op.adds_bias else {}
+            module = make_fx(partial(getattr(torch, problem.op), **scalars))(*tensors)
         graph = GraphLowering(module, example_inputs=tensors, shape_env=shapes)
         with V.set_graph_handler(graph), V.set_fake_mode(mode), V.set_debug_handler(DebugContext()):
             choices = V.choices.get_template_configs
@@ -142,6 +141,16 @@ def kernel(source):
         "520x304x100:bf16:tt:addmm:dynamic_m=true",
         "520x304x96:bf16:nn:addmm:bias=matrix:dynamic_m=true",
         "3x520x304x96:bf16:tn:bmm:dynamic_m=true",
+        "520x304x96:bf16:nt:lda=256:ldb=112",
+        "520x304x96:bf16:nn:lda=531:dynamic_m=true",
+        "520x304x96:bf16:nn:addmm:lda=99:alpha=0.5",
+        "3x520x304x96:bf16:nn:bmm:lda=288:batch_stride_a=96:batch_stride_b=0",
+        "520x304x96:bf16:nn:addmm:bias=matrix:alpha=2:beta=-0.25:dynamic_m=true",
+        "3x520x304x96:bf16:nt:baddbmm",
+        "3x520x304x96:bf16:nt:baddbmm:alpha=0.125:beta=3",
+        "3x520x304x96:bf16:nn:baddbmm:bias=matrix:lda=100",
+        "3x520x304x96:bf16:nn:baddbmm:bias=vector",
+        "3x520x304x96:bf16:nn:baddbmm:bias=vectors",
     ],
 )
 def test_the_rendered_kernel_equals_the_one_inductor_deploys(problem, rendered, tmp_path):

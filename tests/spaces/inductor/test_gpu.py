@@ -23,6 +23,19 @@ pytestmark = [
     pytest.mark.timeout(300),
 ]
 
+UNUSUAL = [
+    "520x264x1024:bf16:nt:lda=1536:ldb=1032",
+    "520x264x1021:bf16:nn:lda=1027:ldb=265",
+    "520x264x1024:bf16:tn:lda=544:epilogue=silu.mul(matrix)",
+    "8x3200x512:bf16:nn:lda=65536",
+    "5x200x264x1024:bf16:nt:bmm:lda=3072:batch_stride_b=0",
+    "5x200x64x128:fp16:nn:bmm:lda=640:batch_stride_a=128:batch_stride_b=8200",
+    "520x264x1024:bf16:nt:addmm:alpha=0.5:beta=2",
+    "520x264x1024:bf16:nt:addmm:bias=matrix:alpha=-2:lda=1032:epilogue=relu",
+    *(f"5x200x264x1024:bf16:nt:baddbmm:bias={bias}" for bias in ("vector", "vectors", "matrix", "matrices")),
+    "5x200x264x1024:fp16:nn:baddbmm:alpha=0.125:beta=0.5:batch_stride_a=0:epilogue=mul(matrix)",
+]
+"""Problems of views, of scalars, and of batches with a bias."""
 KERNELS = [
     ("triton_mm", "520x264x1021:bf16:nt:addmm"),
     ("triton_mm", "520x264x1024:fp16:tn:addmm:bias=matrix"),
@@ -40,6 +53,7 @@ KERNELS = [
     ("triton_mm", "520x264x1024:bf16:nt:addmm:bias=matrix:epilogue=relu:dynamic_m=true"),
     ("triton_mm", "256x512x1024:bf16:nt:epilogue=gelu_backward(matrix)"),
     ("triton_mm", "256x512x1024:bf16:nt:epilogue=matrix[bool].where(0,x).mul(matrix2[t])"),
+    *((space, problem) for space in ("triton_mm", "aten") for problem in UNUSUAL),
     ("aten", "520x264x1024:bf16:nt:epilogue=silu.mul(matrix).add(row)"),
     ("aten", "16x4096x4096:bf16:nt:addmm:epilogue=gelu+x"),
     ("aten", "5x200x264x1024:bf16:nt:bmm:epilogue=mul(matrix[t]).add(scalar).to(fp32)"),
@@ -133,6 +147,8 @@ def test_one_binary_serves_every_value_of_a_dynamic_m(more, layout, tmp_path):
         ("triton_mm", "2048x4096x4096:bf16:nt:addmm"),
         ("triton_mm", "2048x4096x4096:bf16:nt:addmm:bias=matrix"),
         ("triton_mm", "16x512x512x128:bf16:nn:bmm"),
+        ("triton_mm", "16x512x512x128:bf16:nn:bmm:lda=1024:batch_stride_b=0"),
+        ("triton_mm", "16x512x512x128:bf16:nt:baddbmm:alpha=0.125"),
         ("triton_mm", "2048x4096x4096:bf16:nt:dynamic_m=true"),
         ("triton_mm", "16x4096x4096:bf16:nt:dynamic_m=true"),
     ],

@@ -266,3 +266,40 @@ def test_a_zero_output_is_caught_at_every_size():
         _, reference, right = prepared(f"{size}:bf16:nt")
         if float(right.abs().max()) > 0.1:
             assert reference.check(torch.zeros_like(right)).reason
+
+
+UNUSUAL = [
+    "64x48x512:bf16:nt:lda=1024:ldb=520",
+    "5x64x48x128:bf16:nn:bmm:lda=640:batch_stride_a=128:batch_stride_b=0",
+    "64x48x512:bf16:nt:addmm:alpha=0.01:beta=2",
+    *(f"5x64x48x128:bf16:nt:baddbmm:alpha=0.125:bias={bias}" for bias in ("vector", "vectors", "matrix", "matrices")),
+]
+
+
+@pytest.mark.parametrize("problem", UNUSUAL)
+def test_views_scalars_and_biases_of_a_batch_are_parts_of_operands_and_result(problem):
+    from gemmtune.engine.toolchain import vendor_gemm
+
+    operands, reference, product = prepared(problem)
+    problem = Problem.parse(problem)
+    assert (operands.a.stride(), operands.b.stride()) == tuple(problem.strides_of(each, problem.m) for each in "ab")
+    out = torch.empty_like(operands.out)
+    vendor_gemm.multiply(operands.a, operands.b, out, operands.bias, alpha=problem.alpha, beta=problem.beta)
+    assert reference.check(out).reason == ""
+    if operands.bias is not None:
+        for other in (product, product * problem.alpha, product + operands.bias):
+            assert reference.check(other).reason
+        assert float(out.double().var() / (problem.alpha**2 * problem.k)) < 1.2  # the bias is small beside the product
+
+
+def test_rows_of_other_strides_have_other_elements_between_them():
+    operands: Any = make_operands(Problem.parse("64x48x512:bf16:nt:lda=1024"), CPU)
+    whole = operands.a.as_strided((63, 1024), (1024, 1))
+    assert abs(float(whole[:, 512:].float().std()) - 1) < 0.05
+
+
+def test_the_bytes_of_a_matrix_for_a_whole_batch_count_once():
+    from gemmtune.engine.measure.operands.operand_sets import _touched_bytes
+
+    operands: Any = make_operands(Problem.parse("5x64x48x128:bf16:nn:bmm:lda=640:batch_stride_b=0"), CPU)
+    assert (_touched_bytes(operands.a), _touched_bytes(operands.b)) == (2 * 5 * 64 * 128, 2 * 128 * 48)

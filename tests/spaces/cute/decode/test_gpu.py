@@ -41,6 +41,7 @@ pytestmark = [
         "13x33x14336:fp16:nt",
         "16x250x2056:bf16:nt:addmm:bias=matrix",
         "1x1x8:bf16:nt",
+        "8x512x1024:bf16:nt:lda=65536:ldb=1536",
         "16x1001x4096:bf16:nt:epilogue=mul(matrix.silu)",
         "3x512x2048:bf16:nt:addmm:epilogue=gelu.mul(row).to(fp32)",
         "7x384x4096:fp16:nt:addmm:epilogue=add(matrix[fp32,t]).mul(column).mul(scalar).relu",
