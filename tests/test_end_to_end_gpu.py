@@ -44,6 +44,15 @@ CORNERS = [
 ]
 
 
+# The last tokens of a batch, a slice of rows by one matrix for all, a LoRA layer's sum, and scores with a mask.
+UNUSUAL = [
+    "8x1024x512:bf16:nn:lda=65536",
+    "4x64x48x32:bf16:nn:bmm:lda=96:batch_stride_b=0",
+    "64x256x128:bf16:nn:addmm:bias=matrix:alpha=0.5",
+    "4x64x64x32:bf16:nt:baddbmm:alpha=0.125",
+]
+
+
 def tune_command(out: Path, *options: str, problems: list[str] = PROBLEMS) -> list[str]:
     named = [part for problem in problems for part in ("--problem", problem)]
     return [*GEMMTUNE, "tune", *named, "--out", str(out), *options]
@@ -87,6 +96,23 @@ def test_every_layout_and_dtype_and_ragged_size_is_right(tmp_path: Path) -> None
         tasks = store.tasks()
     assert not failed
     assert len(tasks) == 2 * len(CORNERS)
+
+
+def test_products_of_views_scalars_and_batches_with_a_bias_are_tuned_and_run_their_rows(tmp_path: Path) -> None:
+    subprocess.run(tune_command(tmp_path, "--budget", "12", problems=UNUSUAL), check=True, timeout=300)
+    probe = [
+        sys.executable,
+        "-P",
+        str(Path(__file__).with_name("unusual_products_probe.py")),
+        str(tmp_path / "inductor"),
+    ]
+    done = subprocess.run(probe, check=True, timeout=300, capture_output=True, text=True)
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["benchmarks"] == {}
+    assert (found["use"]["products"], found["use"]["misses"]) == (len(UNUSUAL), [])
+    assert found["use"]["rows"] + found["use"]["aten_rows"] == len(UNUSUAL)
+    assert {each["problem"] for each in found["use"]["uses"]} == set(UNUSUAL)
+    assert max(found["errors"]) < 8e-3
 
 
 def _rows(database: Path) -> int:

@@ -19,7 +19,7 @@ from gemmtune.engine.records.config import Config, Value
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import TableError
 from gemmtune.engine.records.gemm.problem import Problem, gemm
-from gemmtune.engine.records.gemm.terms import DType, Op
+from gemmtune.engine.records.gemm.terms import DType
 from gemmtune.engine.records.table import Choice, Row, Table
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams import registry
@@ -73,7 +73,7 @@ class InductorExporter(Exporter):
 def product_key(problem: Problem) -> str:
     """Return the loader's key of all products that differ in m alone: `mm:bfloat16:nt:1x4096x4096:none:static`.
 
-    The text of an epilogue stands behind it.
+    Scalars and strides that are unusual stand behind it, and then the text of an epilogue.
 
     Raises:
         TableError: the problem is no product of one dtype that Inductor compiles.
@@ -83,7 +83,7 @@ def product_key(problem: Problem) -> str:
     layout, sizes = f"{problem.a_layout}{problem.b_layout}", f"{problem.batch}x{problem.n}x{problem.k}"
     kind = "dynamic" if problem.dynamic_m else "static"
     epilogue = [str(problem.epilogue)] if problem.epilogue else []
-    return ":".join((problem.op.value, dtype, layout, sizes, problem.bias.value, kind, *epilogue))
+    return ":".join((problem.op.value, dtype, layout, sizes, problem.bias.value, kind, *problem.stated, *epilogue))
 
 
 def _check_problem(problem: Problem) -> None:
@@ -92,8 +92,8 @@ def _check_problem(problem: Problem) -> None:
         raise TableError(f"{problem.name}: Inductor's {problem.op} has one dtype, not {', '.join(sorted(dtypes))}")
     if problem.acc_dtype is not DType.FP32:
         raise TableError(f"{problem.name}: Inductor's {problem.op} accumulates in fp32, not in {problem.acc_dtype}")
-    if problem.dynamic_m and problem.op is Op.BMM:
-        raise TableError(f"{problem.name}: rows of bmm are for one m; leave out dynamic_m")
+    if problem.dynamic_m and problem.op.is_batched:
+        raise TableError(f"{problem.name}: rows of {problem.op} are for one m; leave out dynamic_m")
 
 
 def _rows(table: Table, kernels: Mapping[tuple[Task, Config], Built]) -> dict[str, list[dict[str, Any]]]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from gemmtune.engine.io.printing import one_line
 from gemmtune.engine.records.epilogue.text import parse_epilogue
 from gemmtune.engine.records.gemm.problem import Problem
+from gemmtune.engine.records.gemm.stated import STATED
 
 BUDGET = 24
 """Evaluations per captured product; experiments/models says what more of them gain."""
@@ -170,7 +171,7 @@ def _table(product: CapturedProduct) -> list[str]:
     implied: Mapping[str, str] = Problem.parse(f"1x{product.problem.n}x{product.problem.k}").to_fields()
     fields = product.problem.to_fields()
     kept = {
-        name: text for name, text in fields.items() if name in ("n", "k") or (name != "m" and text != implied[name])
+        name: text for name, text in fields.items() if name in ("n", "k") or (name != "m" and text != implied.get(name))
     }
     sizes = list(product.sizes)
     open_m = f", m from {product.first} to {'any size' if product.last is None else product.last}" if product.m else ""
@@ -188,4 +189,4 @@ def _comment(text: str) -> str:
 
 
 def _toml(name: str, text: str) -> str:
-    return text if name in ("n", "k", "batch", "dynamic_m", "allow_tf32") else json.dumps(text)
+    return text if name in ("n", "k", "batch", "dynamic_m", "allow_tf32", *STATED) else json.dumps(text)

@@ -19,7 +19,7 @@ _TUNABLE_TYPES = {"BFloat16": "bf16", "Half": "fp16", "float": "fp32", "tf32": "
 _TUNABLE_OPS = {"GemmTunableOp": "mm", "GemmStridedBatchedTunableOp": "bmm", "GemmAndBiasTunableOp": "addmm"}
 _EMPTY = re.compile(r"([0-9]+x)*0+(x[0-9]+)*(:.*)?")
 """Name of a product with a size of 0, as `record` of gemmtune 0.1.0 wrote it."""
-_NO_ROW = "tables have rows of mm, addmm and bmm with one type of 16 or 32 bits"
+_NO_ROW = "tables have rows of mm, addmm, bmm and baddbmm with one type of 16 or 32 bits"
 
 
 def read_recorded(path: Path) -> Captured:
@@ -137,11 +137,13 @@ def _tunable(lines: Iterable[tuple[int, str]]) -> Iterator[CapturedProduct | Uns
         except ValueError:
             raise UsageError(f"line {number}: {sizes.strip()[:80]!r} has no sizes and leading dimensions") from None
         b_layout, a_layout = parts[0][0], parts[0][1]
-        if (b_lead, a_lead) != (k if b_layout == "t" else n, m if a_layout == "t" else k):
-            yield Unseen(signature, "an operand is neither row-major nor transposed", 1)
-            continue
-        prefix = f"{batch}x" if op == "bmm" else ""
         suffix = "" if op == "mm" else f":{op}"
+        if (b_lead, a_lead) != (k if b_layout == "t" else n, m if a_layout == "t" else k):
+            if op == "bmm":
+                yield Unseen(signature, f"the file names no batch strides, in a product of {batch}x{m}x{n}x{k}", 1)
+                continue
+            suffix += f":lda={a_lead}:ldb={b_lead}"
+        prefix = f"{batch}x" if op == "bmm" else ""
         yield CapturedProduct(Problem.parse(f"{prefix}{m}x{n}x{k}:{dtype}:{a_layout}{b_layout}{suffix}"), 1)
 
 

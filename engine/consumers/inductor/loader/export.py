@@ -16,7 +16,7 @@ _RECORDER = f"{_LOADER}.recorder"
 def loader_files(table: InductorTable) -> Mapping[str, str]:
     """Return the files of the loader of a table, text by name."""
     rows = [row for of_product in table.rows.values() for row in of_product]
-    reads = any(row.fuses_cheap for row in rows) or any(not key.endswith(("static", "dynamic")) for key in table.rows)
+    reads = any(row.fuses_cheap for row in rows) or any(map(_has_epilogue, table.rows))
     parts = {
         (_EPILOGUES, "epilogues", "_HAS_EPILOGUES"): reads,
         (f"{_LOADER}.hooks.dynamic_rows", "dynamic_rows", "_HAS_DYNAMIC_ROWS"): any(
@@ -34,3 +34,9 @@ def loader_files(table: InductorTable) -> Mapping[str, str]:
         "gemmtune_record": package(_RECORDER, resolver),
     }
     return {f"{name}/{file}": text for name, files in packages.items() for file, text in files.items()}
+
+
+def _has_epilogue(key: str) -> bool:
+    """Return whether the last part of a product's key is an epilogue."""
+    *_, last = key.split(":")
+    return "=" not in last and last not in ("static", "dynamic")

@@ -30,14 +30,15 @@ _HAS_DYNAMIC_ROWS = True
 _LARGEST = 2**31 - 1  # that of a problem's sizes
 _SIZE = r"[1-9]\d{0,9}"
 _KEY = re.compile(
-    rf"(mm|addmm|bmm):\w+:[nt]{{2}}:{_SIZE}x{_SIZE}x{_SIZE}:(none|vector|matrix):(static|dynamic)"
-    r"(:[\w.,()\[\]+-]+)?",
+    rf"(mm|addmm|bmm|baddbmm):\w+:[nt]{{2}}:{_SIZE}x{_SIZE}x{_SIZE}:(none|vector|matrix|vectors|matrices)"
+    r":(static|dynamic)(:(?:alpha|beta)=[\w.+-]+)*(:(?:ld|batch_stride_)[ab]=\d+)*(:[\w.,()\[\]+-]+)?",
     re.ASCII,
 )
 _TEMPLATES_OF = {
     "mm": ("aten::mm", "triton::mm"),
     "addmm": ("aten::addmm", "triton::mm"),
     "bmm": ("aten::bmm", "triton::bmm"),
+    "baddbmm": ("aten::baddbmm", "triton::bmm"),
 }
 _ROW_FIELDS = {"first", "last", "template", "kwargs", "fuses_cheap", "facts", "kernel", "otherwise"}
 _CUTE = "cute::"
@@ -135,18 +136,18 @@ def _rows(key: str, entries: object, params: _Params, kernels: Mapping[str, Kern
     """
     found = _KEY.fullmatch(key)
     if found is None:
-        raise ValueError(f"rows: the key {shortened(key)} names no product of mm, addmm or bmm")
-    if (found[3] == "dynamic" and not _HAS_DYNAMIC_ROWS) or (found[4] and not _HAS_EPILOGUES):
+        raise ValueError(f"rows: the key {shortened(key)} names no product of {', '.join(_TEMPLATES_OF)}")
+    if (found[3] == "dynamic" and not _HAS_DYNAMIC_ROWS) or (found[6] and not _HAS_EPILOGUES):
         raise ValueError(f"{key}: this loader serves no such rows: use the one that was exported beside the table")
     if not isinstance(entries, list):
         raise TypeError(f"{key}: its rows={shortened(entries)} are not a list")
     rows: list[ProductRow] = []
     known = {template: params[template] for template in _TEMPLATES_OF[found[1]] if template in params}
-    if found[1] in _OPS_OF_CUTE:
+    if found[1] in _OPS_OF_CUTE and not found[4]:
         known |= {template: its for template, its in params.items() if template.startswith(_CUTE)}
     for number, entry in enumerate(entries, 1):
         try:
-            rows.append(_row(entry, known, kernels, (found[4] or ":none")[1:]))
+            rows.append(_row(entry, known, kernels, (found[6] or ":none")[1:]))
         except (TypeError, ValueError) as error:
             raise type(error)(f"{key}: row {number}: {error}") from None
     rows.sort(key=itemgetter(0, 1))  # first and last

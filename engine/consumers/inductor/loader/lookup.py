@@ -6,18 +6,20 @@ Rows of CuTe kernels and of products with an epilogue are left out: the stock ta
 Source of keys and rows: torch/_inductor/lookup_table/choices.py and heuristics/template/triton.py, torch 2.11 to 2.15.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from gemmtune.engine.consumers.inductor.loader.templates import is_cute, template_of
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import TableError
 from gemmtune.engine.records.gemm.problem import Problem, gemm
-from gemmtune.engine.records.gemm.terms import Bias, DType, Layout, Op
+from gemmtune.engine.records.gemm.terms import Bias, DType
 from gemmtune.engine.records.table import Choice, Row, Table
 
 
 def lookup_table(table: Table) -> dict[str, list[dict[str, object]]]:
     """Return the first choice of every plain row with a static m, one choice per key, so that nothing is benchmarked.
+
+    Rows with an alpha or a beta are left out.
 
     Stock Inductor checks no value: `parse_inductor_table` must have accepted the rows.
 
@@ -28,7 +30,8 @@ def lookup_table(table: Table) -> dict[str, list[dict[str, object]]]:
     served: dict[str, Row] = {}
     for row in table.rows:
         problem, choice = gemm(row.problem), row.choices[0]
-        if problem.dynamic_m or problem.epilogue or is_cute(choice.space):
+        has_scalars = (problem.alpha, problem.beta) != (1, 1)  # the key has 2 or 2.0, as the model writes it
+        if problem.dynamic_m or problem.epilogue or has_scalars or is_cute(choice.space):
             continue
         keys = lookup_keys(table.device, problem)
         for key in keys if choice.space == "aten" else keys[:1]:
@@ -50,36 +53,30 @@ def lookup_keys(device: Device, problem: Problem) -> tuple[str, ...]:
     there is one, is that of ATen from torch 2.12 on, with the bias as it is.
     """
     return tuple(
-        f"{device.name}+({', '.join(operands)})+{'alpha=1&beta=1+' if problem.op is Op.ADDMM else ''}{problem.op}"
+        f"{device.name}+({', '.join(operands)})+{'alpha=1&beta=1+' if problem.op.adds_bias else ''}{problem.op}"
         for operands in _operands(problem)
     )
 
 
 def _operands(problem: Problem) -> Iterator[tuple[str, ...]]:
     m, n, k = problem.m, problem.n, problem.k
-    batch = problem.batch if problem.op is Op.BMM else None
+    batch = [problem.batch] if problem.op.is_batched else []
     factors = (
-        _matrix(problem.a_dtype, m, k, problem.a_layout, batch),
-        _matrix(problem.b_dtype, k, n, problem.b_layout, batch),
+        _tensor(problem.a_dtype, [*batch, m, k], problem.strides_of("a", m)),
+        _tensor(problem.b_dtype, [*batch, k, n], problem.strides_of("b", m)),
     )
-    if problem.bias is Bias.VECTOR:
-        yield _tensor(problem.out_dtype, [m, n], [0, 1]), *factors
-        yield _tensor(problem.out_dtype, [n], [1]), *factors
-    elif problem.bias is Bias.MATRIX:
-        yield _tensor(problem.out_dtype, [m, n], [n, 1]), *factors
-    else:
+    if not problem.op.adds_bias:
         yield factors
+        return
+    row = n if problem.bias.has_rows else 0
+    outer = [(m * row or n) if problem.bias.has_batch else 0 for _ in batch]
+    yield _tensor(problem.out_dtype, [*batch, m, n], [*outer, row, 1]), *factors
+    if problem.bias is Bias.VECTOR and not batch:
+        yield _tensor(problem.out_dtype, [n], [1]), *factors
 
 
-def _matrix(dtype: DType, rows: int, columns: int, layout: Layout, batch: int | None) -> str:
-    strides = [columns, 1] if layout is Layout.N else [1, rows]
-    if batch is None:
-        return _tensor(dtype, [rows, columns], strides)
-    return _tensor(dtype, [batch, rows, columns], [rows * columns, *strides])
-
-
-def _tensor(dtype: DType, sizes: list[int], strides: list[int]) -> str:
-    return f"(torch.{dtype.torch_name}, {sizes}, {strides})"
+def _tensor(dtype: DType, sizes: Sequence[int], strides: Sequence[int]) -> str:
+    return f"(torch.{dtype.torch_name}, {[*sizes]}, {[*strides]})"
 
 
 def _entry(problem: Problem, choice: Choice) -> dict[str, object]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ import torch
 from torch._inductor import config
 from torch._inductor.choices import InductorChoices
 from torch._inductor.ir import ComputedBuffer, FlexibleLayout, MutableBox, TensorBox, as_storage_and_layout
-from torch._inductor.kernel.bmm import aten_bmm
+from torch._inductor.kernel.bmm import aten_baddbmm, aten_bmm
 from torch._inductor.kernel.mm import aten_addmm, aten_bias_addmm, aten_mm
 from torch._inductor.kernel_inputs import MMKernelInputs
 from torch._inductor.lowering import expand
@@ -22,6 +23,7 @@ from torch._inductor.virtualized import V
 from gemmtune.engine.consumers.inductor.epilogues.graph_nodes import are_equal, name_of
 from gemmtune.engine.consumers.inductor.epilogues.reader import PLAIN, ReadEpilogue, read_epilogue
 from gemmtune.engine.consumers.inductor.loader.table_use import DTYPE_NAMES
+from gemmtune.engine.records.gemm.stated import stated_texts, unusual_strides
 
 if TYPE_CHECKING:
     from torch._inductor.codegen.common import KernelTemplate
@@ -31,9 +33,10 @@ if TYPE_CHECKING:
 Template: TypeAlias = "KernelTemplate | ExternKernelChoice"
 """Kernel that Inductor offers: a template to render, or one of ATen's."""
 
-_BIAS = {"addmm": 0, "convolution": 2}
-"""Places of the bias among the arguments of the graph's operators that are lowered to an addmm."""
-_ATEN = {"mm": aten_mm, "addmm": aten_addmm, "bmm": aten_bmm}
+_BIAS = {"addmm": 0, "baddbmm": 0, "convolution": 2}
+"""Places of the bias among the arguments of the graph's operators that are lowered to a product with one."""
+_ATEN = {"mm": aten_mm, "addmm": aten_addmm, "bmm": aten_bmm, "baddbmm": aten_baddbmm}
+_ALIGNED_BYTES = 16  # of the addresses that rows are timed at
 
 
 @dataclass(frozen=True)
@@ -97,40 +100,48 @@ def lowered_product(kernel_inputs: KernelInputs, op_name: str) -> LoweredProduct
     """Return the product, or the operation and why no row describes it; empty text if it is no product."""
     if not isinstance(kernel_inputs, MMKernelInputs):
         return ""
+    sizes = _sizes_of(kernel_inputs)
     if op_name == "mm_plus_mm":  # ATen's choice is an mm into the output and an addmm onto it
-        m, n, k = kernel_inputs.mnk_hinted()
-        return f"{op_name}: two products of {m}x{n}x{k} and their sum in one call; rows are for one product"
+        return f"{op_name}: two products of {sizes} and their sum in one call; rows are for one product"
     if op_name not in _ATEN:
-        return f"{op_name}: tables have rows of mm, addmm and bmm, not of this one of {_sizes_of(kernel_inputs)}"
-    dtypes, sizes = kernel_inputs.dtypes(), kernel_inputs.shapes_hinted()
-    operands = zip(kernel_inputs.nodes(), sizes, kernel_inputs.strides_hinted(), strict=True)
-    strides = [_strides(node, size, stride) for node, size, stride in operands]
-    if len({*dtypes, kernel_inputs.out_dtype()}) > 1:
-        names = ", ".join(str(each).removeprefix("torch.") for each in (*dtypes, kernel_inputs.out_dtype()))
-        return f"{op_name}: operands and output have several dtypes: {names}"
+        return f"{op_name}: tables have rows of {', '.join(_ATEN)}, not of this one of {sizes}"
+    found = _described(kernel_inputs, op_name)
+    return f"{op_name}: {found}, in a product of {sizes}" if isinstance(found, str) else found
+
+
+def _described(kernel_inputs: MMKernelInputs, op_name: str) -> LoweredProduct | str:
+    """Return the product, or why no row describes it."""
+    types = [*kernel_inputs.dtypes(), kernel_inputs.out_dtype()]
+    if len({*types}) > 1:
+        return f"operands and output have several dtypes: {', '.join(str(t).removeprefix('torch.') for t in types)}"
     m, n, k = kernel_inputs.mnk_symbolic()
     *batch, _, _ = kernel_inputs.mat1mat2()[0].get_size()
     if any(getattr(size, "free_symbols", None) for size in (n, k, *batch)):
-        return f"{op_name}: n, k or the batch is dynamic"  # with another k, EVEN_K would be wrong
+        return "n, k or the batch is dynamic"  # with another k, EVEN_K would be wrong
     if 0 in (m, n, k, *batch):
-        return f"{op_name}: the product of {m}x{n}x{k} is empty"
-    bias, reason = _bias_of(kernel_inputs, sizes[0], strides[0]) if op_name == "addmm" else ("none", "")
-    if reason:
-        return f"addmm: {reason}, in a product of {_sizes_of(kernel_inputs)}"
-    layouts = [_layout(size, stride) for size, stride in zip(sizes[-2:], strides[-2:], strict=True)]
-    hint, count_n, count_k = kernel_inputs.mnk_hinted()
-    if "" in layouts:
-        return f"{op_name}: an operand of {_sizes_of(kernel_inputs)} is neither row-major nor transposed"
-    dtype = dtype_name(dtypes[0])
+        return "it is empty"
+    dtype, kind = dtype_name(types[0]), "dynamic" if getattr(m, "free_symbols", None) else "static"
     if dtype not in DTYPE_NAMES:
-        return f"{op_name}: tables have no rows of {dtype}"
-    kind = "dynamic" if getattr(m, "free_symbols", None) else "static"
-    if op_name == "bmm" and kind == "dynamic":
-        return "bmm: m is dynamic"
-    parts = (op_name, dtype, "".join(layouts), f"{kernel_inputs.batch_hinted()}x{count_n}x{count_k}", bias, kind)
+        return f"tables have no rows of {dtype}"
+    if batch and kind == "dynamic":
+        return "m is dynamic"
+    bias, stated = _bias_of(kernel_inputs) if op_name in _BIAS else ("none", {})
+    if isinstance(stated, str):
+        return stated
+    layouts = ""
+    for name, place in (("a", -2), ("b", -1)):
+        placed = _placed(kernel_inputs, place)
+        if isinstance(placed, str):
+            return placed
+        layout, stated[f"ld{name}"], stated[f"batch_stride_{name}"] = placed
+        layouts += layout
+    if kind == "dynamic" and layouts[0] == "t" and stated["lda"] is not None:
+        return "m is dynamic, and the columns of a view hold m elements"
+    hint, count_n, count_k = kernel_inputs.mnk_hinted()
+    counts = f"{kernel_inputs.batch_hinted()}x{count_n}x{count_k}"
+    key = ":".join((op_name, dtype, layouts, counts, bias, kind, *stated_texts(stated)))
     node = V.graph.current_node
-    read = read_epilogue(node) if isinstance(node, torch.fx.Node) else PLAIN
-    return LoweredProduct(m, hint, ":".join(parts), count_k, read)
+    return LoweredProduct(m, hint, key, count_k, read_epilogue(node) if isinstance(node, torch.fx.Node) else PLAIN)
 
 
 def _sizes_of(kernel_inputs: MMKernelInputs) -> str:
@@ -149,12 +160,13 @@ def with_whole_bias(kernel_inputs: KernelInputs, product: LoweredProduct) -> MMK
     """Return the operands of a row's kernel, whose bias has all rows: torch may ask with the bias as it is."""
     assert isinstance(kernel_inputs, MMKernelInputs)  # as those of every LoweredProduct are
     bias, *factors = kernel_inputs.nodes()
-    sizes = [product.m, kernel_inputs.mnk_symbolic()[1]]
+    sizes = [*factors[0].get_size()[:-2], product.m, kernel_inputs.mnk_symbolic()[1]]
     if len(factors) == 1 or [*bias.get_size()] == sizes:
         return kernel_inputs
     boxed = bias if isinstance(bias, TensorBox) else TensorBox(bias)
     whole = realize_inputs(expand(boxed, sizes))  # type: ignore[no-untyped-call]
-    return MMKernelInputs([whole, *factors], scalars={"alpha": 1, "beta": 1})
+    scalars = {name: kernel_inputs.get_scalar(name) for name in ("alpha", "beta")}
+    return MMKernelInputs([whole, *factors], scalars=scalars)
 
 
 def fix_layouts(nodes: Sequence[Any]) -> None:
@@ -182,25 +194,51 @@ def _strides(node: Any, size: Sequence[int], stride: Sequence[int]) -> Sequence[
     return [int(step) for step in FlexibleLayout.fill_ordered(size, order)] if order else stride
 
 
-def _layout(size: Sequence[int], stride: Sequence[int]) -> str:
-    """Return `n` for contiguous rows, `t` for contiguous columns, empty for other strides or a strided batch.
+def _placed(kernel_inputs: MMKernelInputs, place: int) -> tuple[str, int | None, int | None] | str:
+    """Return layout, leading dimension and batch stride of an operand, None for dense ones, or why no row has such.
+
+    Speed depends on strides, that of the vendor library, too, so a row serves those alone that it was timed with.
+    """
+    node: Any = kernel_inputs.nodes()[place]
+    size = kernel_inputs.shapes_hinted()[place]
+    stride = _strides(node, size, kernel_inputs.strides_hinted()[place])
+    layout, lead = _layout(size, stride)
+    if not layout:
+        return f"an operand of sizes {_text(size)} and strides {_text(stride)} is neither row-major nor transposed"
+    batch, step = (size[0], stride[0]) if len(size) > 2 else (1, None)
+    found = unusual_strides(layout, size[-2], size[-1], lead, batch, step)
+    if found != (None, None):
+        if any(getattr(each, "free_symbols", None) for each in kernel_inputs.strides_symbolic()[place]):
+            return f"the strides of an operand, {_text(stride)}, are dynamic"
+        if node.get_layout().offset * node.get_dtype().itemsize % _ALIGNED_BYTES:
+            return f"an operand of strides {_text(stride)} begins at no multiple of {_ALIGNED_BYTES} bytes"
+    return layout, *found
+
+
+def _layout(size: Sequence[int], stride: Sequence[int]) -> tuple[str, int | None]:
+    """Return `n` for rows of contiguous elements, `t` for such columns, else an empty text, and their distance.
 
     A lone row is contiguous whatever its step to a next row is: Inductor writes 0 where the model has one token.
     """
-    rows, columns = size[-2:]
-    if len(size) == 3 and size[0] > 1 and stride[0] != rows * columns:
-        return ""
-    lone = "n" if rows == 1 and stride[-1] == 1 else ""
-    return {(columns, 1): "n", (1, rows): "t"}.get((stride[-2], stride[-1]), lone)
+    (rows, columns), (of_row, of_column) = size[-2:], stride[-2:]
+    if (of_row, of_column) == (1, rows) != (columns, 1):
+        return "t", rows
+    if of_column == 1 and (rows == 1 or of_row >= columns):
+        return "n", None if rows == 1 else of_row
+    return ("t", of_column) if of_row == 1 and of_column >= rows else ("", None)
 
 
-def _bias_of(kernel_inputs: MMKernelInputs, size: Sequence[Any], stride: Sequence[Any]) -> tuple[str, str]:
-    """Return an addmm's bias, or why no row describes it; `size` and `stride` are the bias's as torch asks now."""
-    if (kernel_inputs.get_scalar("alpha"), kernel_inputs.get_scalar("beta")) != (1, 1):
-        return "", "alpha or beta is not 1"
-    size, stride = _bias_in_graph() or (size, stride)
-    if bias := _bias(size, stride, kernel_inputs.mnk_symbolic()[0], kernel_inputs.mnk_hinted()[1]):
-        return bias, ""
+def _bias_of(kernel_inputs: MMKernelInputs) -> tuple[str, dict[str, Any] | str]:
+    """Return the bias of a product with its scalars, or why no row describes them."""
+    scalars = {name: kernel_inputs.get_scalar(name) for name in ("alpha", "beta")}
+    for name, value in scalars.items():
+        if not isinstance(value, int | float) or not math.isfinite(value) or value == 0:
+            return "", f"{name} is {value}"  # with a beta of 0 the bias may hold NaN, which a template would read
+    *batch, m, _ = kernel_inputs.output_layout().size
+    n = kernel_inputs.mnk_hinted()[1]
+    size, stride = _bias_in_graph() or (kernel_inputs.shapes_hinted()[0], kernel_inputs.strides_hinted()[0])
+    if bias := _bias(size, stride, m, n, *batch):
+        return bias, {name: float(value) for name, value in scalars.items()}
     shown = f"sizes {_text(size)} and strides {_text(stride)}" if size else "one number"
     return "", f"the bias, {shown}, is neither a row nor a matrix of rows"
 
@@ -218,14 +256,20 @@ def _bias_in_graph() -> tuple[Sequence[Any], Sequence[Any]] | None:
     return (tuple(value.shape), tuple(value.stride())) if isinstance(value, torch.Tensor) else None
 
 
-def _bias(size: Sequence[Any], stride: Sequence[Any], m: Any, n: int) -> str:  # noqa: ANN401 (a number or an expression)
-    """Return `vector` for one row, expanded or not; `matrix` for contiguous rows; empty for anything else."""
+def _bias(size: Sequence[Any], stride: Sequence[Any], m: Any, n: int, batch: Any = 1) -> str:  # noqa: ANN401 (numbers or expressions)
+    """Return the shape of a bias by its name, expanded or not; empty for one that is neither rows nor matrices."""
     if not size:
         return ""
     if n != 1 and not (are_equal(size[-1], n) and are_equal(stride[-1], 1)):
         return ""
-    lone = len(size) == 1 or are_equal(stride[0], 0) or (are_equal(size[0], 1) and m != 1)
-    return "vector" if lone else "matrix" if are_equal(stride[0], n) else ""
+    lone = len(size) == 1 or are_equal(stride[-2], 0) or (are_equal(size[-2], 1) and m != 1)
+    of_product = "vector" if lone else "matrix" if are_equal(stride[-2], n) else ""
+    if len(size) < 3 or (of_product == "vector" and batch == 1) or are_equal(stride[0], 0):
+        return of_product
+    if batch != 1 and are_equal(size[0], 1):
+        return of_product
+    of_batch = {"vector": ("vectors", n), "matrix": ("matrices", m * n)}.get(of_product)
+    return of_batch[0] if of_batch and (batch == 1 or are_equal(stride[0], of_batch[1])) else ""
 
 
 def _text(numbers: Sequence[Any]) -> str:

@@ -11,6 +11,8 @@ from gemmtune.engine.consumers.inductor.loader.loader_rows import ProductRow
 
 DTYPE_NAMES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "tf32": "tf32"}
 """Names of types in a problem's text, by the names in a product's key."""
+_USUAL_BIAS = {"addmm": "vector", "baddbmm": "matrices"}
+"""Biases that a problem's text leaves out, by the operation."""
 LIBRARY = "a library's kernel"
 """Reason why no row serves a call of a kernel that is neither Inductor's nor a product's."""
 _OUTCOMES = {
@@ -138,16 +140,16 @@ class UseLog:
 
 def problem_name(key: str, m: int) -> str:
     """Return the problem of a product at `m`, as text that `Problem.parse` reads."""
-    op, dtype, layout, sizes, bias, kind, *epilogue = key.split(":")
+    op, dtype, layout, sizes, bias, kind, *further = key.split(":")
     batch, n, k = sizes.split("x")
     parts = [
-        f"{f'{batch}x' if op == 'bmm' else ''}{m}x{n}x{k}",
+        f"{f'{batch}x' if op in ('bmm', 'baddbmm') else ''}{m}x{n}x{k}",
         DTYPE_NAMES.get(dtype, dtype),
         layout,
         *([op] if op != "mm" else []),
-        *(["bias=matrix"] if bias == "matrix" else []),
+        *([f"bias={bias}"] if bias != _USUAL_BIAS.get(op, "none") else []),
         *(["dynamic_m=true"] if kind == "dynamic" else []),
-        *(f"epilogue={text}" for text in epilogue),
+        *(text if "=" in text else f"epilogue={text}" for text in further),
     ]
     return ":".join(parts)
 

@@ -7,7 +7,6 @@ from functools import lru_cache
 
 from gemmtune.engine.records.errors import TableError, UnknownPlugin
 from gemmtune.engine.records.gemm.problem import Problem
-from gemmtune.engine.records.gemm.terms import Op
 from gemmtune.engine.records.table import Choice
 from gemmtune.engine.seams import registry
 
@@ -21,8 +20,8 @@ def template_of(problem: Problem, choice: Choice) -> str:
     if choice.space == "aten":
         return f"aten::{problem.op}"
     if choice.space == "triton_mm":
-        return "triton::bmm" if problem.op is Op.BMM else "triton::mm"
-    if problem.op is not Op.BMM and is_cute(choice.space):
+        return "triton::bmm" if problem.op.is_batched else "triton::mm"
+    if not problem.op.is_batched and (problem.alpha, problem.beta) == (1, 1) and is_cute(choice.space):
         return f"cute::{choice.space}"
     raise TableError(
         f"{problem.name}: no Inductor template of {problem.op} for space {choice.space!r}; "

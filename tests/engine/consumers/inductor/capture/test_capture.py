@@ -6,6 +6,7 @@ import logging
 import sys
 import warnings
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -151,14 +152,60 @@ def test_a_product_that_inductor_leaves_to_a_library_is_named(call, inputs, oper
 @pytest.mark.parametrize(
     ("call", "inputs", "reason"),
     [
-        (lambda c, a, b: c.addmm(a, b, alpha=2), ("bf16[8,32]", "bf16[8,16]", "bf16[16,32]"), "of 8x32x16"),
-        (torch.baddbmm, ("bf16[2,8,32]", "bf16[2,8,16]", "bf16[2,16,32]"), "of 2x8x32x16"),
-        (lambda a, b: a[:, ::2] @ b, ("bf16[2,16,16]", "bf16[2,16,32]"), "of 2x8x32x16 is neither"),
+        (partial(torch.baddbmm, beta=0), ("bf16[2,8,32]", "bf16[2,8,16]", "bf16[2,16,32]"), "beta is 0"),
+        (torch.baddbmm, ("bf16[2,8,1]", "bf16[2,8,16]", "bf16[2,16,32]"), "sizes 2x8x1 and strides 8x1x1, is neither"),
+        (lambda a, b: a.unfold(1, 16, 8) @ b, ("bf16[2,72]", "bf16[2,16,32]"), "strides 72x8x1 is neither row-major"),
+        (lambda a, b: a[:, :, 1:17] @ b, ("bf16[2,8,32]", "bf16[2,16,32]"), "begins at no multiple of 16 bytes"),
+        (lambda a, b: torch.bmm(a, b, out_dtype=torch.float32), ("bf16[2,8,16]", "bf16[2,16,32]"), "several dtypes"),
     ],
 )
 def test_a_product_without_a_row_has_its_sizes_in_the_reason(call, inputs, reason):
     (work,) = captured(call, *inputs).unseen
     assert reason in work.reason
+    assert work.reason.endswith(", in a product of 2x8x32x16")
+
+
+@pytest.mark.parametrize(
+    ("call", "inputs", "name"),
+    [
+        (lambda h, w: h[:, -1] @ w, ("bf16[8,128,512]", "bf16[512,320]"), "8x320x512:bf16:nn:lda=65536"),
+        (lambda x, w: x[:, :48] @ w, ("bf16[64,80]", "bf16[48,96]"), "64x96x48:bf16:nn:lda=80"),
+        (lambda x, w: x @ w[:, 16:].t(), ("bf16[64,32]", "bf16[96,48]"), "64x96x32:bf16:nt:ldb=48"),
+        (
+            lambda x, w: x.split(48, -1)[0] @ w,
+            ("bf16[8,64,80]", "bf16[48,96]"),
+            "8x64x96x48:bf16:nn:bmm:lda=80:batch_stride_b=0",
+        ),
+        (
+            lambda q, k: q[0].transpose(0, 1) @ k,
+            ("bf16[1,64,4,32]", "bf16[4,32,16]"),
+            "4x64x16x32:bf16:nn:bmm:lda=128:batch_stride_a=32",
+        ),
+        (lambda x, y: x[:, :16] @ y, ("bf16[4,40,32]", "bf16[4,32,48]"), "4x16x48x32:bf16:nn:bmm:batch_stride_a=1280"),
+        (
+            lambda a, b: torch.bmm(a.expand(4, 16, 32), b),
+            ("bf16[16,32]", "bf16[4,32,48]"),
+            "4x16x48x32:bf16:nn:bmm:batch_stride_a=0",
+        ),
+        (
+            lambda c, a, b: c.addmm(a, b, alpha=2),
+            ("bf16[8,32]", "bf16[8,16]", "bf16[16,32]"),
+            "8x32x16:bf16:nn:addmm:bias=matrix:alpha=2",
+        ),
+        (partial(torch.addmm, beta=0.1), ("bf16[32]", "bf16[8,16]", "bf16[16,32]"), "8x32x16:bf16:nn:addmm:beta=0.1"),
+        (torch.baddbmm, ("bf16[2,8,32]", "bf16[2,8,16]", "bf16[2,16,32]"), "2x8x32x16:bf16:nn:baddbmm"),
+        (
+            partial(torch.baddbmm, alpha=0.125),
+            ("bf16[8,32]", "bf16[2,8,16]", "bf16[2,16,32]"),
+            "2x8x32x16:bf16:nn:baddbmm:bias=matrix:alpha=0.125",
+        ),
+        (torch.baddbmm, ("bf16[2,1,32]", "bf16[2,8,16]", "bf16[2,16,32]"), "2x8x32x16:bf16:nn:baddbmm:bias=vectors"),
+    ],
+)
+def test_views_scalars_and_biases_of_a_batch_are_parts_of_the_problem(call, inputs, name):
+    found = captured(call, *inputs)
+    assert (names(found), found.unseen) == ({name: 1}, [])
+    assert found.problems[0].name == name
 
 
 def test_a_convolution_in_a_branch_is_named():
@@ -174,8 +221,8 @@ def test_an_empty_product_is_no_problem_beside_others():
     found = captured(lambda a, b: (a[:0] @ b, a @ b, a[:, :0] @ b[:0]), "bf16[8,16]", "bf16[16,32]")
     assert names(found) == {"8x32x16:bf16:nn": 1}
     assert [(work.operation, work.reason) for work in found.unseen] == [
-        ("mm", "the product of 0x32x16 is empty"),
-        ("mm", "the product of 8x32x0 is empty"),
+        ("mm", "it is empty, in a product of 0x32x16"),
+        ("mm", "it is empty, in a product of 8x32x0"),
     ]
 
 

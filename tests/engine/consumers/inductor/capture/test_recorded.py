@@ -150,6 +150,7 @@ def test_tunableop_gives_columns_first_and_names_what_has_no_row(tmp_path):
         "GemmAndBiasTunableOp_BFloat16_TN,tn_4096_16_1024_ld_1024_1024_4096\n"
         "GemmStridedBatchedTunableOp_float_NN,nn_64_32_128_B_6_ld_64_128_64\n"
         "GemmTunableOp_BFloat16_TN,tn_4096_16_1024_ld_2048_1024_4096\n"
+        "GemmStridedBatchedTunableOp_float_NN,nn_64_32_128_B_6_ld_80_128_64\n"
         "GemmTunableOp_double_TN,tn_4096_16_1024_ld_1024_1024_4096\n",
         encoding="utf-8",
     )
@@ -160,8 +161,11 @@ def test_tunableop_gives_columns_first_and_names_what_has_no_row(tmp_path):
         "32x64x128:tf32:tn",
         "16x4096x1024:bf16:nt:addmm",
         "6x32x64x128:fp32:nn:bmm",
+        "16x4096x1024:bf16:nt:ldb=2048",
     ]
-    assert sorted(work.operation for work in found.unseen) == ["GemmTunableOp_BFloat16_TN", "GemmTunableOp_double_TN"]
+    unseen = {work.operation: work.reason for work in found.unseen}
+    assert unseen.keys() == {"GemmStridedBatchedTunableOp_float_NN", "GemmTunableOp_double_TN"}
+    assert unseen["GemmStridedBatchedTunableOp_float_NN"].endswith("no batch strides, in a product of 6x32x64x128")
 
 
 def test_another_csv_is_refused(tmp_path):

@@ -3,7 +3,8 @@
 Imports torch and the exported loader alone: any torch can run it.
 
 Arguments: the folder of an export, a folder with another table, a JSON list of cases {name, op, batch, m, n, k, dtype,
-layout, bias, dynamic}. Prints one JSON object: what Inductor chose for each case, and the compile-cache keys it made.
+layout, bias, dynamic}, with ldb and batch_stride_b where they are not dense. Prints one JSON object: what Inductor
+chose for each case, and the compile-cache keys it made.
 """
 
 from __future__ import annotations
@@ -106,24 +107,27 @@ def tensor(graph, name, dtype, sizes, strides):
     return ir.TensorBox(ir.StorageBox(buffer))
 
 
-def matrix(graph, name, dtype, batch, rows, columns, layout):
+def matrix(graph, name, dtype, batch, rows, columns, layout, lead=None, step=None):
     """Return a view of a contiguous tensor; `layout` t is the transpose of a columns×rows one."""
-    strides = [columns, 1] if layout == "n" else [1, rows]
+    strides = [lead or columns, 1] if layout == "n" else [1, lead or rows]
     if batch is None:
         return tensor(graph, name, dtype, [rows, columns], strides)
-    return tensor(graph, name, dtype, [batch, rows, columns], [rows * columns, *strides])
+    return tensor(graph, name, dtype, [batch, rows, columns], [rows * columns if step is None else step, *strides])
 
 
 def lower(graph, case, m):
     """Return Inductor's lowering of the case's operation, with `m` rows."""
-    dtype, batch = getattr(torch, case["dtype"]), case["batch"] if case["op"] == "bmm" else None
+    dtype, batch = getattr(torch, case["dtype"]), case["batch"] if case["op"] in ("bmm", "baddbmm") else None
+    of_b = case.get("ldb"), case.get("batch_stride_b")
     a = matrix(graph, "a", dtype, batch, m, case["k"], case["layout"][0])
-    b = matrix(graph, "b", dtype, batch, case["k"], case["n"], case["layout"][1])
+    b = matrix(graph, "b", dtype, batch, case["k"], case["n"], case["layout"][1], *of_b)
     if case["op"] == "mm":
         return mm.tuned_mm(a, b)
     if case["op"] == "bmm":
         return bmm.tuned_bmm(a, b)
     n = case["n"]
+    if case["op"] == "baddbmm":
+        return bmm.tuned_baddbmm(tensor(graph, "bias", dtype, [batch, m, n], [m * n, n, 1]), a, b)
     shape = {"vector": ([n], [1]), "matrix": ([m, n], [n, 1])}[case["bias"]]
     return mm.tuned_addmm(tensor(graph, "bias", dtype, *shape), a, b)
 

@@ -37,7 +37,19 @@ ROWS = (
     row("4x16x32x64:bf16:nn:bmm"),
     row("256x32x16:bf16:nt"),
     row("64x256x96:bf16:nt:addmm", "aten", {}),
+    row("64x96x256:bf16:nt:lda=512"),
+    row("64x96x256:bf16:nn:lda=300"),
+    row("4x16x32x64:bf16:nn:bmm:batch_stride_a=0"),
+    row("64x96x256:bf16:nt:addmm:alpha=2"),
+    row("64x96x256:bf16:nt:addmm:bias=matrix:beta=0.5"),
+    row("4x16x32x64:bf16:nn:baddbmm"),
+    row("4x16x32x64:bf16:nn:baddbmm:bias=vectors:alpha=0.125"),
 )
+UNUSUAL = {
+    **dict.fromkeys(("slices", "expanded batch", "baddbmm", "baddbmm alpha and beta"), 1),
+    **dict.fromkeys(("strides", "alpha and beta"), 2),  # of steps between elements Inductor makes a dense copy
+}
+"""Cases of views, scalars and batches with a bias, and how many rows serve them; no row of a dense product does."""
 RANGES = tuple(
     RangeRow(Problem.parse(f"256x96x256:bf16:nt{op}:dynamic_m=true"), 2, 256, choice("triton_mm", TILES), ((256, 0.0),))
     for op in ("", ":addmm")
@@ -125,6 +137,10 @@ def test_rows_are_taken_and_nothing_is_said_of_them(report):
     assert {*UNTAKEN, "addmm matrix", "jagged", "checkpoint", "autocast", "condition"} <= {*taken}
     assert sum(served(found, "aten row") > 0 for found in report["table"].values()) >= 5
     assert {word for name in taken for word in report["table"][name]["said"]} == set()
+
+
+def test_rows_of_views_scalars_and_batches_with_a_bias_are_taken(report):
+    assert {name: served(report["table"][name], "row") for name in UNUSUAL} == UNUSUAL
 
 
 def test_grouped_products_are_named(report):

@@ -31,6 +31,10 @@ TRITON = (
     "64x96x256:fp32:nn",
     "6x64x96x256:bf16:nn:bmm",
     "6x64x96x200:bf16:nt:bmm",
+    "64x96x256:bf16:nt:ldb=320",
+    "6x64x96x256:bf16:nt:bmm:batch_stride_b=0",
+    "6x64x96x256:bf16:nt:bmm:ldb=1536:batch_stride_b=256",
+    "6x64x96x256:bf16:nt:baddbmm",
 )
 ADDMM = ("64x96x256:bf16:nt:addmm", "64x96x200:bf16:nn:addmm", "64x96x256:bf16:nt:addmm:bias=matrix")
 DEEP = "16x16x4096:bf16:nt"  # k ≥ 64·max(m, n): Inductor itself would not offer triton::mm
@@ -77,6 +81,7 @@ def case(problem):
         "layout": f"{problem.a_layout}{problem.b_layout}",
         "bias": problem.bias.value,
         "dynamic": problem.dynamic_m,
+        **{name: getattr(problem, name) for name in ("ldb", "batch_stride_b") if getattr(problem, name) is not None},
     }
 
 
@@ -245,7 +250,7 @@ def test_the_report_counts_the_products_by_the_row_they_run(report):
         "1 are no problem that can be tuned"
     )
     (none,) = [each for each in use["dict"]["uses"] if each["outcome"] == "no problem"]
-    assert (none["problem"], none["detail"]) == ("mm", "n, k or the batch is dynamic")
+    assert (none["problem"], none["detail"]) == ("mm", "n, k or the batch is dynamic, in a product of 64x96x256")
 
 
 def test_the_misses_are_problems_to_tune_and_a_dynamic_m_names_the_size_seen_first(report):

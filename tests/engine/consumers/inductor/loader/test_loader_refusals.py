@@ -207,9 +207,11 @@ def test_an_invalid_row_is_refused_in_one_line(loader, file, rows, error, messag
     refused(loader, file, with_rows(rows), error, message)
 
 
-@pytest.mark.parametrize("key", ["", "mm", KEY.replace("mm:", "baddbmm:"), KEY.replace("96", "0"), KEY + ":x y"])
+@pytest.mark.parametrize(
+    "key", ["", "mm", KEY.replace("mm:", "badmm:"), KEY.replace("96", "0"), KEY + ":x y", KEY + ":lda=x"]
+)
 def test_a_key_that_names_no_product_is_refused(loader, file, key):
-    message = "rows: the key .* names no product of mm, addmm or bmm"
+    message = "rows: the key .* names no product of mm, addmm, bmm, baddbmm"
     refused(loader, file, with_rows([entry()], key), ValueError, message)
 
 

@@ -7,18 +7,48 @@ import pytest
 
 @pytest.mark.slow(4)
 @pytest.mark.parametrize(
-    ("size", "stride", "layout"),
+    ("size", "stride", "layout", "lead"),
     [
-        ([4, 256], [256, 1], "n"),
-        ([256, 4], [1, 256], "t"),
-        ([4, 256], [512, 1], ""),
-        ([1, 256], [0, 1], "n"),  # one token: Inductor's step to a next row, which there is not
-        ([1, 256], [512, 1], "n"),
-        ([1, 256], [0, 2], ""),
-        ([256, 1], [1, 256], "t"),
-        ([2, 1, 256], [256, 0, 1], "n"),
+        ([4, 256], [256, 1], "n", 256),
+        ([256, 4], [1, 256], "t", 256),
+        ([4, 256], [512, 1], "n", 512),
+        ([256, 4], [1, 512], "t", 512),
+        ([4, 256], [255, 1], "", None),  # rows overlap
+        ([4, 256], [0, 1], "", None),
+        ([4, 256], [512, 2], "", None),
+        ([1, 256], [0, 1], "n", None),  # one token: Inductor's step to a next row, which there is not
+        ([1, 256], [512, 1], "n", None),
+        ([1, 256], [0, 2], "", None),
+        ([256, 1], [1, 256], "t", 256),
+        ([256, 1], [80, 1], "n", 80),
+        ([2, 1, 256], [256, 0, 1], "n", None),
+        ([2, 4, 256], [256, 512, 1], "n", 512),  # heads that lie side by side
     ],
 )
-def test_an_operand_is_contiguous_along_rows_or_columns(size, stride, layout):
+def test_an_operand_is_contiguous_along_rows_or_columns(size, stride, layout, lead):
     lowered = pytest.importorskip("gemmtune.engine.consumers.inductor.loader.lowered", reason="torch is not installed")
-    assert lowered._layout(size, stride) == layout
+    assert lowered._layout(size, stride) == (layout, lead)
+
+
+BIASES = [
+    ([32], [1], "vector"),
+    ([1, 32], [32, 1], "vector"),
+    ([8, 32], [32, 1], "matrix"),
+    ([8, 32], [64, 1], ""),
+    ([1, 8, 32], [256, 32, 1], "matrix"),
+    ([4, 8, 32], [0, 32, 1], "matrix"),
+    ([4, 8, 32], [256, 32, 1], "matrices"),
+    ([4, 8, 32], [512, 32, 1], ""),
+    ([4, 8, 32], [0, 0, 1], "vector"),
+    ([4, 1, 32], [32, 32, 1], "vectors"),
+    ([4, 8, 32], [32, 0, 1], "vectors"),
+    ([4, 8, 1], [8, 1, 1], ""),
+    ([], [], ""),
+]
+
+
+@pytest.mark.slow(4)
+@pytest.mark.parametrize(("size", "stride", "bias"), BIASES)
+def test_a_bias_of_a_batch_is_named_by_what_it_is_broadcast_over(size, stride, bias):
+    lowered = pytest.importorskip("gemmtune.engine.consumers.inductor.loader.lowered", reason="torch is not installed")
+    assert lowered._bias(size, stride, 8, 32, 4) == bias
