@@ -136,7 +136,9 @@ class Gemm(WorkloadKind[Problem]):
             if bias is not None:
                 part = bias[..., i : i + rows, :] if workload.bias.has_rows else bias
                 product = workload.alpha * product + workload.beta * part.double()
-            further = [each[..., i : i + rows, :] if each.shape[-2] > 1 else each for each in operands.further]
+            gates = zip(workload.epilogue.operands, operands.further, strict=True)
+            whole = [each.repeat_interleave(its.block, 0) if its.block else each for its, each in gates]
+            further = [each[..., i : i + product.shape[-2], :] if each.shape[-2] > 1 else each for each in whole]
             for block, values in zip(blocks, computed_by_torch(workload.epilogue, product, further), strict=True):
                 block.append(values.float())
         # Inputs are standard normal, so an element has variance k times alpha², or with an epilogue about 1.
@@ -180,7 +182,7 @@ def _further(problem: Problem, operand: Operand, source: TensorSource, name: str
     """Return a normal operand of an epilogue; half of a condition's values are true, and roots get positive ones."""
     import torch
 
-    shape = problem.shape_of(operand.shape)
+    shape = problem.shape_of(operand.shape, operand.block)
     if operand.transposed:
         shape = (*shape[:-2], shape[-1], shape[-2])
     if operand.dtype == "bool":

@@ -14,6 +14,7 @@ from torch._inductor.debug import DebugContext
 from torch._inductor.graph import GraphLowering
 from torch._inductor.utils import Placeholder
 from torch._inductor.virtualized import V
+from torch.utils._sympy.functions import FloorDiv
 
 from gemmtune.engine.records.epilogue.activations import expanded
 from gemmtune.engine.records.epilogue.chain import Epilogue
@@ -71,8 +72,23 @@ def operand_buffers(graph: GraphLowering, problem: Problem, m: int | sympy.Expr)
             OperandShape.ROW: ([n], [1]),
             OperandShape.COLUMN: ([*batch, m, 1], [*(m for _ in batch), 1, 1]),
             OperandShape.SCALAR: ([], []),
+            OperandShape.GATE: ([FloorDiv(m + operand.block - 1, operand.block or 1), n], [n, 1]),
         }[operand.shape]
-        found[operand] = input_buffer(graph, operand.name, operand_dtype(operand, problem), size, stride)
+        buffer = input_buffer(graph, operand.name, operand_dtype(operand, problem), size, stride)
+        found[operand] = _per_row(buffer, operand.block, m, n) if operand.block else buffer
+    return found
+
+
+def _per_row(gate: ir.TensorBox, block: int, m: int | sympy.Expr, n: int) -> ir.TensorBox:
+    """Return a gate with a row per row of the output, of which no copy is made."""
+    load = gate.make_loader()
+
+    def vector_of(index: Sequence[sympy.Expr]) -> Any:  # noqa: ANN401 (a value in any of Inductor's handlers)
+        return load([FloorDiv(index[0], block), index[1]])
+
+    found: ir.TensorBox = ir.Pointwise.create(
+        device=gate.get_device(), dtype=gate.get_dtype(), inner_fn=vector_of, ranges=[m, n]
+    )
     return found
 
 

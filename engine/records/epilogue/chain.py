@@ -14,6 +14,7 @@ of a problem's name, `16x4096x4096:bf16:nt:epilogue=silu.mul(matrix)`, and needs
 | `sub(1,x)` | 1 - x: a first argument that is a number stands in the parentheses, as do the others |
 | `mul(row).add(row2)` | x · s + t, two vectors of n, broadcast over the rows |
 | `mul(column)`, `mul(scalar)` | x · c, a value per row; x · s, one value |
+| `mul(gate[64]).add(matrix)` | x · g + r, g with a vector of n per 64 rows, as per sample of a batch |
 | `add(matrix).mul(matrix)` | (x + r) · r: equal names are one tensor, `matrix2` would be another |
 | `mul(matrix[fp32,t])` | the tensor has fp32 elements, and columns in memory one after another |
 | `mul(0.5).to(fp32)` | x · 0.5 stored in fp32 |

@@ -43,6 +43,8 @@ class OperandShape(StrEnum):
     """Vector of m elements, broadcast over the columns; with a batch, one per product."""
     SCALAR = "scalar"
     """One element for the whole output."""
+    GATE = "gate"
+    """Vector of n elements per block of rows, such as the rows of a sample, at any distance from each other."""
 
     @property
     def has_rows(self) -> bool:
@@ -52,7 +54,7 @@ class OperandShape(StrEnum):
     @property
     def has_columns(self) -> bool:
         """Whether each column of the output has elements of its own."""
-        return self in (OperandShape.MATRIX, OperandShape.ROW)
+        return self in (OperandShape.MATRIX, OperandShape.ROW, OperandShape.GATE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,8 @@ class Operand:
     """Element type by its short name; empty for that of the product's output."""
     transposed: bool = False
     """Whether a matrix has its columns in memory one after another, instead of its rows."""
+    block: int = 0
+    """Rows of the output per vector of a gate; 0 for other shapes."""
 
     @property
     def name(self) -> str:
@@ -118,7 +122,8 @@ def term_text(term: Term) -> str:
     if isinstance(term, Product):
         return "x"
     if isinstance(term, Operand):
-        facts = ",".join([*([term.dtype] if term.dtype else []), *(["t"] if term.transposed else [])])
+        stated = (str(term.block or ""), term.dtype, "t" * term.transposed)
+        facts = ",".join(each for each in stated if each)
         return f"{term.name}[{facts}]" if facts else term.name
     if isinstance(term, Call):
         first, *others = term.arguments

@@ -7,6 +7,7 @@ from gemmtune.engine.records.epilogue.terms import ELEMENT_BYTES, OPERATIONS, Ca
 from gemmtune.engine.records.errors import did_you_mean
 
 _SHOWN = 200  # characters of a wrong text in a message
+_MOST_ROWS = 2**31 - 1  # per vector of a gate
 _DEEPEST = 32  # parentheses within parentheses
 _MOST_TOKENS = 500  # the longest formula of an activation has 120
 _TOKEN = re.compile(r"\s*(-?(?:\d+\.?\d*(?:e[+-]?\d+)?|inf\b)|[a-z_][a-z0-9_]*|[()\[\],.+]|\S)")
@@ -80,8 +81,12 @@ class _Parser:
 
     def _operand(self, shape: OperandShape, number: int) -> Operand:
         facts: list[str] = []
+        block = ""
         if self._taken("["):
-            facts.append(self._name())
+            if shape is OperandShape.GATE and self._peek().isdecimal():
+                block, self._next = self._peek(), self._next + 1
+            if not block or self._taken(","):
+                facts.append(self._name())
             while self._taken(","):
                 facts.append(self._name())
             self._expect("]")
@@ -90,7 +95,9 @@ class _Parser:
             raise self._error(f"{unknown!r} is no type of an operand; known: {', '.join(ELEMENT_BYTES)}, and t")
         if "t" in facts and shape is not OperandShape.MATRIX:
             raise self._error(f"a {shape} has no layout: leave out t")
-        return Operand(shape, number, types[0] if types else "", "t" in facts)
+        if shape is OperandShape.GATE and not 0 < int(block or 0) <= _MOST_ROWS:
+            raise self._error("a gate says how many rows each of its vectors is for, as in gate[4096]")
+        return Operand(shape, number, types[0] if types else "", "t" in facts, int(block or 0))
 
     def _call(self, name: str, receiver: Term | None, *, first: bool = False) -> Call:
         """Return an operation on the value before it, or on its arguments alone if it has them all."""

@@ -163,6 +163,10 @@ class Problem(Workload):
         """Write the epilogue relative to the output's type; refuse one behind integers."""
         if not self.epilogue:
             return
+        if self.op.is_batched and any(operand.block for operand in self.epilogue.operands):
+            raise ProblemError(
+                f"epilogue={self.epilogue} has a gate, which is for rows of one product, not for {self.op}"
+            )
         if self.out_dtype.is_integer:
             raise ProblemError(
                 f"epilogue={self.epilogue} behind an output of {self.out_dtype}: it needs a float: add out_dtype=bf16"
@@ -220,7 +224,8 @@ class Problem(Workload):
         out = self.batch * self.m * self.n * sum(dtype.itemsize for dtype in self.stored_dtypes)
         bias = math.prod(self.bias_shape) * self.out_dtype.itemsize if self.bias is not Bias.NONE else 0
         read = sum(
-            math.prod(self.shape_of(operand.shape)) * ELEMENT_BYTES.get(operand.dtype, self.out_dtype.itemsize)
+            math.prod(self.shape_of(operand.shape, operand.block))
+            * ELEMENT_BYTES.get(operand.dtype, self.out_dtype.itemsize)
             for operand in self.epilogue.operands
         )
         return a + b + out + bias + read
@@ -274,8 +279,11 @@ class Problem(Workload):
         sizes = (self.batch, rows, columns) if self.op.is_batched else (rows, columns)
         return 1 + int(sum((s - 1) * step for s, step in zip(sizes, self.strides_of(operand, self.m), strict=True)))
 
-    def shape_of(self, shape: OperandShape) -> tuple[int, ...]:
-        """Return the sizes of an epilogue's operand: as many as the output has, with 1 where it is broadcast."""
+    def shape_of(self, shape: OperandShape, block: int = 0) -> tuple[int, ...]:
+        """Return the sizes of an epilogue's operand: as many as the output has, with 1 where it is broadcast.
+
+        A gate has a row per `block` rows of the output.
+        """
         batch = (self.batch,) if self.op.is_batched else ()
         ones = (1,) * len(batch)
         return {
@@ -283,6 +291,7 @@ class Problem(Workload):
             OperandShape.ROW: (*ones, 1, self.n),
             OperandShape.COLUMN: (*batch, self.m, 1),
             OperandShape.SCALAR: (*ones, 1, 1),
+            OperandShape.GATE: (-(-self.m // (block or 1)), self.n),
         }[shape]
 
     @property

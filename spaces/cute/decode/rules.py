@@ -27,6 +27,8 @@ def serves(task: Task, most_rows: int) -> Verdict:
         return Verdict.no("outputs", f"{task.space} stores one output, not {count}: {problem.epilogue}")
     if conditions := [operand.name for operand in problem.epilogue.operands if operand.dtype == "bool"]:
         return Verdict.no("condition", f"{task.space} reads no operand of type bool: {conditions[0]}")
+    if gates := [operand.name for operand in problem.epilogue.operands if operand.block]:
+        return Verdict.no("gate", f"{task.space} reads no vector per block of rows: {gates[0]}")
     if problem.m > most_rows:
         return Verdict.no("rows", f"m {problem.m} > {most_rows}, the most rows that {task.space} is made for")
     if not _has_types(problem):

@@ -145,3 +145,16 @@ def test_the_tolerance_is_four_times_what_rounding_costs(problem, tolerance):
     work = Problem.parse(problem)
     [expected] = Gemm().expected(work, make_operands(work, CPU, 0))
     assert expected.tolerance == pytest.approx(tolerance)
+
+
+@pytest.mark.parametrize(("m", "blocks"), [(12, 3), (10, 3), (3, 1)])
+def test_each_vector_of_a_gate_is_for_a_block_of_rows(m, blocks):
+    problem = Problem.parse(f"{m}x5x7:bf16:nt:epilogue=mul(gate[4])")
+    operands: Any = make_operands(problem, CPU)
+    (gate,) = operands.further
+    assert gate.shape == (blocks, 5)
+    rows = torch.stack([gate[i // 4] for i in range(m)])
+    product = operands.a.double() @ operands.b.double()
+    assert ReferenceResult(problem, operands).check((product * rows).bfloat16()).reason == ""
+    assert bool(ReferenceResult(problem, operands).check((product * gate[0]).bfloat16()).reason) is (m > 4)
+    assert problem.min_bytes == 2 * (m * 7 + 7 * 5 + m * 5 + blocks * 5)

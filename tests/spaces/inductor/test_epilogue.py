@@ -31,6 +31,8 @@ def behind_the_product(source):
         ("epilogue=silu.mul(matrix)", "libdevice.exp(", {"a", "b", "matrix", "out"}),
         ("epilogue=mul(row).add(row2)", "+ (tl.broadcast_to(idx_n, ", {"a", "b", "row", "row2", "out"}),
         ("epilogue=mul(column[fp32])", "+ (tl.broadcast_to(idx_m, ", {"a", "b", "column", "out"}),
+        ("epilogue=mul(gate[128]).add(matrix)", "idx_n + 320*(idx_m // 128)", {"a", "b", "gate", "matrix", "out"}),
+        ("epilogue=mul(gate[100])", "idx_n + 320*(idx_m // 100)", {"a", "b", "gate", "out"}),
         ("epilogue=mul(matrix[t])", "idx_m + 512*idx_n", {"a", "b", "matrix", "out"}),
         ("addmm:bias=matrix:epilogue=gelu_tanh", "libdevice.tanh(", {"a", "b", "bias", "out"}),
     ],

@@ -33,9 +33,12 @@ UNUSUAL = [
     "520x264x1024:bf16:nt:addmm:alpha=0.5:beta=2",
     "520x264x1024:bf16:nt:addmm:bias=matrix:alpha=-2:lda=1032:epilogue=relu",
     *(f"5x200x264x1024:bf16:nt:baddbmm:bias={bias}" for bias in ("vector", "vectors", "matrix", "matrices")),
+    "512x264x1024:bf16:nt:epilogue=mul(gate[128]).add(matrix)",
+    "520x264x1024:bf16:nt:addmm:epilogue=silu.mul(gate[100,fp32]).add(matrix)",
+    "512x264x1024:bf16:nt:epilogue=mul(gate[64]):dynamic_m=true",
     "5x200x264x1024:fp16:nn:baddbmm:alpha=0.125:beta=0.5:batch_stride_a=0:epilogue=mul(matrix)",
 ]
-"""Problems of views, of scalars, and of batches with a bias."""
+"""Problems of views, of scalars, of batches with a bias, and of gates."""
 KERNELS = [
     ("triton_mm", "520x264x1021:bf16:nt:addmm"),
     ("triton_mm", "520x264x1024:fp16:tn:addmm:bias=matrix"),

@@ -279,21 +279,23 @@ class _Reader:
         dtype = _DTYPES.get(value.dtype)
         if dtype is None:
             raise _UnreadableError(f"a tensor of {value.dtype}")
-        shape, transposed = self._layout(value, space)
+        shape, transposed, block = self._layout(value, space)
         self.inlined.update(view.name for view in views_of(node))
-        key = (base_of(node), shape, transposed, value.storage_offset())
+        key = (base_of(node), shape, transposed, block, value.storage_offset())
         if key not in self._operands:
             relative = "" if value.dtype == self._dtype else dtype
-            self._operands[key] = Operand(shape, len(self._operands) + 1, relative, transposed)
+            self._operands[key] = Operand(shape, len(self._operands) + 1, relative, transposed, block)
             self.tensors[self._operands[key]] = node
         return self._operands[key]
 
-    def _layout(self, value: torch.Tensor, space: Sequence[Any]) -> tuple[OperandShape, bool]:
-        """Return how a tensor is broadcast over the output, and whether it is transposed."""
+    def _layout(self, value: torch.Tensor, space: Sequence[Any]) -> tuple[OperandShape, bool, int]:
+        """Return how a tensor is broadcast, whether it is transposed, and the rows of a gate's block."""
         missing = len(space) - value.dim()
         strides: list[Any] = [0] * missing + [
             0 if are_equal(size, 1) else stride for size, stride in zip(value.shape, value.stride(), strict=True)
         ]
+        if len(self._shape) == 2 and (block := _block_of(space, strides, self._shape[1])):
+            return OperandShape.GATE, False, block
         groups = _grouped(space, strides, self._shape)
         (rows, of_row), (columns, of_column) = groups[-2:]
         of_batch = groups[0][1] if len(groups) > 2 else None  # None where there is one element
@@ -312,8 +314,29 @@ class _Reader:
         for kind, wanted in patterns.items():
             found = zip((of_batch, of_row, of_column), wanted, strict=True)
             if all(stride is None or are_equal(stride, expected) for stride, expected in found):
-                return kind
+                return *kind, 0
         raise _UnreadableError("a tensor with other strides than rows or columns one after another")
+
+
+def _block_of(space: Sequence[Any], strides: Sequence[Any], columns: Any) -> int:  # noqa: ANN401 (a size)
+    """Return the rows that share a vector of a tensor, as those of a sample share its gate; 0 for another tensor."""
+    found = [(size, stride) for size, stride in zip(space, strides, strict=True) if not are_equal(size, 1)]
+    merged, block = 1, 1
+    while found and not are_equal(merged, columns):
+        size, stride = found.pop()
+        if not are_equal(stride, merged):
+            return 0
+        merged = merged * size
+    while found and are_equal(found[-1][1], 0):
+        block = block * found.pop()[0]
+    if not found or not isinstance(block, int) or block == 1:
+        return 0
+    outer = found[-1][1]
+    for size, stride in reversed(found):
+        if not are_equal(stride, outer):
+            return 0
+        outer = outer * size
+    return block if are_equal(merged, columns) else 0
 
 
 def _grouped(space: Sequence[Any], strides: Sequence[Any], shape: Sequence[Any]) -> list[tuple[Any, Any]]:

@@ -127,6 +127,7 @@ def test_an_operation_that_is_read_twice_is_computed_once():
         (Operand(OperandShape.MATRIX, 1, "fp32", transposed=True), "matrix[fp32,t]"),
         (Operand(OperandShape.MATRIX, 3, transposed=True), "matrix3[t]"),
         (Operand(OperandShape.SCALAR, 1, "bool"), "scalar[bool]"),
+        (Operand(OperandShape.GATE, 2, "fp32", block=64), "gate2[64,fp32]"),
         (Call("relu", (X,)), "x.relu"),
         (Call("add", (X, SAVED)), "x.add(matrix)"),
         (Call("sub", (1.0, X)), "sub(1,x)"),
@@ -153,6 +154,7 @@ def test_operands_have_the_rows_and_columns_of_their_shape():
         "row": (False, True),
         "column": (True, False),
         "scalar": (False, False),
+        "gate": (False, True),
     }
     assert OPERATIONS.keys() >= COMMUTATIVE
     assert all(OPERATIONS[op] == 2 for op in COMMUTATIVE)

@@ -9,10 +9,11 @@ from gemmtune.engine.records.epilogue.terms import OPERATIONS, Call, Operand, Op
 from gemmtune.engine.records.epilogue.text import parse_epilogue
 
 OPERANDS = st.builds(
-    Operand,
+    lambda shape, number, dtype, block: Operand(shape, number, dtype, block=block if shape == "gate" else 0),
     st.sampled_from(OperandShape),
     st.integers(1, 3),
     st.sampled_from(["", "fp32", "bool"]),
+    st.integers(1, 3),
 )
 TERMS = st.recursive(
     st.one_of(st.just(Product()), OPERANDS, st.floats(-1e6, 1e6)),
@@ -43,6 +44,8 @@ def test_a_text_reads_back_to_its_epilogue(outputs: list[Output]):
         ("add(matrix2).mul(matrix)", "add(matrix).mul(matrix2)"),
         ("mul(matrix[t,fp32])", "mul(matrix[fp32,t])"),
         ("mul(0.50).to(fp32)", "mul(0.5).to(fp32)"),
+        ("mul(gate[64]).add(matrix)", "mul(gate[64]).add(matrix)"),
+        ("mul(gate3[12,fp32]).add(gate[8])", "mul(gate[12,fp32]).add(gate2[8])"),
         ("x + relu + relu", "relu+x"),
         ("to(fp32)", "to(fp32)"),
         ("where(matrix.le(0),0,x)", "relu_backward(matrix)"),
@@ -80,6 +83,11 @@ def test_operands_are_listed_once_in_the_order_of_the_text():
         ("to(fp64)", "'fp64' is no type of an output; known: bf16, fp16, fp32"),
         ("add(row[t])", "a row has no layout: leave out t"),
         ("add(matrix[fp64])", "'fp64' is no type of an operand; known: bf16, fp16, fp32, bool, and t"),
+        ("mul(gate)", "a gate says how many rows each of its vectors is for, as in gate[4096]"),
+        ("mul(gate[fp32])", "a gate says how many rows each of its vectors is for, as in gate[4096]"),
+        ("mul(gate[0])", "a gate says how many rows"),
+        ("mul(gate[4,t])", "a gate has no layout: leave out t"),
+        ("mul(row[4])", "a name is missing before '4'"),
         ("sin" + ".sin" * 24, "an epilogue of 25 operations is longer than 24"),
         ("sin" + ".sin" * 9999, "19999 names and signs are more than 500"),
         ("add(" * 99, "more than 32 arguments stand within each other"),

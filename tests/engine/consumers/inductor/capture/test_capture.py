@@ -208,6 +208,16 @@ def test_views_scalars_and_biases_of_a_batch_are_parts_of_the_problem(call, inpu
     assert found.problems[0].name == name
 
 
+def test_the_gate_of_a_sample_is_an_operand_of_the_epilogue():
+    def call(x, o, w, shifts):
+        return x + shifts.chunk(6, -1)[2][:, None] * (o @ w)
+
+    found = captured(call, "bf16[2,64,32]", "bf16[2,64,48]", "bf16[48,32]", "bf16[2,192]")
+    (problem,) = found.problems
+    assert problem.name == "128x32x48:bf16:nn:epilogue=mul(gate[64]).add(matrix)"
+    assert gt.Problem.parse(problem.name) == problem
+
+
 def test_a_convolution_in_a_branch_is_named():
     filters = torch.nn.functional.conv2d
     found = captured(

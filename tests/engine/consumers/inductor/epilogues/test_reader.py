@@ -42,6 +42,7 @@ def tensors():
         "rows3": torch.randn(B, 1, N),
         "column3": bf16(B, M, 1),
         "t3": bf16(B, N, M),
+        "gates": bf16(B, 6 * N),
         "heads": bf16(M, 2, N // 2),
         "apart": bf16(M, N, 2),
     }
@@ -100,6 +101,11 @@ def hidden(y):
     return y @ y.t()
 
 
+def blocks(y, three, two):
+    y = y.view(3, 8, N) * three[:, None]
+    return y.view(2, 12, N) + two[:, None]
+
+
 FUSED = {
     "silu.mul(matrix)": lambda x, w, r, **_: F.silu(x @ w.t()) * r,
     "mul(matrix.silu)": lambda x, w, r, **_: F.silu(r) * (x @ w.t()),
@@ -133,6 +139,9 @@ FUSED = {
     "relu.to(fp16)": lambda x, w, **_: (x @ w.t()).half().relu(),
     "mul(matrix[bool])": lambda x, w, mask, **_: (x @ w.t()) * mask,
     "mul(column)": lambda x3, w3, column3, **_: torch.bmm(x3, w3) * column3,
+    f"mul(gate[{M}]).add(matrix)": lambda x3, w, r3, gates, **_: r3 + gates[:, None, N : 2 * N] * F.linear(x3, w),
+    f"mul(gate[{M},fp32]).to(fp32)": lambda x3, w, rows3, **_: F.linear(x3, w) * rows3,
+    "mul(gate[8]).add(gate2[12])": lambda x, w, r, wide, **_: blocks((x @ w.t()), r[:3], wide[:2, :N]),
     "sin.mul(matrix[t])": lambda x3, w3, t3, **_: torch.bmm(x3, w3).sin() * t3.transpose(1, 2),
     "mul(matrix)": lambda x, w, heads, **_: (x @ w.t()).view(M, 2, N // 2) * heads,
     "mul(row)": lambda x, w, row, **_: (x @ w.t()).view(M, 2, N // 2) * row.view(2, N // 2),

@@ -49,6 +49,7 @@ SPLIT_K = {"warp_n": 16, "warps_n": 1, "warps_k": 4, "split_k": 1, "k_unroll": 1
 QUACK = {"tile_m": 128, "tile_n": 128, "cluster_m": 1, "cluster_n": 2, "pingpong": True, "swap_ab": False}
 QUACK |= {"is_dynamic_persistent": False, "max_swizzle_size": 8}
 SHAPES = {"x": (64, 256), "w": (96, 256), "v": (96, 256), "r": (64, 96), "s": (96,), "large": (32768, 2048)}
+SHAPES["gates"] = (4, 6 * 96)
 
 
 def row(problem, space, params):
@@ -142,6 +143,14 @@ def before(x, w):
     return torch.relu(x) @ w.t()
 
 
+def gated(x, w, r, gates):
+    return r.view(4, 16, 96) + gates.narrow(1, 96, 96).unsqueeze(1) * (x @ w.t()).view(4, 16, 96)
+
+
+def gate_of_roots(x, w, r, gates):
+    return r.view(4, 16, 96) + gates.narrow(1, 96, 96).unsqueeze(1) * torch.sqrt(x @ w.t()).view(4, 16, 96)
+
+
 PLAIN, FULL_PLAIN = row(PRODUCT, "triton_mm", ROOMY), row(PRODUCT, "triton_mm", FULL)
 SILU_MUL = row(f"{PRODUCT}:epilogue=silu.mul(matrix)", "triton_mm", FULL)
 OTHER = row("16x96x256:bf16:nt:epilogue=relu", "triton_mm", FULL)  # for which the loader reads epilogues
@@ -159,6 +168,14 @@ OTHER = row("16x96x256:bf16:nt:epilogue=relu", "triton_mm", FULL)  # for which t
         (saved, (row(f"{PRODUCT}:epilogue=gelu+x", "triton_mm", FULL),), ["template"]),
         (two_products, (PLAIN,), ["template", "template", "pointwise"]),
         (two_products, (PLAIN, row(f"{PRODUCT}:epilogue=mul(matrix.silu)", "triton_mm", FULL)), ["template"] * 2),
+        (gated, (PLAIN,), ["template"]),
+        (gate_of_roots, (PLAIN,), ["template", "pointwise"]),
+        (gate_of_roots, (row(f"{PRODUCT}:epilogue=sqrt.mul(gate[16]).add(matrix)", "triton_mm", FULL),), ["template"]),
+        (
+            gate_of_roots,
+            (PLAIN, row(f"{PRODUCT}:epilogue=sqrt.mul(gate[8]).add(matrix)", "triton_mm", FULL)),
+            ["template", "pointwise"],
+        ),
         (normed, (PLAIN, SILU_MUL), ["template", "pointwise"]),
         (unknown, (PLAIN,), ["template", "pointwise"]),
         (before, (PLAIN,), ["pointwise", "template"]),
