@@ -44,6 +44,7 @@ from gemmtune.engine.records.epilogue.terms import POINTWISE, Call, Operand, Ope
 
 _MOST_TERMS = 300  # of an unfolded formula; the longest activation's has 45
 _DTYPES = {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "fp32", torch.bool: "bool"}
+_FUSES_BLOCKS = not torch.__version__.startswith("2.11.")  # its scheduler knows no shared buffer by its name
 _SAME = {**{name: name for name in POINTWISE}, "clamp_min": "maximum", "clamp_max": "minimum"}
 """Operations of an epilogue by the names of torch's operators."""
 
@@ -295,6 +296,8 @@ class _Reader:
             0 if are_equal(size, 1) else stride for size, stride in zip(value.shape, value.stride(), strict=True)
         ]
         if len(self._shape) == 2 and (block := _block_of(space, strides, self._shape[1])):
+            if not _FUSES_BLOCKS:
+                raise _UnreadableError(f"a vector per {block} rows, which torch 2.11 fuses into no product")
             return OperandShape.GATE, False, block
         groups = _grouped(space, strides, self._shape)
         (rows, of_row), (columns, of_column) = groups[-2:]
