@@ -135,7 +135,7 @@ class Gemm(WorkloadKind[Problem]):
             product = operands.a[..., i : i + rows, :].double() @ b
             if bias is not None:
                 part = bias[..., i : i + rows, :] if workload.bias.has_rows else bias
-                product = workload.alpha * product + workload.beta * part.double()
+                product = workload.alpha * product + (workload.beta * part.double() if workload.beta else 0)
             gates = zip(workload.epilogue.operands, operands.further, strict=True)
             whole = [each.repeat_interleave(its.block, 0) if its.block else each for its, each in gates]
             further = [each[..., i : i + product.shape[-2], :] if each.shape[-2] > 1 else each for each in whole]
@@ -165,11 +165,15 @@ def _integer_scale(problem: Problem) -> float:
 
 
 def _bias(problem: Problem, source: TensorSource, name: str, integer_scale: float) -> torch.Tensor:
-    """Return a normal bias, large enough that the check catches a kernel which leaves it or its factor out."""
+    """Return a normal bias, large enough that the check catches a kernel which leaves it or its factor out.
+
+    With a beta of 0 it is NaN, so that the check catches a kernel which takes anything of it.
+    """
     import torch
 
     values = source.own(torch.float32, problem.bias_shape, name)
-    values *= _BIAS_SHARE * math.sqrt(problem.k) * abs(problem.alpha / problem.beta)
+    share = abs(problem.alpha / problem.beta) if problem.beta else math.nan
+    values *= _BIAS_SHARE * math.sqrt(problem.k) * share
     return (values * integer_scale**2 if problem.a_dtype.is_integer else values).to(_dtype(problem.out_dtype))
 
 

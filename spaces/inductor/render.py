@@ -25,6 +25,7 @@ from gemmtune.engine.records.epilogue.terms import OperandShape
 from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.gemm.terms import DType, Op
 from gemmtune.engine.seams.space import BuildError
+from gemmtune.engine.toolchain.unread_bias import unread_bias
 from gemmtune.spaces.inductor.epilogue import (
     GeneratedKernel,
     generated_kernels,
@@ -82,7 +83,7 @@ def render(problem: Problem, config: Config) -> Rendering:
             input_nodes=tuple(inputs.nodes()),
             layout=inputs.output_layout(flexible=False),
             **first.params.to_kwargs(),
-            **first.extra_kwargs,
+            **{**first.extra_kwargs, **(unread_bias(problem.alpha) if problem.beta == 0 else {})},
         )
         if choice is None:
             raise BuildError("Inductor renders nothing for this config")

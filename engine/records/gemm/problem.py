@@ -72,7 +72,7 @@ class Problem(Workload):
     alpha: float = 1.0
     """Factor of the product in an addmm or a baddbmm."""
     beta: float = 1.0
-    """Factor of the bias in an addmm or a baddbmm."""
+    """Factor of the bias in an addmm or a baddbmm; with 0 nothing of the bias counts, not even NaN."""
     lda: int | None = None
     """Leading dimension of A: elements from a row to the next, or from a column of layout t; None if A is dense."""
     ldb: int | None = None
@@ -118,8 +118,8 @@ class Problem(Workload):
             raise ProblemError(f"bias={self.bias} needs op baddbmm, not {self.op}: write bias=vector or bias=matrix")
         for name in ("alpha", "beta"):
             value = float(getattr(self, name))
-            if not math.isfinite(value) or value == 0:
-                raise ProblemError(f"{name}={value} is not a finite number other than 0")
+            if not math.isfinite(value) or (name == "alpha" and value == 0):
+                raise ProblemError(f"{name}={value} is not a finite number{' other than 0' * (name == 'alpha')}")
             if value != 1 and not self.op.adds_bias:
                 raise ProblemError(f"{name}={value} needs op addmm or baddbmm, not {self.op}")
             object.__setattr__(self, name, value)
@@ -222,7 +222,7 @@ class Problem(Workload):
         a = self.m * self.k * self.a_dtype.itemsize * (1 if self.batch_stride_a == 0 else self.batch)
         b = self.k * self.n * self.b_dtype.itemsize * (1 if self.batch_stride_b == 0 else self.batch)
         out = self.batch * self.m * self.n * sum(dtype.itemsize for dtype in self.stored_dtypes)
-        bias = math.prod(self.bias_shape) * self.out_dtype.itemsize if self.bias is not Bias.NONE else 0
+        bias = math.prod(self.bias_shape) * self.out_dtype.itemsize if self.bias is not Bias.NONE and self.beta else 0
         read = sum(
             math.prod(self.shape_of(operand.shape, operand.block))
             * ELEMENT_BYTES.get(operand.dtype, self.out_dtype.itemsize)

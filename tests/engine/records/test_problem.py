@@ -101,6 +101,7 @@ def test_the_weight_does_not_change_equality(problem: Problem):
         ("4x2x3:bf16:nt:addmm:alpha=2.0:beta=1", "4x2x3:bf16:nt:addmm:alpha=2"),
         ("4x2x3:bf16:nt:addmm:beta=-1e-5:lda=8", "4x2x3:bf16:nt:addmm:beta=-1e-05:lda=8"),
         ("7x4x2x3:bf16:nt:baddbmm:bias=matrices", "7x4x2x3:bf16:nt:baddbmm"),
+        ("7x4x2x3:bf16:nt:baddbmm:beta=-0.0", "7x4x2x3:bf16:nt:baddbmm:beta=0"),
         ("7x4x2x3:bf16:nt:baddbmm:bias=vector", "7x4x2x3:bf16:nt:baddbmm:bias=vector"),
     ],
 )
@@ -180,7 +181,7 @@ def test_an_empty_field_takes_its_default():
         ("2x4x4x4:bf16:nt:bmm:batch_stride_a=-1", "batch_stride_a=-1 is not an integer from 0 on"),
         ("4x4x4:alpha=2", "alpha=2.0 needs op addmm or baddbmm, not mm"),
         ("4x4x4:bf16:nt:addmm:alpha=0", "alpha=0.0 is not a finite number other than 0"),
-        ("4x4x4:bf16:nt:addmm:beta=nan", "beta=nan is not a finite number other than 0"),
+        ("4x4x4:bf16:nt:addmm:beta=nan", "beta=nan is not a finite number"),
         ("4x4x4:bf16:nt:addmm:beta=x", "beta='x' is not a number"),
         ("4x4x4:bf16:nt:addmm:bias=matrices", "bias=matrices needs op baddbmm, not addmm"),
         ("0x4x4x4:bf16:nt:bmm", "batch=0 is not an integer from 1 to 2147483647"),

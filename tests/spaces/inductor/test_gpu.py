@@ -33,6 +33,8 @@ UNUSUAL = [
     "520x264x1024:bf16:nt:addmm:alpha=0.5:beta=2",
     "520x264x1024:bf16:nt:addmm:bias=matrix:alpha=-2:lda=1032:epilogue=relu",
     *(f"5x200x264x1024:bf16:nt:baddbmm:bias={bias}" for bias in ("vector", "vectors", "matrix", "matrices")),
+    "520x264x1024:bf16:nt:addmm:beta=0",
+    "5x200x264x1024:bf16:nt:baddbmm:alpha=0.125:beta=0",
     "512x264x1024:bf16:nt:epilogue=mul(gate[128]).add(matrix)",
     "520x264x1024:bf16:nt:addmm:epilogue=silu.mul(gate[100,fp32]).add(matrix)",
     "512x264x1024:bf16:nt:epilogue=mul(gate[64]):dynamic_m=true",

@@ -24,6 +24,7 @@ from gemmtune.engine.consumers.inductor.epilogues.graph_nodes import are_equal, 
 from gemmtune.engine.consumers.inductor.epilogues.reader import PLAIN, ReadEpilogue, read_epilogue
 from gemmtune.engine.consumers.inductor.loader.table_use import DTYPE_NAMES
 from gemmtune.engine.records.gemm.stated import stated_texts, unusual_strides
+from gemmtune.engine.toolchain.unread_bias import unread_bias
 
 if TYPE_CHECKING:
     from torch._inductor.codegen.common import KernelTemplate
@@ -169,6 +170,12 @@ def with_whole_bias(kernel_inputs: KernelInputs, product: LoweredProduct) -> MMK
     return MMKernelInputs([whole, *factors], scalars=scalars)
 
 
+def leave_out_bias(made: Any, kernel_inputs: MMKernelInputs, op_name: str) -> None:  # noqa: ANN401 (Inductor's)
+    """Let the template of a choice take nothing of a bias whose factor is 0."""
+    if op_name in _BIAS and kernel_inputs.get_scalar("beta") == 0:
+        made.extra_kwargs = {**made.extra_kwargs, **unread_bias(float(kernel_inputs.get_scalar("alpha")))}
+
+
 def fix_layouts(nodes: Sequence[Any]) -> None:
     """Give operands the layouts by which the row was found, and let nothing change them any more."""
     for node in nodes:
@@ -232,8 +239,8 @@ def _bias_of(kernel_inputs: MMKernelInputs) -> tuple[str, dict[str, Any] | str]:
     """Return the bias of a product with its scalars, or why no row describes them."""
     scalars = {name: kernel_inputs.get_scalar(name) for name in ("alpha", "beta")}
     for name, value in scalars.items():
-        if not isinstance(value, int | float) or not math.isfinite(value) or value == 0:
-            return "", f"{name} is {value}"  # with a beta of 0 the bias may hold NaN, which a template would read
+        if not isinstance(value, int | float) or not math.isfinite(value) or (name == "alpha" and value == 0):
+            return "", f"{name} is {value}"
     *batch, m, _ = kernel_inputs.output_layout().size
     n = kernel_inputs.mnk_hinted()[1]
     size, stride = _bias_in_graph() or (kernel_inputs.shapes_hinted()[0], kernel_inputs.strides_hinted()[0])

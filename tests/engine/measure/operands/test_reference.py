@@ -292,6 +292,22 @@ def test_views_scalars_and_biases_of_a_batch_are_parts_of_operands_and_result(pr
         assert float(out.double().var() / (problem.alpha**2 * problem.k)) < 1.2  # the bias is small beside the product
 
 
+@pytest.mark.parametrize(
+    "problem", ["64x48x512:bf16:nt:addmm:beta=0", "5x64x48x128:bf16:nt:baddbmm:alpha=0.125:beta=0"]
+)
+def test_nothing_of_a_bias_counts_with_a_beta_of_0(problem):
+    from gemmtune.engine.toolchain import vendor_gemm
+
+    operands, reference, product = prepared(problem)
+    problem = Problem.parse(problem)
+    assert bool(operands.bias.isnan().all())
+    assert reference.check(problem.alpha * product).reason == ""
+    out = torch.empty_like(operands.out)
+    vendor_gemm.multiply(operands.a, operands.b, out, operands.bias, alpha=problem.alpha, beta=problem.beta)
+    assert reference.check(out).reason == ""
+    assert reference.check(product + 0 * operands.bias).reason  # as Inductor's own template computes it
+
+
 def test_rows_of_other_strides_have_other_elements_between_them():
     operands: Any = make_operands(Problem.parse("64x48x512:bf16:nt:lda=1024"), CPU)
     whole = operands.a.as_strided((63, 1024), (1024, 1))

@@ -28,6 +28,7 @@ from gemmtune.engine.consumers.inductor.loader.lowered import (
     has_options,
     is_for_aten,
     is_for_templates,
+    leave_out_bias,
     lowered_product,
     root_of,
     with_whole_bias,
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from torch._inductor.kernel_inputs import KernelInputs
     from torch._inductor.scheduler import BaseSchedulerNode, Scheduler
 
-_LOGIC = 13  # part of the cache key: add 1 whenever the loader compiles a row to something else
+_LOGIC = 14  # part of the cache key: add 1 whenever the loader compiles a row to something else
 TRITON_TEMPLATES = {"triton::mm": mm_template, "triton::bmm": bmm_template}
 """Inductor's templates that rows may name."""
 
@@ -226,6 +227,7 @@ class TableChoices(AtenChoices):
             made = next(self.get_ktc(kernel_inputs, template, op_name, tuned), None)
             if made is not None:
                 made.layout = kernel_inputs.output_layout(flexible=False)
+                leave_out_bias(made, kernel_inputs, op_name)
                 if made.choice is not None:
                     fuse_only(made.choice, fused)
                     return made.choice
