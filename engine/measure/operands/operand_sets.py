@@ -66,15 +66,17 @@ class OperandSets:
             return make_operands(drawn, memory.device, number, allocator)
 
         first, beside = draw(workload, 0), kind_of(workload.kind).timed_beside(workload)
-        first_bytes = max(1, sum(map(_touched_bytes, tensors_of(first))))
+        touched_bytes = max(1, sum(map(_touched_bytes, tensors_of(first))))
+        first_bytes = max(1, sum(map(_spanned_bytes, tensors_of(first))))
+        beside_bytes = beside.min_bytes + first_bytes - touched_bytes  # it has the same views
         kernel: tuple[Operands, ...] = (first,)
         evicts = False
         if cold:
-            count = max(1, min(BLOCK_SAMPLES, most_bytes // (first_bytes + beside.min_bytes)))
+            count = max(1, min(BLOCK_SAMPLES, most_bytes // (first_bytes + beside_bytes)))
             reference = tuple(draw(beside, number) for number in range(_SETS, _SETS + count))
-            evicts = count * first_bytes < COLD_BYTES_PER_L2 * l2_bytes
+            evicts = count * touched_bytes < COLD_BYTES_PER_L2 * l2_bytes
             if count == BLOCK_SAMPLES:
-                blocks = (most_bytes - BLOCK_SAMPLES * beside.min_bytes) // first_bytes // BLOCK_SAMPLES
+                blocks = (most_bytes - BLOCK_SAMPLES * beside_bytes) // first_bytes // BLOCK_SAMPLES
                 count = min(_SETS, blocks * BLOCK_SAMPLES)
             kernel += tuple(draw(workload, number) for number in range(1, count))
         else:
@@ -92,3 +94,9 @@ def _touched_bytes(tensor: torch.Tensor) -> int:
     """Return the bytes of memory that a tensor's elements have: those of one element where it is broadcast."""
     sizes = (size for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if stride)
     return math.prod(sizes) * tensor.itemsize
+
+
+def _spanned_bytes(tensor: torch.Tensor) -> int:
+    """Return the bytes of memory from a tensor's first element to its last, with those between its rows."""
+    pairs = zip(tensor.shape, tensor.stride(), strict=True)
+    return (1 + sum((size - 1) * stride for size, stride in pairs)) * tensor.itemsize if tensor.numel() else 0

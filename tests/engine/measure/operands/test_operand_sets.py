@@ -65,6 +65,23 @@ def test_memory_beyond_one_block_adds_whole_blocks(memory_bytes, sets):
     assert (len(made.kernel), len(made.reference), made.parts) == (sets, BLOCK_SAMPLES, sets // BLOCK_SAMPLES)
 
 
+def test_memory_is_that_of_whole_views_and_the_cache_holds_what_they_touch():
+    view = Problem.parse("64x64x64:lda=6400")
+    spans = BYTES + 2 * (63 * 6400 + 64 - 64 * 64)
+    made = sets_of(problem=view, memory_bytes=2 * 3 * spans)
+    assert (len(made.kernel), len(made.reference)) == (3, 3)
+    assert spans * 6 <= made.own_bytes < spans * 6 + 6 * BYTES
+    for l2_bytes, evicts in ((8 * BYTES // 3, False), (8 * BYTES // 3 + 1, True)):
+        assert sets_of(problem=view, l2_bytes=l2_bytes).evicts is evicts
+
+
+def test_a_matrix_for_a_whole_batch_is_touched_once():
+    shared = Problem.parse("64x16x16x16:bf16:nn:bmm:batch_stride_b=0")
+    touched = 2 * (2 * 64 * 256 + 256)
+    assert not sets_of(problem=shared, l2_bytes=8 * touched // 3).evicts
+    assert sets_of(problem=shared, l2_bytes=8 * touched // 3 + 1).evicts
+
+
 def test_positions_do_not_depend_on_the_problems_before():
     def positions(*before):
         shared = memory(256 << 20)

@@ -315,7 +315,8 @@ def test_rows_of_other_strides_have_other_elements_between_them():
 
 
 def test_the_bytes_of_a_matrix_for_a_whole_batch_count_once():
-    from gemmtune.engine.measure.operands.operand_sets import _touched_bytes
+    from gemmtune.engine.measure.operands.operand_sets import _spanned_bytes, _touched_bytes
 
     operands: Any = make_operands(Problem.parse("5x64x48x128:bf16:nn:bmm:lda=640:batch_stride_b=0"), CPU)
     assert (_touched_bytes(operands.a), _touched_bytes(operands.b)) == (2 * 5 * 64 * 128, 2 * 128 * 48)
+    assert (_spanned_bytes(operands.a), _spanned_bytes(operands.b)) == (2 * (319 * 640 + 128), 2 * 128 * 48)
