@@ -45,6 +45,17 @@ def test_a_capture_without_products_is_no_campaign_of_the_recorded_problems(tmp_
         read_plan(path)
 
 
+def test_the_campaign_has_the_strides_and_scalars_of_a_product(tmp_path):
+    names = (
+        "8x16x64x32:bf16:nn:bmm:lda=96:batch_stride_b=0",
+        "8x16x64x32:bf16:nt:baddbmm:bias=vectors:alpha=0.1:beta=0",
+    )
+    products = [CapturedProduct(Problem.parse(name), 1) for name in names]
+    path = tmp_path / "problems.toml"
+    path.write_text(Captured(products, [], "From a test.").to_toml(), encoding="utf-8")
+    assert tuple(problem.name for problem in read_plan(path).problems) == names
+
+
 def test_an_open_m_is_tuned_at_both_ends_and_a_few_sizes_between(tmp_path):
     product = CapturedProduct(OPEN, 10, m="s0", first=2, last=4096)
     path = tmp_path / "problems.toml"
