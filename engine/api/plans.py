@@ -1,9 +1,11 @@
 """Plans from files and from keyword arguments."""
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from os import PathLike
 from pathlib import Path
 from textwrap import fill
+from types import MappingProxyType
 from typing import Any, TypeVar, Unpack, get_type_hints
 
 from gemmtune.engine.campaign import plan_file
@@ -11,25 +13,32 @@ from gemmtune.engine.campaign.plan import OPTIONS, Plan, PlanOptions, ProblemLik
 from gemmtune.engine.consumers.inductor.capture.recorded import RECORD_SUFFIXES, recorded_plan
 from gemmtune.engine.io.options import Option, Value, show_options
 from gemmtune.engine.records.errors import UsageError
-from gemmtune.engine.records.workload import Workload
+from gemmtune.engine.records.workload import Workload, summed
 from gemmtune.engine.seams.kinds import expand_workloads
 
 _F = TypeVar("_F", bound=Callable[..., object])
 
 
-def read_plan(path: Path) -> Plan:
-    """Read a campaign file, or the products that a program recorded.
+def read_plan(*paths: str | PathLike[str], options: Mapping[str, object] = MappingProxyType({})) -> Plan:
+    """Read campaign files, or the products that programs recorded; several become one plan.
+
+    Args:
+        paths: the files.
+        options: options by keyword, as for `plan_with`; files may differ in those that are given.
 
     Raises:
-        UsageError: the file is missing or malformed, has an unknown key, or a value of the wrong kind or out of bounds.
+        UsageError: a file is missing or malformed, has an unknown key, or a value of the wrong kind or out of bounds;
+            or two files contradict each other.
     """
-    return plan_file.read_plan(path, dict.fromkeys(RECORD_SUFFIXES, recorded_plan))
+    settled = [name for name, value in options.items() if value is not None and value is not False and value != []]
+    return plan_file.read_plans(map(Path, paths), dict.fromkeys(RECORD_SUFFIXES, recorded_plan), settled)
 
 
 def plan_with(plan: Plan, problems: ProblemLike | Iterable[ProblemLike], **options: Unpack[PlanOptions]) -> Plan:
     """Return a plan with further problems and other options; None and empty leave those that it has.
 
-    A problem that is in both keeps the weight of the plan's. Without a named space, those of the problems are searched.
+    A problem that is in both keeps the weight of the plan's. The weights of equal further ones add up, of those that
+    are no texts. Without a named space, those of the problems are searched.
 
     Raises:
         UsageError: a value is out of bounds, or names nothing.
@@ -70,17 +79,24 @@ def takes_options(function: _F) -> _F:
 def parse_problems(problems: ProblemLike | Iterable[ProblemLike]) -> tuple[Workload, ...]:
     """Return the problems, each text parsed, and each kernel's class by its cases; a single one may stand for a list.
 
+    The weights of equal ones add up, of those that are no texts.
+
     Raises:
         ProblemError: a text is malformed or a size is out of bounds.
     """
-    those = (problems,) if isinstance(problems, str | Workload | type) else problems
-    return tuple(workload for each in those for workload in _workloads(each))
+    those = (problems,) if isinstance(problems, str | Workload | type) else tuple(problems)
+    sums = {each: each for each in summed(each for each in those if isinstance(each, Workload))}
+    parsed: list[Workload] = []
+    for each in those:
+        if not isinstance(each, Workload):
+            parsed += _workloads(each)
+        elif each in sums:
+            parsed.append(sums.pop(each))
+    return tuple(parsed)
 
 
-def _workloads(problem: ProblemLike) -> tuple[Workload, ...]:
-    """Return the workload, those of a text, or the cases of a class that describes a Triton kernel."""
-    if isinstance(problem, Workload):
-        return (problem,)
+def _workloads(problem: str | type) -> tuple[Workload, ...]:
+    """Return the workloads of a text, or the cases of a class that describes a Triton kernel."""
     if isinstance(problem, str):
         return expand_workloads(problem)
     file = getattr(sys.modules.get(problem.__module__), "__file__", None)

@@ -36,7 +36,7 @@ _Path: TypeAlias = str | os.PathLike[str]
 def tune(
     problems: ProblemLike | Iterable[ProblemLike] = (),
     *,
-    campaign: _Path | Plan | None = None,
+    campaign: _Path | Plan | Sequence[_Path] | None = None,
     backend: LandscapeSource | Sequence[LandscapeSource] = "auto",
     device: str | None = None,
     fleet: str = "local",
@@ -58,8 +58,9 @@ def tune(
 
     Args:
         problems: problems or their texts, [BATCHx]MxNxK[:DTYPE[:LAYOUT[:OP]]], beside those of the campaign file.
-            Without any, every recorded one is tuned.
-        campaign: a campaign file (TOML), or the plan that was read from one.
+            Without any, every recorded one is tuned. The weights of equal ones add up, as of two captures.
+        campaign: a campaign file (TOML), several, or the plan that was read from them. The weights of their equal
+            problems add up; their settings must agree, except where an argument gives one.
         **options: options of the plan.
         backend: "auto" for a GPU if there is one, else the recorded landscapes; a device by SKU, which is estimated if
             it is neither here nor recorded; landscapes or their files.
@@ -95,7 +96,8 @@ def tune(
         find_database(database, made=True)  # before anything that takes a while
     base = Plan() if campaign is None else campaign
     if not isinstance(base, Plan):
-        base = read_plan(Path(base))
+        paths = [base] if isinstance(base, str | os.PathLike) else base
+        base = read_plan(*paths, options=options)
     plan = plan_with(base, problems, **options)
     following = [callback for callback in callbacks if isinstance(callback, CampaignState)]
     state = following[0] if following else CampaignState(plan.plugins.objective.unit, time.monotonic)

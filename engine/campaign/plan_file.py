@@ -1,9 +1,10 @@
 """Read a plan from a campaign file in TOML; see docs/campaign-keys.md."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
+from dataclasses import fields
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from gemmtune.engine.campaign.plan import OPTIONS, Plan
 from gemmtune.engine.io.numbers import checked, shown
@@ -11,7 +12,7 @@ from gemmtune.engine.io.options import Option, Value, options_of
 from gemmtune.engine.io.paths import FileKind, find
 from gemmtune.engine.io.reading import parse_toml, read_text
 from gemmtune.engine.records.errors import UsageError, did_you_mean
-from gemmtune.engine.records.workload import Workload
+from gemmtune.engine.records.workload import Workload, summed
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.kinds import kind_of, parse_workload, workload_of
 from gemmtune.engine.seams.sampler_class import sampler_named
@@ -24,31 +25,79 @@ KEY_NAMES = ("problem", "problems", *OPTIONS)
 """Names of the keys of a campaign file."""
 
 
-def read_plan(path: Path, recordings: Mapping[str, Callable[[Path], Plan]] = MappingProxyType({})) -> Plan:
-    """Read a campaign file, or what a program recorded.
+Recordings: TypeAlias = Mapping[str, Callable[[Path], Plan]]
+"""Readers of recordings, by the suffixes of their files."""
 
-    Args:
-        path: the file.
-        recordings: readers of recordings, by the suffixes of their files.
+
+def read_plan(path: Path, recordings: Recordings = MappingProxyType({})) -> Plan:
+    """Read a campaign file, or what a program recorded.
 
     Raises:
         UsageError: it is missing, not TOML, or has an unknown key, a value of the wrong kind or one out of bounds.
     """
+    return Plan().changed(**_stated(path, recordings))
+
+
+def read_plans(
+    paths: Iterable[Path], recordings: Recordings = MappingProxyType({}), settled: Container[str] = ()
+) -> Plan:
+    """Read several campaign files or recordings as one plan: the weights of equal problems add up.
+
+    Args:
+        paths: the files.
+        recordings: readers of recordings, by the suffixes of their files.
+        settled: names of options whose values are given elsewhere, so that files may differ in them.
+
+    Raises:
+        UsageError: a file is malformed, as in `read_plan`, or two contradict each other; the message names both.
+    """
+    values: dict[str, Any] = {}
+    said: dict[str, Path] = {}
+    places: dict[Workload, tuple[str, Path]] = {}
+    lists: dict[str, list[Workload]] = {"problems": [], "held_out": []}
+    for path in paths:
+        stated = _stated(path, recordings)
+        for field, workloads in lists.items():
+            for each in stated.pop(field, ()):
+                workloads.append(each)
+                other, before = places.setdefault(each, (field, path))
+                if other != field:
+                    held, tuned = (path, before) if field == "held_out" else (before, path)
+                    raise UsageError(f"{each.name} is held out in {held} and a problem to tune in {tuned}: drop one")
+        for name, option in OPTIONS.items():
+            if option.field not in stated or name in settled:
+                continue
+            value = stated[option.field]
+            if values.setdefault(option.field, value) != value:
+                both = f"{said[name]} has {name} = {_worded(values[option.field])}, and {path} {_worded(value)}"
+                raise UsageError(f"{both}: make them equal, or give the option --{name.replace('_', '-')}")
+            said.setdefault(name, path)
+    return Plan().changed(**values, **{field: summed(workloads) for field, workloads in lists.items()})
+
+
+def _worded(value: object) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, tuple) else shown(value)
+
+
+def _stated(path: Path, recordings: Recordings) -> dict[str, Any]:
+    """Return the values that a file states, by the fields of a plan, which they make."""
     if not path.exists() and _is_problem(str(path)):
         raise UsageError(f"{path} is a problem and no campaign file; name it with --problem {path}")
     path = Path(find(path, FileKind.CAMPAIGN, FileKind.RECORDING))
     recorded, content = recordings.get(path.suffix), dict[str, Any]()
     if recorded is not None:
-        plan = recorded(path)
+        plan, unchanged = recorded(path), Plan()
+        stated = {f.name: v for f in fields(Plan) if (v := getattr(plan, f.name)) != getattr(unchanged, f.name)}
     else:
         content = parse_toml(read_text(path, "campaign"), f"campaign {path}")
         try:
-            plan = _plan(content, path.parent)
+            stated = _values(content, path.parent)
+            Plan().changed(**stated)
         except UsageError as error:
             raise UsageError(f"campaign {path}: {error}") from None
-    if not plan.problems and (not content or {"problem", "problems"} & set(content)):
+    if not stated.get("problems") and (not content or {"problem", "problems"} & set(content)):
         raise UsageError(f"campaign {path} has no problems; name some, or leave it out to tune the recorded ones")
-    return plan
+    return stated
 
 
 def _is_problem(text: str) -> bool:
@@ -61,7 +110,7 @@ def _is_problem(text: str) -> bool:
     return True
 
 
-def _plan(content: Mapping[str, Any], folder: Path) -> Plan:
+def _values(content: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     _check_keys(content, KEY_NAMES)
     tables = [
         _checked(f"problem {number}", table, dict)
@@ -80,7 +129,7 @@ def _plan(content: Mapping[str, Any], folder: Path) -> Plan:
             raise UsageError(f"{listed}=[] names no size; name some, or leave the problem out")
         problems += _problems(table, listed, table.get(listed, ""))
         held_out += _problems(table, listed, table.get("hold_out", []))
-    return Plan().changed(problems=problems, held_out=held_out, **given)
+    return {"problems": problems, "held_out": held_out, **given}
 
 
 def _value(option: Option, value: object, folder: Path) -> Any:  # noqa: ANN401 (of the option's kind)

@@ -26,7 +26,10 @@ from gemmtune.engine.io.printing import print_text
 from gemmtune.engine.report.progress.work import show_work
 from gemmtune.engine.seams import registry
 
-_CAMPAIGN_HELP = "A campaign file (TOML); Python files that it names are imported. Or a recording of a program."
+_CAMPAIGN_HELP = (
+    "A campaign file (TOML); Python files that it names are imported. Or a recording of a program. Several become one "
+    "campaign: weights of equal problems add up."
+)
 _DEVICE_HELP = f"The device that the table is for, {one_of(Kind.DEVICES)}."
 _KERNEL_HELP = "A class that describes your own Triton kernel; all of its cases are tuned. Repeat for more."
 _REPLACE_HELP = "Drop the rows that OUT already has of other problems; by default they stay in the table."
@@ -38,7 +41,7 @@ _FLEET_HELP = (
 
 @takes_plan_options
 def tune(
-    campaign: Annotated[Path | None, typer.Argument(help=_CAMPAIGN_HELP)] = None,
+    campaign: Annotated[list[Path] | None, typer.Argument(metavar="CAMPAIGN", help=_CAMPAIGN_HELP)] = None,
     problem: Problems = None,
     kernel: Annotated[
         list[str] | None,
@@ -81,7 +84,7 @@ def tune(
         from gemmtune.engine.report.progress.progress_file import keep_progress
         from gemmtune.engine.scheduling.callbacks import Callback
 
-        plan = read_plan(campaign) if campaign else Plan()
+        plan = read_plan(*campaign, options=options) if campaign else Plan()
         unit = registry.objective(options.get("objective") or plan.objective).unit
     with ExitStack() as opened:
         state, shown = opened.enter_context(show_progress(quiet=as_json, unit=unit))

@@ -2,10 +2,14 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from typing import ClassVar, Self
+from dataclasses import replace
+from typing import ClassVar, Self, TypeVar
 
 OUTPUT_SIZES = ("m", "n")
 """Names of the two sizes of an output matrix, in workloads that have one to cut into tiles."""
+
+
+_W = TypeVar("_W", bound="Workload")
 
 
 class Workload(ABC):
@@ -122,6 +126,15 @@ class Workload(ABC):
     @abstractmethod
     def family(self) -> Self:
         """Workload with every size and the weight 1: workloads of one family can share a compiled kernel."""
+
+
+def summed(workloads: Iterable[_W]) -> tuple[_W, ...]:
+    """Return each workload once, where it first stands; the weights of equal ones add up."""
+    found: dict[_W, _W] = {}
+    for each in workloads:
+        before = found.get(each)
+        found[each] = each if before is None else replace(before, weight=before.weight + each.weight)  # type: ignore[type-var] # a dataclass
+    return tuple(found.values())
 
 
 def baseline_name(workloads: Iterable[Workload]) -> str:

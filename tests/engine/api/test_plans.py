@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from dataclasses import replace
 from typing import Any, get_type_hints
 
 import pytest
@@ -15,6 +16,8 @@ from gemmtune.engine.campaign.plan_file import KEY_NAMES
 from gemmtune.engine.campaign.plan_keys import KEYS
 from gemmtune.engine.cli import commands
 from gemmtune.engine.io.options import options_of
+from gemmtune.engine.records.errors import UsageError
+from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.scheduling.stopping import Limits
 from gemmtune.engine.tables.loss_limits import LossLimits, RangeLimits
 
@@ -61,3 +64,22 @@ def test_what_is_given_replaces_what_the_plan_has():
     assert (found.spaces, found.pruners, found.budget, found.ranges) == (("aten",), ("static",), 4, RangeLimits())
     assert (found.limits, [each.name for each in found.held_out]) == (Limits(seconds=9, regret=0.25), [MIDDLE])
     assert plan_with(plan, (), portfolio=LossLimits(0.5, 0.5)).portfolio == LossLimits(0.5, 0.5)
+
+
+def test_equal_problems_of_two_captures_add_their_weights_and_texts_do_not():
+    one, two = Problem.parse(DECODE), Problem.parse(MIDDLE)
+    plan = plan_with(Plan(), [replace(one, weight=3), two, replace(one, weight=0.5)])
+    assert [(each.name, each.weight) for each in plan.problems] == [(DECODE, 3.5), (MIDDLE, 1.0)]
+    with pytest.raises(UsageError, match="named 2 times"):
+        plan_with(Plan(), [one, DECODE])
+
+
+def test_several_campaign_files_make_one_table(tmp_path):
+    for name, weight in (("decode", 3), ("prefill", 2)):
+        text = f"budget = {weight}\nsampler = 'random'\n[[problem]]\nm = 16\nn = 4096\nk = 4096\nweight = {weight}"
+        (tmp_path / f"{name}.toml").write_text(text, encoding="utf-8")
+    paths = [tmp_path / "decode.toml", tmp_path / "prefill.toml"]
+    result = gt.tune(campaign=paths, backend=gt.landscapes("h200"), budget=2)
+    assert [(row.problem.name, row.problem.weight) for row in result.table.rows] == [(DECODE, 5.0)]
+    with pytest.raises(UsageError, match=r"decode\.toml has budget = 3, and .*prefill\.toml 2: make them equal"):
+        gt.tune(campaign=paths, backend=gt.landscapes("h200"))

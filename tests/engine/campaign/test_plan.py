@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gemmtune.engine.campaign.plan import Plan
-from gemmtune.engine.campaign.plan_file import read_plan
+from gemmtune.engine.campaign.plan_file import read_plan, read_plans
 from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.records.gemm.problem import Problem, gemm
 from gemmtune.engine.records.gemm.terms import DType, Layout
@@ -220,3 +220,48 @@ def test_a_plan_without_problems_has_the_vendor_library_and_one_score():
     assert list(plan.plugins.spaces) == ["aten", "triton_mm"]
     assert Plan(objective="latency_energy").scores == 2
     assert Plan(sampler=plan.plugins.sampler).plugins.sampler is plan.plugins.sampler
+
+
+def written(folder, **texts: str) -> list[Path]:
+    paths = [folder / f"{name}.toml" for name in texts]
+    for path, text in zip(paths, texts.values(), strict=True):
+        path.write_text(text, encoding="utf-8")
+    return paths
+
+
+def test_several_files_are_one_plan_whose_equal_problems_add_up(tmp_path):
+    own = "[[problem]]\nm = 1\nn = 8\nk = 8\nweight = 2.5"
+    more = "problems = ['4x8x8']\n[[problem]]\nm = [1, 2]\nn = 8\nk = 8\nweight = 4\nhold_out = [3]"
+    paths = written(tmp_path, one=f"budget = 12\n{own}", two=f"seed = 3\nranges = true\n{more}", three=own)
+    both = read_plans(paths)
+    assert {each.name: each.weight for each in both.problems} == {
+        "1x8x8:bf16:nt": 9.0,
+        "4x8x8:bf16:nt": 1.0,
+        "2x8x8:bf16:nt": 4.0,
+    }
+    assert [each.name for each in both.held_out] == ["3x8x8:bf16:nt"]
+    assert (both.budget, both.seed, both.ranges) == (12, 3, RangeLimits())
+
+
+@pytest.mark.parametrize(
+    ("one", "two", "said"),
+    [
+        ("budget = 64", "budget = 24", r"one\.toml has budget = 64, and .*two\.toml 24: .* the option --budget"),
+        ("space = ['aten', 'triton_mm']", "space = 'aten'", r"one\.toml has space = aten, triton_mm, and .*two\.toml"),
+        ("gpu_seconds = 3", "gpu_seconds = 4", r"the option --gpu-seconds"),
+        ("ranges = true", "ranges = false", r"one\.toml has ranges = .*, and .*two\.toml None"),
+        (
+            "ranges = true\nhold_out = ['8x8x8']",
+            "problems = ['8x8x8']",
+            r"8x8x8:bf16:nt is held out in .*one\.toml and a problem to tune in .*two\.toml",
+        ),
+    ],
+)
+def test_files_that_contradict_each_other_are_named(tmp_path, one, two, said):
+    with pytest.raises(UsageError, match=said):
+        read_plans(written(tmp_path, one=one, two=two))
+
+
+def test_files_may_differ_in_an_option_that_is_given(tmp_path):
+    paths = written(tmp_path, one="budget = 64\nseed = 1", two="budget = 24\nseed = 1")
+    assert read_plans(paths, settled=["budget"]).seed == 1

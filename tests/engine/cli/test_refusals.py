@@ -78,7 +78,7 @@ def problem_columns(problem: str) -> Mapping[str, str]:
         (["tune", "--batch", "0"], ["--batch", "1", "gemmtune tune --help"]),
         (["replay", "small.csv", "--seeds", "0"], ["--seeds", "1", "gemmtune replay --help"]),
         (["tune", "--sampling", "random"], ["--sampling", "gemmtune tune --help"]),
-        (["tune", "one.toml", "two.toml"], ["two.toml", "gemmtune tune --help"]),
+        (["status", "one.db", "two.db"], ["two.db", "gemmtune status --help"]),
         (["space", "triton_mm"], ["--problem", "gemmtune space --help"]),
         (["tuna"], ["'tuna'", "gemmtune --help"]),
     ],
