@@ -1,12 +1,15 @@
 """A model in, its products out: what a table has to serve."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from gemmtune.engine.consumers.inductor.capture.captured import Captured
-from gemmtune.engine.consumers.inductor.capture.inputs import InputSpec, OpenSize, parse_inputs
+from gemmtune.engine.consumers.inductor.capture.captured import Captured, merged_calls
+from gemmtune.engine.consumers.inductor.capture.inputs import InputSpec, OpenSize
+from gemmtune.engine.consumers.inductor.capture.model_calls import CallLike, ModelCall, parse_call
 from gemmtune.engine.consumers.inductor.capture.recorded import read_recorded
+from gemmtune.engine.consumers.inductor.hugging_face.settings import settings_of
 from gemmtune.engine.io.importing import parse_callable
 from gemmtune.engine.io.paths import FileKind, find
 from gemmtune.engine.records import catalogue
@@ -14,10 +17,17 @@ from gemmtune.engine.records.errors import DeviceError, UsageError
 from gemmtune.engine.toolchain.gpu_info import present_device, why_no_gpu
 from gemmtune.engine.toolchain.installed import require_extra
 
+_HUB = "hf:"  # beginning of a model's name
+
 
 def capture(
     call: Callable[..., object] | str,
     *inputs: object,
+    calls: Iterable[CallLike] = (),
+    tokens: int | Iterable[int] = (),
+    batch: int | Iterable[int] = (),
+    context: int | None = None,
+    layers: int | None = None,
     grad: bool = False,
     dynamic: Mapping[tuple[int, int], tuple[int, int]] | None = None,
     device: str | None = None,
@@ -30,10 +40,18 @@ def capture(
     Args:
         call: a torch module, a function of tensors, or the name of either, MODULE:CALL. A named class, and a named
             function without parameters, builds the model on the GPU. Or the file of a recorded program: problems.jsonl
-            of `gemmtune_inductor.record`, or tunableop_untuned0.csv of PyTorch's TunableOp.
+            of `gemmtune_inductor.record`, or tunableop_untuned0.csv of PyTorch's TunableOp. Or a model of transformers,
+            "hf:Qwen/Qwen3-0.6B", or the folder of its config.json, "hf:./folder".
         inputs: tensors; texts such as "bf16[16,2048]", "int64[1,512]%32000" (integers below 32000) and
             "mask=bool[1,512]" (a named argument); other objects, which are passed as they are. A size that differs
             between calls has a name and a range: "bf16[m:1..4096,2048]".
+        calls: further calls of the model, each captured by itself: a list of inputs, or their text. "weight=512" among
+            them says how often the model is called so, by default 1; products are merged, and their runs add up.
+        tokens: tokens per sequence of a model by name, or several: 1 decodes with a cache, more are a prompt. Each is
+            a call at each `batch`. In `calls` it is "tokens=1 batch=16 weight=512".
+        batch: sequences per call of a model by name, or several.
+        context: tokens that the cache of a decoding step holds.
+        layers: number of layers of a model by name to capture, at least 2; the others count as repetitions of these.
         grad: whether to capture the gradients, too. Models are in training mode then, in evaluation mode otherwise.
         dynamic: range of a size of an input that is a tensor, by the positions of both: {(0, 1): (1, 2048)}.
         device: SKU of the GPU to lower for; by default this machine's.
@@ -50,38 +68,61 @@ def capture(
         >>> [problem.name for problem in captured.problems]  # doctest: +SKIP
         ['16x4096x4096:bf16:nn']
     """
-    if isinstance(call, str) and (":" not in call or "://" in call or os.path.exists(call)):
+    if (
+        isinstance(call, str)
+        and not call.startswith(_HUB)
+        and (":" not in call or "://" in call or os.path.exists(call))
+    ):
         recording = Path(find(call, FileKind.RECORDING))
-        if inputs:
+        if inputs or calls:
             raise UsageError(f"{call} is a record, which takes no inputs")
         return read_recorded(recording)
     if not isinstance(call, str) and not callable(call):
         raise UsageError(f"call={str(call)[:80]!r} is no model, no function, and no text MODULE:CALL")
-    if isinstance(call, str):
-        parse_callable(call)  # a typo is told before torch is imported
-    texts = [each for each in inputs if isinstance(each, str)]
-    described, sizes = parse_inputs(texts)
+    further = [calls] if isinstance(calls, str) else list(calls)
+    counts, sizes = (_listed(each) for each in (tokens, batch))
+    if isinstance(call, str) and call.startswith(_HUB):
+        if inputs or dynamic:
+            raise UsageError(f"{call} makes its own inputs: give --tokens and --batch (in Python tokens= and batch=)")
+        settings = settings_of(counts, sizes, context, further)
+        given = []
+    else:
+        if counts or sizes or context is not None or layers is not None:
+            raise UsageError("tokens, batch, context and layers are for a model by name, hf:Qwen/Qwen3-0.6B")
+        first = [_opened_call(inputs, dynamic or {})] if inputs or dynamic or not further else []
+        given = [*first, *map(parse_call, further)]
+        if isinstance(call, str):
+            parse_callable(call)  # a typo is told before torch is imported
     here = present_device()
     wanted = catalogue.device(device) if device else here
     if wanted is None:
         raise DeviceError(f"{why_no_gpu()}; or name a GPU to capture for, --device H200 (in Python device='H200')")
     require_extra("triton", "capture", "torch", "triton")
+    is_present = here is not None and here.name == wanted.name
+    if isinstance(call, str) and call.startswith(_HUB):
+        require_extra("hf", f"capture of {call}", "transformers")
+        from gemmtune.engine.consumers.inductor.hugging_face.depth import capture_model
+
+        return merged_calls(
+            capture_model(call, settings, layers=layers, grad=grad, device=wanted, is_present=is_present)
+        )
     from gemmtune.engine.consumers.inductor.capture.capture import capture_products
 
-    specs = iter(described)
-    given = [next(specs) if isinstance(each, str) else each for each in inputs]
-    ranges = list(sizes)
-    for at, span in _spans(dynamic or {}):
+    return merged_calls(capture_products(call, given, grad=grad, device=wanted, is_present=is_present))
+
+
+def _listed(numbers: int | Iterable[int]) -> list[int]:
+    return [numbers] if isinstance(numbers, int) else list(numbers)
+
+
+def _opened_call(inputs: Sequence[object], dynamic: Mapping[tuple[int, int], tuple[int, int]]) -> ModelCall:
+    """Return the call of some inputs, of which `dynamic` opens sizes."""
+    call = parse_call(inputs)
+    given, ranges = list(call.inputs), list(call.sizes)
+    for at, span in _spans(dynamic):
         given[at[0]] = _opened(given, *at)
         ranges.append(OpenSize(_size_name(*at), *span))
-    return capture_products(
-        call,
-        given,
-        ranges,
-        grad=grad,
-        device=wanted,
-        is_present=here is not None and here.name == wanted.name,
-    )
+    return replace(call, inputs=given, sizes=ranges)
 
 
 def _spans(dynamic: Mapping[tuple[int, int], tuple[int, int]]) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:

@@ -30,7 +30,7 @@ def read_plan(*paths: str | PathLike[str], options: Mapping[str, object] = Mappi
         UsageError: a file is missing or malformed, has an unknown key, or a value of the wrong kind or out of bounds;
             or two files contradict each other.
     """
-    settled = [name for name, value in options.items() if value is not None and value is not False and value != []]
+    settled = [name for name, value in options.items() if value is not None and value != [] and type(value) is not bool]
     return plan_file.read_plans(map(Path, paths), dict.fromkeys(RECORD_SUFFIXES, recorded_plan), settled)
 
 

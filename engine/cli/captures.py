@@ -9,8 +9,9 @@ import typer
 
 from gemmtune.engine.cli import output
 from gemmtune.engine.cli.choices import Kind, one_of
-from gemmtune.engine.cli.options import NO_BINARIES_HELP, AsJson, named, time_span
+from gemmtune.engine.cli.options import NO_BINARIES_HELP, AsJson, integers, named, time_span
 from gemmtune.engine.consumers.inductor.bench.arms import ARMS
+from gemmtune.engine.consumers.inductor.hugging_face.settings import CONTEXT
 from gemmtune.engine.io.printing import print_notice
 from gemmtune.engine.report.progress.work import show_work
 from gemmtune.engine.store.files import write_whole
@@ -19,11 +20,23 @@ _CALL_HELP = (
     "A torch module, its class, a function without parameters that builds one, or a function of the inputs; imported "
     "from this folder."
 )
-_FILE_HELP = "Or a record: problems.jsonl of gemmtune_inductor.record, or TunableOp's tunableop_untuned0.csv."
+_FILE_HELP = (
+    "Or a model of transformers, hf:Qwen/Qwen3-0.6B, or hf:FOLDER with its config.json. Or a record: problems.jsonl of "
+    "gemmtune_inductor.record, or TunableOp's tunableop_untuned0.csv."
+)
 _INPUT_HELP = (
     "A tensor of the call: [NAME=]DTYPE[SIZE,...], for example bf16[16,2048] or tokens=int64[1,512]%32000 (integers "
     "below 32000). A size that differs between calls is NAME:FIRST..LAST. Repeat for more."
 )
+_CALL_OPTION_HELP = (
+    "A further call, by its inputs and its weight: 'weight=512 input_ids=int64[16,1]%32000', or of hf:MODEL "
+    "'weight=512 tokens=1 batch=16'. Each is captured by itself; products are merged. Repeat for more."
+)
+_CALLS_HELP = "A file of further calls, one per line as --call has it; lines that begin with # are comments."
+_TOKENS_HELP = "Tokens per sequence of hf:MODEL, one or several: 1 decodes with a cache, more are a prompt."
+_BATCH_HELP = "Sequences per call of hf:MODEL, one or several. [default: 1]"
+_CONTEXT_HELP = f"Tokens that the cache of a decoding step of hf:MODEL holds. [default: {CONTEXT}]"
+_LAYERS_HELP = "Layers of hf:MODEL to capture, at least 2; the others count as repetitions. [default: all]"
 _DEVICE_HELP = f"The GPU to capture for, {one_of(Kind.DEVICES)}. [default: this machine's]"
 _FIXED_INPUT_HELP = "A tensor of the call, as for gemmtune capture, without open sizes. Repeat for more."
 _ARMS_HELP = f"Arms to run, of {','.join(ARMS)}. [default: eager,compile, and table with --table]"
@@ -32,6 +45,12 @@ _ARMS_HELP = f"Arms to run, of {','.join(ARMS)}. [default: eager,compile, and ta
 def capture(
     call: Annotated[str, typer.Argument(metavar="MODULE:CALL", help=f"{_CALL_HELP} {_FILE_HELP}")],
     input: Annotated[list[str] | None, typer.Option("--input", metavar="SPEC", help=_INPUT_HELP)] = None,  # noqa: A002
+    calls: Annotated[list[str] | None, typer.Option("--call", metavar="CALL", help=_CALL_OPTION_HELP)] = None,
+    call_file: Annotated[Path | None, typer.Option("--calls", metavar="FILE", help=_CALLS_HELP)] = None,
+    tokens: Annotated[str | None, typer.Option(metavar="N[,N]...", help=_TOKENS_HELP)] = None,
+    batch: Annotated[str | None, typer.Option(metavar="N[,N]...", help=_BATCH_HELP)] = None,
+    context: Annotated[int | None, typer.Option(min=1, metavar="N", help=_CONTEXT_HELP)] = None,
+    layers: Annotated[int | None, typer.Option(min=2, metavar="N", help=_LAYERS_HELP)] = None,
     grad: Annotated[bool, typer.Option("--grad", help="Capture the gradients, too.")] = False,
     device: Annotated[str | None, named(Kind.DEVICES, _DEVICE_HELP)] = None,
     out: Annotated[Path, typer.Option(help="The campaign file to write.")] = Path("problems.toml"),
@@ -44,11 +63,22 @@ def capture(
     serve is named in the file's head.
     """
     from gemmtune.engine.api.capturing import capture as capture_call
+    from gemmtune.engine.consumers.inductor.capture.model_calls import read_calls
     from gemmtune.engine.consumers.inductor.report.captures import capture_report
 
     sys.path.insert(0, str(Path.cwd()))
     with show_work("lowering the model", quiet=as_json):
-        found = capture_call(call, *(input or ()), grad=grad, device=device)
+        found = capture_call(
+            call,
+            *(input or ()),
+            calls=[*(calls or ()), *(read_calls(call_file) if call_file else ())],
+            tokens=integers("--tokens", tokens),
+            batch=integers("--batch", batch),
+            context=context,
+            layers=layers,
+            grad=grad,
+            device=device,
+        )
     write_whole(out, found.to_toml().encode())
     output.show(capture_report(found, str(out)), as_json=as_json)
 

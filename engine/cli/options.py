@@ -48,6 +48,19 @@ def time_span(given: str | float) -> float:
         raise UsageError(f"{given!r} is no time: write 300, 5m or 1h") from None
 
 
+def integers(name: str, given: str | None) -> tuple[int, ...]:
+    """Return the integers that the text of an option lists, 1,16,512; none for None.
+
+    Raises:
+        UsageError: the text lists anything else.
+    """
+    texts = () if given is None else tuple(text.strip() for text in given.split(","))
+    if all(text.isdecimal() and len(text) < _DIGITS for text in texts):
+        return tuple(map(int, texts))
+    raise UsageError(f"{name}={given!r} lists no integers: write {name} 1,16,512")
+
+
+_DIGITS = 18
 _CLASS = ": see gemmtune list samplers; or a class, ./FILE.py:CLASS or MODULE:CLASS"
 _SPELLED: dict[Value, tuple[object, str | None, Callable[[str], object] | None, str]] = {
     Value.INTEGER: (int | None, None, None, ""),

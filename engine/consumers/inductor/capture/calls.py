@@ -3,6 +3,7 @@
 import contextlib
 import inspect
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -14,6 +15,16 @@ from gemmtune.engine.records.errors import UsageError
 
 Call: TypeAlias = Callable[..., Any]
 """A model, or a function of its inputs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Builder:
+    """Function that builds a model on the GPU, by a name for messages."""
+
+    build: Callable[[], Call]
+    """Function without parameters."""
+    name: str
+    """Name of the model."""
 
 
 def built_call(found: Call, path: str, *, has_inputs: bool) -> Call:

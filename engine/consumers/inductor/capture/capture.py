@@ -9,6 +9,7 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from gemmtune.engine.consumers.inductor.capture.calls import (
+    Builder,
     Call,
     built_call,
     cause_of,
@@ -16,11 +17,18 @@ from gemmtune.engine.consumers.inductor.capture.calls import (
     models_of,
     on_fake_gpu,
 )
-from gemmtune.engine.consumers.inductor.capture.captured import Captured, CapturedProduct, Unseen, merged
+from gemmtune.engine.consumers.inductor.capture.captured import (
+    Captured,
+    CapturedCall,
+    CapturedProduct,
+    Unseen,
+    merged,
+)
 from gemmtune.engine.consumers.inductor.capture.eager import EagerProducts
 from gemmtune.engine.consumers.inductor.capture.fake_gpu import GPU, fake_gpu
-from gemmtune.engine.consumers.inductor.capture.inputs import InputSpec, OpenSize, open_sizes
+from gemmtune.engine.consumers.inductor.capture.inputs import InputSpec, open_sizes
 from gemmtune.engine.consumers.inductor.capture.lowering import Lowering
+from gemmtune.engine.consumers.inductor.capture.model_calls import MadeArguments, ModelCall
 from gemmtune.engine.consumers.inductor.capture.no_data import without_data
 from gemmtune.engine.io.importing import imported
 from gemmtune.engine.records.device import Device
@@ -30,23 +38,16 @@ _OUTSIDE = "runs outside of compiled graphs"
 
 
 def capture_products(
-    call: Call | str,
-    inputs: Sequence[object],
-    sizes: Sequence[OpenSize] = (),
-    *,
-    grad: bool,
-    device: Device,
-    is_present: bool,
-) -> Captured:
-    """Lower every graph of a callable, forward and backward, and return its products.
+    call: Call | str | Builder, calls: Sequence[ModelCall], *, grad: bool, device: Device, is_present: bool
+) -> list[Captured]:
+    """Lower every graph of a callable, forward and backward, and return its products, those of each call apart.
 
     A model with open sizes is called between the ends of each range and at the ends, and the products of all graphs
-    are kept; runs are those of the call with most.
+    are kept; runs are those of the call with most. Weights of calls are not yet counted.
 
     Args:
-        call: a callable or its name.
-        inputs: tensors, their descriptions, and other objects, which are passed as they are.
-        sizes: open sizes of the descriptions.
+        call: a callable, its name, or what builds it.
+        calls: calls of it, each with its inputs.
         grad: whether to lower the gradients, too, and to set models to training.
         device: GPU to lower for.
         is_present: whether the device is this machine's GPU, on which the callable then runs.
@@ -54,37 +55,55 @@ def capture_products(
     Raises:
         UsageError: the callable fails; the message has its reason.
     """
-    calls = open_sizes(sizes)
-    products: list[CapturedProduct] = []
-    unseen: list[Unseen] = []
+    name = call if isinstance(call, str) else getattr(call, "name", "") or getattr(call, "__qualname__", "")
+    what = "forward and backward" if grad else "forward"
+    where = f"on this {device.name}" if is_present else f"for {device.name}"
+    source = f"Products of {name or type(call).__name__}, {what}, lowered {where}."
     torch._dynamo.reset()
-    found = imported(call) if isinstance(call, str) else call
+    found = call.build if isinstance(call, Builder) else imported(call) if isinstance(call, str) else call
     with contextlib.ExitStack() as stack:
         stack.enter_context(warnings.catch_warnings())
         warnings.filterwarnings("ignore", module=r"torch\.")  # advice on code that no capture runs
-        for name in [each for each in logging.root.manager.loggerDict if each.startswith("torch")]:
-            logging.getLogger(name).addFilter(_is_no_error)  # torch logs errors that it raises, too
-            stack.callback(logging.getLogger(name).removeFilter, _is_no_error)
+        for logger in [each for each in logging.root.manager.loggerDict if each.startswith("torch")]:
+            logging.getLogger(logger).addFilter(_is_no_error)  # torch logs errors that it raises, too
+            stack.callback(logging.getLogger(logger).removeFilter, _is_no_error)
         if not is_present:
             stack.enter_context(fake_gpu(device))
-        function = (
-            _built(found, call, has_inputs=bool(inputs), is_present=is_present) if isinstance(call, str) else call
-        )
+        function = found
+        if isinstance(call, str | Builder):
+            has_inputs = any(each.inputs for each in calls)
+            function = _built(found, str(name), has_inputs=has_inputs, is_present=is_present)
         if not is_present:
             stack.enter_context(on_fake_gpu(function))
         stack.enter_context(_mode(function, grad=grad))
-        lowering = Lowering(sizes, calls[0])
-        stack.enter_context(lowering.settings())
+        try:
+            captured = []
+            for each in calls:
+                at = f"{each.name}: " if len(calls) > 1 else ""
+                captured.append(_captured(function, each, source, at, grad=grad, is_present=is_present))
+        finally:
+            torch._dynamo.reset()
+    return captured
+
+
+def _captured(function: Call, call: ModelCall, source: str, at: str, *, grad: bool, is_present: bool) -> Captured:
+    """Return the products of one call, which `at` names in messages."""
+    values = open_sizes(call.sizes)
+    products: list[CapturedProduct] = []
+    unseen: list[Unseen] = []
+    torch._dynamo.reset()
+    lowering = Lowering(call.sizes, values[0])
+    with lowering.settings():
         compiled = torch.compile(function, backend=lowering.compile)
-        for number, values in enumerate(calls):
-            positional, named = _arguments(inputs, values, grad=grad, is_open=number == 0)
+        for number, sizes in enumerate(values):
+            positional, named = _arguments(call.inputs, sizes, grad=grad, is_open=number == 0)
             try:
                 with EagerProducts(lambda: lowering.is_running) as eager:
                     output = compiled(*positional, **named)
                     if grad:
                         run_backward(output)
             except Exception as error:
-                raise _refusal(error, values, inputs, is_present=is_present) from error
+                raise _refusal(error, at, sizes, call.inputs, is_present=is_present) from error
             if isinstance(output, torch.nn.Module):
                 raise UsageError(
                     "the callable builds a model, and no input is named: add --input, once for each tensor of a call, "
@@ -92,20 +111,16 @@ def capture_products(
                 )
             if lowering.mixed:
                 raise UsageError(
-                    f"a product has operands {lowering.mixed}, which PyTorch refuses: give inputs and "
+                    f"{at}a product has operands {lowering.mixed}, which PyTorch refuses: give inputs and "
                     "parameters one type, as with --input bf16[...] or .bfloat16() on the model"
                 )
             ran, others = lowering.take_runs()
             others += [Unseen(name, _OUTSIDE, count) for name, count in eager.counts.items()]
             ran, others = merged(ran, others)
             products, unseen = merged([*products, *ran], [*unseen, *others], max)
-    torch._dynamo.reset()
-    what = "forward and backward" if grad else "forward"
-    where = f"on this {device.name}" if is_present else f"for {device.name}"
-    name = call if isinstance(call, str) else getattr(call, "__qualname__", type(call).__name__)
-    return Captured(
-        products, unseen, f"Products of {name}, {what}, lowered {where}.", torch.__version__, lowering.compiled
-    )
+    runs = sum(each.count for each in products)
+    counts = (CapturedCall(call.name, call.weight, len(products), runs),)
+    return Captured(products, unseen, source, torch.__version__, lowering.compiled, counts)
 
 
 def _built(found: Call, path: str, *, has_inputs: bool, is_present: bool) -> Call:
@@ -160,6 +175,9 @@ def _arguments(
     for each in inputs:
         if isinstance(each, torch.Tensor) and each.device.type != GPU.type:
             made: object = without_data(each).requires_grad_(each.requires_grad)
+        elif isinstance(each, MadeArguments):
+            named |= each.make_arguments(GPU)
+            continue
         elif isinstance(each, InputSpec):
             made = each.make(values, GPU)
             if grad and made.is_floating_point():
@@ -191,7 +209,9 @@ def _mode(call: Call, *, grad: bool) -> Iterator[None]:
             module.training = was
 
 
-def _refusal(error: Exception, values: Mapping[str, int], inputs: Sequence[object], *, is_present: bool) -> UsageError:
+def _refusal(
+    error: Exception, call: str, values: Mapping[str, int], inputs: Sequence[object], *, is_present: bool
+) -> UsageError:
     """Return the reason why a callable failed, with the way out that fits."""
     at = f" at {', '.join(f'{name}={value}' for name, value in values.items())}" if values else ""
     reads = _needs_data(error) and not is_present
@@ -201,4 +221,4 @@ def _refusal(error: Exception, values: Mapping[str, int], inputs: Sequence[objec
     if isinstance(cause_of(error), TypeError) and "argument" in str(error):
         given = ", ".join(str(each) if isinstance(each, InputSpec) else type(each).__name__ for each in inputs)
         way += f"; inputs given: {given}; NAME=DTYPE[SIZE,...] is one by name"
-    return UsageError(f"the callable fails{at}: {described(error)}{way}")
+    return UsageError(f"{call}the callable fails{at}: {described(error)}{way}")

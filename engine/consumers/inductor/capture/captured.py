@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import operator
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -87,6 +88,20 @@ class Unseen:
 
 
 @dataclass(frozen=True, slots=True)
+class CapturedCall:
+    """Call of a model, and how much of the products is its."""
+
+    name: str
+    """Text of the call's inputs."""
+    weight: float
+    """How often the model is called so, against its other calls."""
+    products: int
+    """Number of distinct products of the call."""
+    runs: float
+    """Runs of products per call, without the weight."""
+
+
+@dataclass(frozen=True, slots=True)
 class Captured:
     """Every distinct product that a model runs."""
 
@@ -101,6 +116,8 @@ class Captured:
     compiled: Mapping[str, int] = field(default_factory=dict)
     """Compiled occurrences by the name of the problem: code that runs four times is compiled once. Empty for a recorded
     program."""
+    calls: Sequence[CapturedCall] = ()
+    """Calls whose products are merged, in their order; empty for a recorded program."""
 
     @property
     def problems(self) -> tuple[Problem, ...]:
@@ -117,6 +134,11 @@ class Captured:
         comments = [self.source, *([f"Lowered by torch {self.torch}."] if self.torch else [])]
         runs = sum(product.count for product in self.products)
         comments.append(f"Distinct products: {len(self.products)}, with {runs:g} runs.")
+        if len(self.calls) > 1:
+            comments += [
+                f"Call {each.name}, weight {each.weight:g}: {each.products} products, {each.runs:g} runs."
+                for each in self.calls
+            ]
         comments += [f"Not to be tuned, {each.count:g} times: {each.operation} ({each.reason})" for each in self.unseen]
         lines = [*map(_comment, comments), "", f"budget = {BUDGET}"]
         if self.has_open_sizes:
@@ -148,6 +170,43 @@ def merged(
         counts[name] = add(counts[name], work.count) if name in counts else work.count
     ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     return list(found.values()), [Unseen(operation, reason, count) for (operation, reason), count in ordered]
+
+
+def scaled(captured: Captured, factor: float) -> Captured:
+    """Return a capture with its runs times a factor."""
+    products = [
+        replace(
+            each,
+            count=each.count * factor,
+            epilogues=tuple((chain, count * factor) for chain, count in each.epilogues),
+        )
+        for each in captured.products
+    ]
+    unseen = [replace(each, count=each.count * factor) for each in captured.unseen]
+    return replace(captured, products=products, unseen=unseen)
+
+
+def added(parts: Sequence[Captured]) -> Captured:
+    """Return the capture whose products are those of all parts; runs of equal ones add up, and those with 0 runs go."""
+    products, unseen = merged(
+        (product for part in parts for product in part.products), (work for part in parts for work in part.unseen)
+    )
+    compiled: Counter[str] = Counter()
+    for part in parts:
+        compiled.update(part.compiled)
+    return replace(
+        parts[0],
+        products=[each for each in products if each.count],
+        unseen=[each for each in unseen if each.count],
+        compiled=compiled,
+        calls=[call for part in parts for call in part.calls],
+    )
+
+
+def merged_calls(parts: Sequence[Captured]) -> Captured:
+    """Return the capture of all calls of a model, of a part per call, whose runs count by the call's weight."""
+    weights = [call.weight for part in parts for call in part.calls]
+    return parts[0] if weights == [1] else added([scaled(*each) for each in zip(parts, weights, strict=True)])
 
 
 def _joined(one: CapturedProduct, other: CapturedProduct, add: Callable[[float, float], float]) -> CapturedProduct:

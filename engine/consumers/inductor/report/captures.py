@@ -1,5 +1,7 @@
 """Report of a capture: the products of a model and what no table can serve."""
 
+from dataclasses import asdict
+
 from gemmtune.engine.consumers.inductor.capture.captured import Captured, CapturedProduct
 from gemmtune.engine.report.layout import Grid, Report
 
@@ -13,6 +15,9 @@ def capture_report(captured: Captured, written: str) -> Report:
     ]
     width = 4 if any(chains for *_, chains in products) else 3
     sections: list[str | Grid] = [captured.source]
+    if len(captured.calls) > 1:
+        calls = [(each.name, f"{each.weight:g}", str(each.products), f"{each.runs:g}") for each in captured.calls]
+        sections.append(Grid.of_rows(("call", "weight", "products", "runs"), calls, ("call",)))
     if products:
         headers = ("product", "runs", variants[0].problem.range_size, "epilogue without a text")[:width]
         sections.append(Grid.of_rows(headers, [row[:width] for row in products], ("product", headers[-1])[: width - 2]))
@@ -26,6 +31,7 @@ def capture_report(captured: Captured, written: str) -> Report:
     record = {
         "source": captured.source,
         "torch": captured.torch or None,
+        "calls": [asdict(each) for each in captured.calls],
         "products": [
             {
                 "problem": each.problem.name,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gemmtune.engine.consumers.inductor.capture.captured import Captured, CapturedProduct, Unseen
+from gemmtune.engine.consumers.inductor.capture.captured import Captured, CapturedCall, CapturedProduct, Unseen
 from gemmtune.engine.consumers.inductor.report.captures import capture_report
 from gemmtune.engine.records.gemm.problem import Problem
 
@@ -21,6 +21,7 @@ def test_every_problem_has_its_runs_sizes_and_what_compiled_it():
     assert report.to_json() == {
         "source": "model.py:Net",
         "torch": "2.13.0",
+        "calls": [],
         "products": [
             {"problem": f"{FIXED.name}:epilogue=relu", "count": 2.0, "compiled": None, "m": [16], "epilogues": []}
             | NOT_OPEN,
@@ -53,6 +54,7 @@ def test_a_recorded_program_has_no_torch_and_names_no_file_without_a_product():
     assert report.to_json() == {
         "source": "calls.jsonl",
         "torch": None,
+        "calls": [],
         "products": [],
         "not_tuned": [],
         "written": "net.toml",
@@ -63,3 +65,13 @@ def test_a_recorded_program_has_no_torch_and_names_no_file_without_a_product():
 def test_the_column_of_epilogues_is_left_out_without_any(shown):
     header = capture_report(Captured(shown, (), "x"), "net.toml").to_text().splitlines()[2]
     assert header.split() == ["product", "runs", "m"]
+
+
+def test_a_line_per_call_says_how_many_products_it_has():
+    calls = (CapturedCall("bf16[1,64]", 512, 2, 9), CapturedCall("bf16[16,64]", 0.5, 7, 31))
+    report = capture_report(Captured(CHAINED, (), "x", calls=calls), "net.toml")
+    lines = [line.split() for line in report.to_text().splitlines()]
+    assert lines[2:6:3] == [["call", "weight", "products", "runs"], ["bf16[16,64]", "0.5", "7", "31"]]
+    assert report.to_json()["calls"][0] == {"name": "bf16[1,64]", "weight": 512, "products": 2, "runs": 9}
+    text = Captured(CHAINED, (), "x", calls=calls).to_toml()
+    assert "# Call bf16[16,64], weight 0.5: 7 products, 31 runs.\n" in text
