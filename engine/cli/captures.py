@@ -12,7 +12,7 @@ from gemmtune.engine.cli.choices import Kind, one_of
 from gemmtune.engine.cli.options import NO_BINARIES_HELP, AsJson, integers, named, time_span
 from gemmtune.engine.consumers.inductor.bench.arms import ARMS
 from gemmtune.engine.consumers.inductor.hugging_face.settings import CONTEXT
-from gemmtune.engine.io.printing import print_notice
+from gemmtune.engine.io.printing import print_notice, print_text
 from gemmtune.engine.report.progress.work import show_work
 from gemmtune.engine.store.files import write_whole
 
@@ -37,6 +37,7 @@ _TOKENS_HELP = "Tokens per sequence of hf:MODEL, one or several: 1 decodes with 
 _BATCH_HELP = "Sequences per call of hf:MODEL, one or several. [default: 1]"
 _CONTEXT_HELP = f"Tokens that the cache of a decoding step of hf:MODEL holds. [default: {CONTEXT}]"
 _LAYERS_HELP = "Layers of hf:MODEL to capture, at least 2; the others count as repetitions. [default: all]"
+_HTML_HELP = "Write where the time is as one HTML file, too; it needs the extra report."
 _DEVICE_HELP = f"The GPU to capture for, {one_of(Kind.DEVICES)}. [default: this machine's]"
 _FIXED_INPUT_HELP = "A tensor of the call, as for gemmtune capture, without open sizes. Repeat for more."
 _ARMS_HELP = f"Arms to run, of {','.join(ARMS)}. [default: eager,compile, and table with --table]"
@@ -54,13 +55,14 @@ def capture(
     grad: Annotated[bool, typer.Option("--grad", help="Capture the gradients, too.")] = False,
     device: Annotated[str | None, named(Kind.DEVICES, _DEVICE_HELP)] = None,
     out: Annotated[Path, typer.Option(help="The campaign file to write.")] = Path("problems.toml"),
+    html: Annotated[Path | None, typer.Option(metavar="FILE", help=_HTML_HELP)] = None,
     as_json: AsJson = False,
 ) -> None:
     """List every product that a model runs, to tune it.
 
     Inductor lowers the model, on a GPU or for a named one without it. Writes a campaign file for gemmtune tune: each
     distinct product with its sizes, types and layouts, and how often it runs as its weight. Work that no table can
-    serve is named in the file's head.
+    serve is named in the file's head. Shows what share of the model's floor each part has.
     """
     from gemmtune.engine.api.capturing import capture as capture_call
     from gemmtune.engine.consumers.inductor.capture.model_calls import read_calls
@@ -80,7 +82,13 @@ def capture(
             device=device,
         )
     write_whole(out, found.to_toml().encode())
+    if html is not None:
+        from gemmtune.engine.consumers.inductor.report.capture_page import capture_html  # matplotlib takes a while
+
+        write_whole(html, capture_html(found).encode())
     output.show(capture_report(found, str(out)), as_json=as_json)
+    if html is not None and not as_json:
+        print_text(f"written: {html}")
 
 
 def bench(

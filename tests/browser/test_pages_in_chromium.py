@@ -12,6 +12,10 @@ import pytest
 
 import gemmtune as gt
 from gemmtune.engine.api.reporting import report
+from gemmtune.engine.consumers.inductor.capture.captured import Captured, CapturedCall, CapturedProduct, Unseen
+from gemmtune.engine.consumers.inductor.floor.shares import Cost
+from gemmtune.engine.consumers.inductor.report.capture_page import capture_html
+from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.landscape import Landscape, Point
 from gemmtune.engine.records.measurement import Status
@@ -68,6 +72,18 @@ def _failing(landscape: Landscape) -> Landscape:
     return replace(landscape, points=points)
 
 
+def _captured() -> Captured:
+    """Capture of two calls, with long names and with work that no row can serve."""
+    problems = [gt.Problem.parse(f"{m}x{n}x4096:bf16:nt:addmm") for m in (16, 8192) for n in (4096, 12288, 128256)]
+    attention = [f"aten._scaled_dot_product_{kind}_attention.default" for kind in ("flash", "efficient")]
+    unseen = [Unseen(name, "a library's kernel", 32, {Cost(1e9, 1e8, "bf16"): 32}) for name in attention]
+    unseen.append(Unseen("mine.operator.default", "a library's kernel", 2, {Cost(None, 1e8): 2}))
+    calls = [CapturedCall(f"input_ids=int64[16,{m}] weight", 512, 3, 96, 1e6, 0.5) for m in (1, 512)]
+    products = [CapturedProduct(each, 32) for each in problems]
+    source = "Products of mymodel:build, forward, lowered for NVIDIA H200."
+    return Captured(products, unseen, source, "2.13.0", {}, calls, 1e9, catalogue.device("H200"))
+
+
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("pages")
@@ -97,6 +113,8 @@ def pages(tmp_path_factory) -> dict[str, Path]:
     for name, text in changes.items():
         found[name] = folder / f"{name}.html"
         found[name].write_text(text)
+    found["capture"] = folder / "capture.html"
+    found["capture"].write_text(capture_html(_captured()))
     found["alone"] = report(folder / "whole" / "table.json", folder / "alone.html")
     return found
 
@@ -111,7 +129,7 @@ def browser() -> Iterator[object]:
         started.close()
 
 
-@pytest.mark.parametrize("name", ["whole", "failing", "ranges", "compare", "verify", "diff", "alone"])
+@pytest.mark.parametrize("name", ["whole", "failing", "ranges", "compare", "verify", "diff", "alone", "capture"])
 def test_a_page_loads_nothing_and_cuts_nothing(browser, pages, name):
     page = browser.new_page(viewport={"width": WIDTHS[0], "height": 900})
     said: list[str] = []

@@ -17,7 +17,7 @@ from gemmtune.engine.campaign.plan_keys import KEYS
 from gemmtune.engine.cli import commands
 from gemmtune.engine.io.options import options_of
 from gemmtune.engine.records.errors import UsageError
-from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.scheduling.stopping import Limits
 from gemmtune.engine.tables.loss_limits import LossLimits, RangeLimits
 

@@ -4,6 +4,7 @@ import contextlib
 import logging
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import torch
 from torch.utils._pytree import tree_leaves
@@ -60,7 +61,7 @@ def capture_products(
     where = f"on this {device.name}" if is_present else f"for {device.name}"
     source = f"Products of {name or type(call).__name__}, {what}, lowered {where}."
     torch._dynamo.reset()
-    found = call.build if isinstance(call, Builder) else imported(call) if isinstance(call, str) else call
+    made = call.build if isinstance(call, Builder) else imported(call) if isinstance(call, str) else call
     with contextlib.ExitStack() as stack:
         stack.enter_context(warnings.catch_warnings())
         warnings.filterwarnings("ignore", module=r"torch\.")  # advice on code that no capture runs
@@ -69,10 +70,10 @@ def capture_products(
             stack.callback(logging.getLogger(logger).removeFilter, _is_no_error)
         if not is_present:
             stack.enter_context(fake_gpu(device))
-        function = found
+        function = made
         if isinstance(call, str | Builder):
             has_inputs = any(each.inputs for each in calls)
-            function = _built(found, str(name), has_inputs=has_inputs, is_present=is_present)
+            function = _built(made, str(name), has_inputs=has_inputs, is_present=is_present)
         if not is_present:
             stack.enter_context(on_fake_gpu(function))
         stack.enter_context(_mode(function, grad=grad))
@@ -80,7 +81,8 @@ def capture_products(
             captured = []
             for each in calls:
                 at = f"{each.name}: " if len(calls) > 1 else ""
-                captured.append(_captured(function, each, source, at, grad=grad, is_present=is_present))
+                found = _captured(function, each, source, at, grad=grad, is_present=is_present)
+                captured.append(replace(found, device=device))
         finally:
             torch._dynamo.reset()
     return captured
@@ -91,6 +93,7 @@ def _captured(function: Call, call: ModelCall, source: str, at: str, *, grad: bo
     values = open_sizes(call.sizes)
     products: list[CapturedProduct] = []
     unseen: list[Unseen] = []
+    rest = 0.0
     torch._dynamo.reset()
     lowering = Lowering(call.sizes, values[0])
     with lowering.settings():
@@ -114,13 +117,14 @@ def _captured(function: Call, call: ModelCall, source: str, at: str, *, grad: bo
                     f"{at}a product has operands {lowering.mixed}, which PyTorch refuses: give inputs and "
                     "parameters one type, as with --input bf16[...] or .bfloat16() on the model"
                 )
-            ran, others = lowering.take_runs()
-            others += [Unseen(name, _OUTSIDE, count) for name, count in eager.counts.items()]
+            ran, others, moved = lowering.take_runs()
+            others += [Unseen(name, _OUTSIDE, costs.total(), dict(costs)) for name, costs in eager.costs.items()]
             ran, others = merged(ran, others)
             products, unseen = merged([*products, *ran], [*unseen, *others], max)
+            rest = max(rest, moved)
     runs = sum(each.count for each in products)
     counts = (CapturedCall(call.name, call.weight, len(products), runs),)
-    return Captured(products, unseen, source, torch.__version__, lowering.compiled, counts)
+    return Captured(products, unseen, source, torch.__version__, lowering.compiled, counts, rest)
 
 
 def _built(found: Call, path: str, *, has_inputs: bool, is_present: bool) -> Call:

@@ -8,7 +8,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from gemmtune.engine.consumers.inductor.floor.shares import Cost, Floor, Kind, Work, floor_of
 from gemmtune.engine.io.printing import one_line
+from gemmtune.engine.records.device import Device
+from gemmtune.engine.records.epilogue.chain import NO_EPILOGUE
 from gemmtune.engine.records.epilogue.text import parse_epilogue
 from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.gemm.stated import STATED
@@ -20,6 +23,9 @@ _STEP = 4  # ratio of neighbouring sizes that stand for a range
 _APART = 2  # least ratio of such a size to both ends
 _NO_END = 8192  # largest m that stands for a range without an end
 _FEW_ROWS = 64  # largest m of the space cute_splitk
+_PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "addbmm", "mv", "addmv", "dot", "int_mm", "scaled_mm", "grouped_mm")
+_REST = "everything else"
+_INDUCTORS = "kernels that Inductor writes"
 _UNREADABLE = "unreadable: "  # beginning of what the recorder writes for an epilogue without a text
 
 
@@ -41,6 +47,18 @@ class CapturedProduct:
     """Divisor of every m of a product whose m is open."""
     epilogues: tuple[tuple[str, float], ...] = ()
     """Chains that Inductor can fuse behind the product, each with its runs; empty without one."""
+
+    def times(self, factor: float) -> CapturedProduct:
+        """Return the product with its runs times a factor."""
+        chains = tuple((chain, count * factor) for chain, count in self.epilogues)
+        return replace(self, count=self.count * factor, epilogues=chains)
+
+    @property
+    def work(self) -> Work:
+        """Runs by their cost, without what can be fused behind the product, at the m that torch saw first."""
+        plain = replace(self.problem, epilogue=NO_EPILOGUE)
+        cost = Cost(plain.flops, plain.min_bytes, plain.compute_type)
+        return Work(self.problem.name, Kind.PRODUCT, {cost: self.count})
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -85,6 +103,21 @@ class Unseen:
     """Reason why it is no problem."""
     count: float
     """Runs per call of the model, or in a recorded program."""
+    costs: Mapping[Cost, float] = field(default_factory=dict)
+    """Runs by what one costs; empty in a recorded program."""
+
+    def times(self, factor: float) -> Unseen:
+        """Return the work with its runs times a factor."""
+        costs = {cost: runs * factor for cost, runs in self.costs.items()}
+        return replace(self, count=self.count * factor, costs=costs)
+
+    @property
+    def work(self) -> Work:
+        """Runs by their cost, with the reason why no row can serve them."""
+        name = self.operation.partition(".")[2] or self.operation
+        is_product = name.partition(".")[0].lstrip("_") in _PRODUCTS
+        kind = Kind.ATTENTION if "attention" in name else Kind.PRODUCT if is_product else Kind.LIBRARY
+        return Work(self.operation, kind, self.costs, self.reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +132,10 @@ class CapturedCall:
     """Number of distinct products of the call."""
     runs: float
     """Runs of products per call, without the weight."""
+    floor_ns: float | None = None
+    """Least time per call on the GPU; None where nobody knows it."""
+    servable: float | None = None
+    """Fraction of the least time that rows of a table can serve; None where nobody knows it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +155,10 @@ class Captured:
     program."""
     calls: Sequence[CapturedCall] = ()
     """Calls whose products are merged, in their order; empty for a recorded program."""
+    rest_bytes: float = 0.0
+    """Bytes that everything but products and kernels of others moves at least, per call of the model."""
+    device: Device | None = None
+    """GPU that the model was lowered for; None for a recorded program."""
 
     @property
     def problems(self) -> tuple[Problem, ...]:
@@ -128,6 +169,18 @@ class Captured:
     def has_open_sizes(self) -> bool:
         """Whether a product has an open m, so that its rows serve ranges of m."""
         return any(product.m for product in self.products)
+
+    @property
+    def floor(self) -> Floor | None:
+        """Least time of the model on its GPU, by product and kernel; None for a recorded program.
+
+        Calls of several weights are added up by these.
+        """
+        if self.device is None:
+            return None
+        rest = Work(_REST, Kind.REST, {Cost(0.0, self.rest_bytes): 1.0}, _INDUCTORS)
+        works = [*(each.work for each in self.products), *(each.work for each in self.unseen), rest]
+        return floor_of(works, self.device)
 
     def to_toml(self) -> str:
         """Return the campaign file that tunes the products, for a person: texts of a recording stand in comments."""
@@ -164,26 +217,29 @@ def merged(
         is_open = bool(each.m)
         key = (replace(each.problem, m=1).name if is_open else each.problem.name, is_open)
         found[key] = _joined(found[key], each, add) if key in found else each
-    counts: dict[tuple[str, str], float] = {}
+    works: dict[tuple[str, str], Unseen] = {}
     for work in unseen:
         name = (work.operation, work.reason)
-        counts[name] = add(counts[name], work.count) if name in counts else work.count
-    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    return list(found.values()), [Unseen(operation, reason, count) for (operation, reason), count in ordered]
+        works[name] = _joined_work(works[name], work, add) if name in works else work
+    return list(found.values()), sorted(works.values(), key=lambda work: (-work.count, work.operation, work.reason))
+
+
+def _joined_work(one: Unseen, other: Unseen, add: Callable[[float, float], float]) -> Unseen:
+    """Return work with the runs of two; where `add` takes those of one, with its costs."""
+    count = add(one.count, other.count)
+    if count in (one.count, other.count):
+        return one if count == one.count else other
+    costs = Counter(one.costs)
+    costs.update(other.costs)
+    return replace(one, count=count, costs=dict(costs))
 
 
 def scaled(captured: Captured, factor: float) -> Captured:
     """Return a capture with its runs times a factor."""
-    products = [
-        replace(
-            each,
-            count=each.count * factor,
-            epilogues=tuple((chain, count * factor) for chain, count in each.epilogues),
-        )
-        for each in captured.products
-    ]
-    unseen = [replace(each, count=each.count * factor) for each in captured.unseen]
-    return replace(captured, products=products, unseen=unseen)
+    products = [each.times(factor) for each in captured.products]
+    unseen = [each.times(factor) for each in captured.unseen]
+    rest = captured.rest_bytes * factor
+    return replace(captured, products=products, unseen=unseen, rest_bytes=rest)
 
 
 def added(parts: Sequence[Captured]) -> Captured:
@@ -200,13 +256,19 @@ def added(parts: Sequence[Captured]) -> Captured:
         unseen=[each for each in unseen if each.count],
         compiled=compiled,
         calls=[call for part in parts for call in part.calls],
+        rest_bytes=sum(part.rest_bytes for part in parts),
     )
 
 
 def merged_calls(parts: Sequence[Captured]) -> Captured:
     """Return the capture of all calls of a model, of a part per call, whose runs count by the call's weight."""
+    parts = [replace(part, calls=[_with_floor(call, part.floor) for call in part.calls]) for part in parts]
     weights = [call.weight for part in parts for call in part.calls]
     return parts[0] if weights == [1] else added([scaled(*each) for each in zip(parts, weights, strict=True)])
+
+
+def _with_floor(call: CapturedCall, floor: Floor | None) -> CapturedCall:
+    return call if floor is None else replace(call, floor_ns=floor.total_ns, servable=floor.servable)
 
 
 def _joined(one: CapturedProduct, other: CapturedProduct, add: Callable[[float, float], float]) -> CapturedProduct:

@@ -1,11 +1,14 @@
 """Products that run outside of compiled graphs. Imports torch."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
+
+from gemmtune.engine.consumers.inductor.floor.call_costs import cost_of_call
+from gemmtune.engine.consumers.inductor.floor.shares import Cost
 
 _PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "addbmm", "mv", "addmv", "dot", "_int_mm", "_scaled_mm", "_grouped_mm")
 
@@ -20,7 +23,7 @@ class EagerProducts(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch
         """Count products while `is_compiled` says that no graph is traced or run."""
         super().__init__()  # type: ignore[no-untyped-call] # as above
         self._is_compiled = is_compiled
-        self.counts: Counter[str] = Counter()
+        self.costs: defaultdict[str, Counter[Cost]] = defaultdict(Counter)
 
     @classmethod
     def is_infra_mode(cls) -> bool:
@@ -38,5 +41,7 @@ class EagerProducts(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch
         name = getattr(func, "_opname", "")
         if name in _PRODUCTS and not self._is_compiled() and not torch.compiler.is_compiling():
             sizes = "×".join(str(list(a.shape)) for a in args if isinstance(a, torch.Tensor))
-            self.counts[f"aten.{name}{sizes}"] += 1
+            out = func(*args, **(kwargs or {}))
+            self.costs[f"aten.{name}{sizes}"][cost_of_call(func, args, kwargs or {}, out)] += 1
+            return out
         return func(*args, **(kwargs or {}))

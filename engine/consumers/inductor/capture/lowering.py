@@ -7,7 +7,7 @@ interpreter: on tensors without data, or on a GPU.
 
 import contextlib
 import copy
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
@@ -27,6 +27,8 @@ from torch.utils._sympy.value_ranges import ValueRanges
 from gemmtune.engine.consumers.inductor.capture.captured import CapturedProduct, Unseen
 from gemmtune.engine.consumers.inductor.capture.inputs import OpenSize
 from gemmtune.engine.consumers.inductor.capture.spans import bounds_of
+from gemmtune.engine.consumers.inductor.floor.graph_costs import cost_of_node, rest_bytes
+from gemmtune.engine.consumers.inductor.floor.shares import Cost
 from gemmtune.engine.consumers.inductor.loader.hooks.convolutions import CONVOLUTION, asking_for_products
 from gemmtune.engine.consumers.inductor.loader.hooks.padding import should_pad
 from gemmtune.engine.consumers.inductor.loader.loader import options
@@ -35,7 +37,7 @@ from gemmtune.engine.consumers.inductor.loader.recorder import (
     RecordingChoices,
     divisor,
     epilogue_text,
-    library_calls,
+    library_nodes,
     span_of,
 )
 from gemmtune.engine.consumers.inductor.loader.table_use import LIBRARY, problem_name
@@ -61,8 +63,10 @@ class _Graph:
 
     products: list[CapturedProduct] = field(default_factory=list)
     unseen: list[Unseen] = field(default_factory=list)
-    calls: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """Calls of kernels of others, by operation and reason; less those that were lowered to products."""
+    calls: dict[tuple[str, str], Counter[Cost]] = field(default_factory=lambda: defaultdict(Counter))
+    """Calls of kernels of others, by operation and reason, and by cost; less those that were lowered to products."""
+    rest_bytes: float = 0.0
+    """Bytes per run that everything but products and these calls moves."""
     runs: int = 0
     """Runs in the current call of the model."""
 
@@ -98,7 +102,10 @@ class Lowering:
         """Lower every graph that is compiled meanwhile, generate no code, and take nothing from caches."""
 
         def without_code(graph: Any) -> SimpleNamespace:  # noqa: ANN401 (Inductor's GraphLowering)
-            self._current.calls.update(library_calls(graph.module))
+            called = list(library_nodes(graph.module))
+            for node, *call in called:
+                self._current.calls[call[0], call[1]][cost_of_node(node)] += 1
+            self._current.rest_bytes += rest_bytes(graph.module, [node for node, *_ in called])
             graph.scheduler = SimpleNamespace(nodes=[])
             return SimpleNamespace(call=lambda _: None, __file__=__file__, runner=None)
 
@@ -130,10 +137,11 @@ class Lowering:
         """Take a product of the graph that is lowered now."""
         if isinstance(product, str):
             operation, _, reason = product.partition(": ")
-            self._current.unseen.append(Unseen(operation, reason, 1))
+            costs = {cost_of_node(node): 1.0} if isinstance(node, torch.fx.Node) else {}
+            self._current.unseen.append(Unseen(operation, reason, 1, costs))
             return
         if isinstance(node, torch.fx.Node):
-            self._current.calls[str(node.target), LIBRARY] -= 1  # a 1x1 convolution
+            self._current.calls[str(node.target), LIBRARY][cost_of_node(node)] -= 1  # a 1x1 convolution
         problem = Problem.parse(problem_name(product.key, product.hint))
         chain = epilogue_text(node)
         found = CapturedProduct(problem, 1, epilogues=((chain, 1),) if chain else ())
@@ -143,27 +151,15 @@ class Lowering:
         self._current.products.append(found)
         self.compiled.update(each.problem.name for each in found.variants)
 
-    def take_runs(self) -> tuple[list[CapturedProduct], list[Unseen]]:
-        """Return the products and other work that ran since the last call, and start to count anew."""
-        products = [
-            replace(
-                product,
-                count=product.count * graph.runs,
-                epilogues=tuple((chain, count * graph.runs) for chain, count in product.epilogues),
-            )
-            for graph in self._graphs
-            for product in graph.products
-            if graph.runs
-        ]
-        unseen = [
-            Unseen(each.operation, each.reason, each.count * graph.runs)
-            for graph in self._graphs
-            for each in graph.unseen
-            if graph.runs
-        ]
+    def take_runs(self) -> tuple[list[CapturedProduct], list[Unseen], float]:
+        """Return the products, other work and other bytes that ran since the last call, and start to count anew."""
+        ran = [graph for graph in self._graphs if graph.runs]
+        products = [product.times(graph.runs) for graph in ran for product in graph.products]
+        unseen = [work.times(graph.runs) for graph in ran for work in graph.unseen]
+        rest = sum(graph.rest_bytes * graph.runs for graph in ran)
         for graph in self._graphs:
             graph.runs = 0
-        return products, unseen
+        return products, unseen, rest
 
     def _lower(self, module: torch.fx.GraphModule, inputs: Sequence[Any], **settings: Any) -> Callable[..., Any]:  # noqa: ANN401 (torch's protocol)
         """Lower one graph, forward or backward, and return a function that runs it by torch's interpreter."""
@@ -175,7 +171,11 @@ class Lowering:
         self._current = graph
         with V.set_choices_handler(RecordingChoices(self, only_aten=True)):
             compile_fx.compile_fx_inner(module, inputs, **settings)
-        graph.unseen += [Unseen(*call, count) for call, count in graph.calls.items() if count > 0]
+        for call, costs in graph.calls.items():
+            if (count := costs.total()) > 0:
+                graph.unseen.append(
+                    Unseen(*call, count, {cost: float(runs) for cost, runs in costs.items() if runs > 0})
+                )
 
         def run(arguments: list[Any]) -> Any:  # noqa: ANN401 (torch's protocol)
             graph.runs += 1

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from threading import Lock
 from types import SimpleNamespace
@@ -145,9 +145,15 @@ def library_calls(module: torch.fx.GraphModule) -> Counter[tuple[str, str]]:
 
     A call has the operation's name and the reason why no row serves it. Branches and bodies of loops count once.
     """
+    return Counter((operation, reason) for _, operation, reason in library_nodes(module))
+
+
+def library_nodes(module: torch.fx.GraphModule) -> Iterator[tuple[torch.fx.Node, str, str]]:
+    """Yield the nodes of `library_calls`, each with the operation's name and the reason why no row serves it."""
     graphs = [each.graph for each in module.modules() if isinstance(each, torch.fx.GraphModule)]
-    nodes = [node for graph in graphs for node in graph.nodes if node.op == "call_function"]
-    return Counter((str(_operation(node)), reason) for node in nodes if (reason := _why_library(node)))
+    for node in (node for graph in graphs for node in graph.nodes if node.op == "call_function"):
+        if reason := _why_library(node):
+            yield node, str(_operation(node)), reason
 
 
 def _operation(node: torch.fx.Node) -> object:

@@ -1,32 +1,46 @@
 """Report of a capture: the products of a model and what no table can serve."""
 
+from collections.abc import Mapping
 from dataclasses import asdict
 
 from gemmtune.engine.consumers.inductor.capture.captured import Captured, CapturedProduct
+from gemmtune.engine.consumers.inductor.floor.shares import Floor, Kind
 from gemmtune.engine.report.layout import Grid, Report
+
+_OF_FLOOR = "of floor"
 
 
 def capture_report(captured: Captured, written: str) -> Report:
     """Return the report of a capture that was written to a campaign file."""
     variants = [variant for product in captured.products for variant in product.variants]
-    products = [
-        (each.problem.series_name if each.m else each.problem.name, f"{each.count:g}", _sizes(each), _chains(each))
-        for each in variants
-    ]
-    width = 4 if any(chains for *_, chains in products) else 3
+    floor = captured.floor
+    shares = {(part.name, part.reason): part.share for part in floor.parts} if floor else {}
+    columns: dict[str, list[str]] = {
+        "product": [each.problem.series_name if each.m else each.problem.name for each in variants],
+        "runs": [f"{each.count:g}" for each in variants],
+    }
+    if variants:
+        columns[variants[0].problem.range_size] = [_sizes(each) for each in variants]
+    if floor:
+        columns[_OF_FLOOR] = [
+            f"{shares[product.problem.name, ''] * variant.count / product.count:.1%}"
+            for product in captured.products
+            for variant in product.variants
+        ]
+    chains = [_chains(each) for each in variants]
+    columns |= {"epilogue without a text": chains} if any(chains) else {}
     sections: list[str | Grid] = [captured.source]
     if len(captured.calls) > 1:
-        calls = [(each.name, f"{each.weight:g}", str(each.products), f"{each.runs:g}") for each in captured.calls]
-        sections.append(Grid.of_rows(("call", "weight", "products", "runs"), calls, ("call",)))
-    if products:
-        headers = ("product", "runs", variants[0].problem.range_size, "epilogue without a text")[:width]
-        sections.append(Grid.of_rows(headers, [row[:width] for row in products], ("product", headers[-1])[: width - 2]))
+        sections.append(_calls(captured))
+    if variants:
+        sections.append(Grid(columns, ("product", "epilogue without a text")))
     else:
         sections.append("It runs no product that a table can serve.")
     if captured.unseen:
-        rows = [(each.operation, f"{each.count:g}", each.reason) for each in captured.unseen]
-        sections.append(Grid.of_rows(("not to be tuned", "runs", "reason"), rows, ("not to be tuned", "reason")))
-    if products:
+        sections.append(_unseen(captured, shares))
+    if floor:
+        sections.append("\n".join(floor_lines(floor)))
+    if variants:
         sections.append(f"written: {written}\nto tune: gemmtune tune {written} --out out")
     record = {
         "source": captured.source,
@@ -46,9 +60,62 @@ def capture_report(captured: Captured, written: str) -> Report:
             for each in variants
         ],
         "not_tuned": [{"operation": u.operation, "reason": u.reason, "count": u.count} for u in captured.unseen],
+        "floor": floor and _floor_record(floor),
         "written": written,
     }
     return Report(record, sections)
+
+
+def plural(kind: Kind) -> str:
+    """Return a kind of kernels in words for several."""
+    return f"{kind.value}s" if kind in (Kind.PRODUCT, Kind.LIBRARY) else kind.value
+
+
+def floor_lines(floor: Floor) -> list[str]:
+    """Return what share of the least time each kind of kernel has, what rows can serve, and what is not known."""
+    kinds = ", ".join(f"{plural(kind)} {share:.1%}" for kind, share in floor.by_kind.items())
+    lines = [
+        f"floor on {floor.device.name}, flops and bytes at its peak rates: {floor.total_ns / 1e3:.1f} µs; {kinds}",
+        f"rows of a table can serve {floor.servable:.1%} of it",
+    ]
+    return [*lines, *(f"not known, and left out of the floor: {each}" for each in floor.unknown)]
+
+
+def _calls(captured: Captured) -> Grid:
+    calls = captured.calls
+    columns = {
+        "call": [each.name for each in calls],
+        "weight": [f"{each.weight:g}" for each in calls],
+        "products": [str(each.products) for each in calls],
+        "runs": [f"{each.runs:g}" for each in calls],
+    }
+    if captured.floor:
+        columns["floor µs"] = ["-" if each.floor_ns is None else f"{each.floor_ns / 1e3:.1f}" for each in calls]
+        columns["servable"] = ["-" if each.servable is None else f"{each.servable:.1%}" for each in calls]
+    return Grid(columns, ("call",))
+
+
+def _unseen(captured: Captured, shares: Mapping[tuple[str, str], float]) -> Grid:
+    ordered = sorted(captured.unseen, key=lambda each: -shares.get((each.operation, each.reason), 0))
+    columns = {
+        "not to be tuned": [each.operation for each in ordered],
+        "runs": [f"{each.count:g}" for each in ordered],
+    }
+    if shares:
+        columns[_OF_FLOOR] = [f"{shares[each.operation, each.reason]:.1%}" for each in ordered]
+    columns["reason"] = [each.reason for each in ordered]
+    return Grid(columns, ("not to be tuned", "reason"))
+
+
+def _floor_record(floor: Floor) -> dict[str, object]:
+    return {
+        "device": floor.device.name,
+        "total_ns": floor.total_ns,
+        "servable": floor.servable,
+        "by_kind": {kind.value: share for kind, share in floor.by_kind.items()},
+        "unknown": floor.unknown,
+        "parts": floor.parts,
+    }
 
 
 def _sizes(product: CapturedProduct) -> str:
