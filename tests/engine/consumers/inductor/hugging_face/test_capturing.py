@@ -207,3 +207,11 @@ def test_without_transformers_the_extra_is_named(monkeypatch):
     monkeypatch.setattr("gemmtune.engine.toolchain.installed.find_spec", lambda name: name != "transformers" or None)
     with pytest.raises(ToolchainMissing, match=r"capture of hf:x needs transformers: pip install .*\[hf\]"):
         gt.capture("hf:x", device="H200")
+
+
+@pytest.mark.gpu
+def test_on_the_gpu_a_models_products_are_those_without_it(tmp_path):
+    config = transformers.LlamaConfig(num_hidden_layers=2, num_key_value_heads=2, **SMALL)
+    name = saved(tmp_path, config)
+    here = gt.capture(name, tokens=[1, 16], batch=2)
+    assert counted(here) == counted(gt.capture(name, tokens=[1, 16], batch=2, device="A100-80GB"))
