@@ -20,6 +20,7 @@ from gemmtune.engine.records.measurement import ReferenceLevel
 from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.seams.kinds import kind_of
 from gemmtune.engine.seams.space import Launchable
+from gemmtune.engine.seams.workload import Restorable
 from gemmtune.engine.statistics import estimate
 
 # Evidence for these constants: see experiments/measurement.
@@ -84,6 +85,8 @@ class ProblemSetup:
         reference = self._references[number]
         for output in operands.outputs:
             poison(output)
+        if isinstance(operands, Restorable):
+            operands.restore()
         kernel(*operands.arguments)
         norms = reference.norms(*operands.outputs)
         return lambda: reference.evaluate(norms, *operands.outputs)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Generic, Protocol, TypeVar, runtime_checkable
 
 from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.workload import Workload
@@ -52,12 +52,21 @@ class Operands(Protocol):
         """Tensors that a kernel must write completely and does not read; a check overwrites them beforehand."""
 
 
+@runtime_checkable
+class Restorable(Protocol):
+    """Operands of kernels that also read their outputs, or write them in part."""
+
+    def restore(self) -> None:
+        """Give what a launch changes the values from before it; a check calls it behind overwriting the outputs."""
+
+
 @dataclass(frozen=True, slots=True)
 class Expected:
     """Result that a right kernel gives in one output, with its tolerance."""
 
     values: torch.Tensor
-    """Right values in float32, with the shape of the output; computed in float64 where rounding matters."""
+    """Right values with the shape of the output: in float32, computed in float64 where rounding matters; or integers or
+    complex numbers."""
     tolerance: float
     """Largest ‖out − values‖ / ‖values‖ that rounding alone may cause; 0 for an output that must be exact."""
     of_each: float = 0.0

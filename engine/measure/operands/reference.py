@@ -1,6 +1,6 @@
 """Check kernel outputs against the right results. Imports torch."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -10,6 +10,7 @@ from gemmtune.engine.seams.workload import Operands
 
 _WORST_ELEMENT = 6.0
 """Largest single error, in tolerances times the reference's root mean square; it finds a single wrong tile."""
+_BOOL_POISON = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,18 +27,46 @@ class OutputCheck:
 def poison(out: torch.Tensor) -> None:
     """Fill an output with a value that no right result holds.
 
-    The value is NaN, or for integers the least one, which no sum over k below 2¹⁷ can reach.
+    The value is NaN, for integers the least one, which no sum over k below 2¹⁷ can reach, and for bool a byte of 2.
     """
-    out.fill_(float("nan") if out.is_floating_point() else torch.iinfo(out.dtype).min)
+    _bytes(out).fill_(_poison_of(out))
+
+
+def _poison_of(out: torch.Tensor) -> float | int:
+    if out.is_floating_point() or out.is_complex():
+        return float("nan")
+    return _BOOL_POISON if out.dtype is torch.bool else torch.iinfo(out.dtype).min
+
+
+def _bytes(out: torch.Tensor) -> torch.Tensor:
+    """Return a tensor, with the bytes of a bool tensor, which may hold more than true and false."""
+    return out.view(torch.uint8) if out.dtype is torch.bool else out
+
+
+def _real(values: torch.Tensor) -> torch.Tensor:
+    """Return values that torch subtracts: complex numbers as pairs, 8-bit values in float32, others as they are."""
+    if values.is_complex():
+        return torch.view_as_real(values)
+    return _bytes(values).float() if values.itemsize == 1 else values
+
+
+def _floats(values: torch.Tensor) -> torch.Tensor:
+    return values if values.is_floating_point() else values.double()
 
 
 class ReferenceResult:
-    """Right results for one operand set, kept in float32."""
+    """Right results for one operand set, kept in float32, or as the integers that they are."""
 
     def __init__(self, workload: Workload, operands: Operands) -> None:
         """Compute what the workload returns for these operands."""
-        self._expected = kind_of(workload.kind).expected(workload, operands)
-        norms = [(float(each.values.norm()), each.values.numel()) for each in self._expected]
+        expected = kind_of(workload.kind).expected(workload, operands)
+        self._expected = tuple(replace(each, values=_real(each.values)) for each in expected)
+        self._infinite = [bool(each.values.isinf().any()) for each in self._expected]
+        finite = (
+            each.values.nan_to_num(float("nan"), 0.0, 0.0) if infinite else each.values
+            for each, infinite in zip(self._expected, self._infinite, strict=True)
+        )
+        norms = [(float(_floats(each).norm()), each.numel()) for each in finite]
         # The floor helps outputs of few elements: all may be near 0, where rounding would be a large relative error.
         floors = [each.least_rms * elements**0.5 for each, (_, elements) in zip(self._expected, norms, strict=True)]
         self._norms = [max(norm, floor) or 1.0 for (norm, _), floor in zip(norms, floors, strict=True)]
@@ -58,12 +87,15 @@ class ReferenceResult:
         The shape is (outputs, 2).
         """
         rows = []
-        for out, expected in zip(outputs, self._expected, strict=True):
-            whole = out.float() if out.itemsize == 1 else out  # torch subtracts no 8-bit floats
-            difference = whole - expected.values  # float32, whatever the output's type
-            rows.append(torch.linalg.vector_norm(difference))
+        for out, expected, infinite in zip(outputs, self._expected, self._infinite, strict=True):
+            whole, right = _real(out), expected.values
+            if infinite:  # the difference of equal infinities is NaN
+                whole = torch.where(whole == right, 0.0, whole)
+                right = torch.where(_real(out) == right, 0.0, right)
+            difference = _floats(whole - right)  # float32, unless the output is of integers or float64
+            rows.append(torch.linalg.vector_norm(difference).float())
             if expected.of_each:
-                difference = difference.abs() - expected.of_each * expected.values.abs()
+                difference = difference.abs() - expected.of_each * right.abs()
             rows.append(
                 torch.linalg.vector_norm(difference, ord=float("inf")) if not expected.of_each else difference.max()
             )
@@ -91,7 +123,7 @@ class ReferenceResult:
 
 def _missing(out: torch.Tensor) -> str:
     """Return how many elements still hold the poison, as text; empty if none does."""
-    floats = out.is_floating_point()
-    missing = int((out.isnan() if floats else out == torch.iinfo(out.dtype).min).sum())
+    floats = out.is_floating_point() or out.is_complex()
+    missing = int((out.isnan() if floats else _bytes(out) == _poison_of(out)).sum())
     what = "are NaN or were not written" if floats else "were not written"
     return f"{missing} of {out.numel()} output elements {what}" if missing else ""
