@@ -27,13 +27,16 @@ class TritonKernelSpace(Space):
         return tuple(_param(name, values) for name, values in definition_of(task.problem).params.items())
 
     def check(self, task: Task, config: Config) -> Verdict:
-        """Reject a config for the reason that the class gives."""
-        reason = definition_of(task.problem).check(task.problem.sizes, self._values(task, config))
-        return Verdict.no("check", reason) if reason else Verdict.yes()
+        """Reject a config for the reason that the class gives, or that the kernel's autotuner would not run it."""
+        definition, sizes = definition_of(task.problem), task.problem.sizes
+        if reason := definition.check(sizes, config):
+            return Verdict.no("check", reason)
+        reason = definition.refusal(sizes, config)
+        return Verdict.no("autotuner", reason) if reason else Verdict.yes()
 
     def seeds(self, task: Task) -> tuple[Config, ...]:
-        """Return the configs of the kernel's autotuner that pass the class's check."""
-        configs = dict.fromkeys(map(Config, definition_of(task.problem).seeds))
+        """Return the configs that the kernel's autotuner keeps and that pass the class's check."""
+        configs = dict.fromkeys(map(Config, definition_of(task.problem).seeds_of(task.problem.sizes)))
         return tuple(config for config in configs if self.check(task, config))
 
     def toolchain(self) -> Toolchain:
@@ -46,7 +49,7 @@ class TritonKernelSpace(Space):
         given = definition.values(definition.tensors(task.problem.sizes), values)
         constants = {param.name for param in definition.jit.params if param.is_constexpr} | values.keys()
         parts = (f"{name}={value!r}" if name in constants else _compiled_in(value) for name, value in given.items())
-        return f"{task.device.arch}/{definition.name}@{definition.source}/{';'.join(parts)}"
+        return f"{task.device.arch}/{definition.name}@{task.problem.described_by[1]}/{';'.join(parts)}"
 
     def build(self, task: Task, config: Config, folder: Path) -> Artifact:
         """Compile the kernel for the task's device."""
@@ -78,9 +81,11 @@ class TritonDefaultSpace(TritonKernelSpace):
 
     def check(self, task: Task, config: Config) -> Verdict:
         """Reject a class that says no default."""
-        if definition_of(task.problem).default is None:
+        values = self._values(task, config)
+        if not values:
             return Verdict.no("default", "the class has no `default`, and its kernel no autotuner's configs")
-        return super().check(task, config)
+        reason = definition_of(task.problem).check(task.problem.sizes, values)
+        return Verdict.no("check", reason) if reason else Verdict.yes()
 
     def seeds(self, task: Task) -> tuple[Config, ...]:
         """Return the one config, if there is a default."""
@@ -88,7 +93,7 @@ class TritonDefaultSpace(TritonKernelSpace):
         return (config,) if self.check(task, config) else ()
 
     def _values(self, task: Task, config: Config) -> Mapping[str, Value]:
-        return definition_of(task.problem).default or {}
+        return Config.from_json(task.problem.to_fields()["default"] or "{}")
 
 
 def _param(name: str, values: tuple[Value, ...]) -> Param:
@@ -100,5 +105,7 @@ def _param(name: str, values: tuple[Value, ...]) -> Param:
 def _compiled_in(value: object) -> str:
     """Return what Triton specialises a kernel on: the type, and for an integer 1 and whether 16 divides it."""
     if isinstance(value, bool) or not isinstance(value, int):
-        return str(getattr(value, "dtype", None) or type(value).__name__)
+        start = getattr(value, "storage_offset", int)() * getattr(value, "itemsize", 1)
+        dtype = str(getattr(value, "dtype", None) or type(value).__name__)
+        return dtype if start % _ALIGNED == 0 else f"{dtype} unaligned"
     return "1" if value == 1 else f"int{64 if abs(value) >= 2**31 else 32}{'' if value % _ALIGNED else ' aligned'}"

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
+import torch
 import triton
 from triton.backends.compiler import GPUTarget
 
@@ -35,14 +36,14 @@ def build(
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         binary = _compiled(task, values, definition, scratch)
         facts = binary.metadata
-        if getattr(facts, "num_ctas", 1) != 1:
-            raise BuildError(f"the kernel runs in clusters of {facts.num_ctas} blocks, which gemmtune does not launch")
         file = Path(scratch) / "kernels.cubins"
         resources = write_cubin(binary, file, task.device)
-        passed = [name for name, kind in binary.src.signature.items() if kind != "constexpr"]
+        passed = {name: kind for name, kind in binary.src.signature.items() if kind != "constexpr"}
         launch: tuple[tuple[str, int | str], ...] = (
             ("config", config.json),
             ("passed", " ".join(passed)),
+            ("types", " ".join(passed.values())),
+            ("ctas_0", getattr(facts, "num_ctas", 1)),
             ("entry_0", facts.name),
             ("bytes_0", len(binary.asm["cubin"])),
             ("shared_0", resources.shared_bytes),
@@ -54,16 +55,24 @@ def build(
 
 def _compiled(task: Task, values: Mapping[str, Value], definition: Definition, scratch: str) -> Any:  # noqa: ANN401 (Triton has no types)
     kernel = definition.jit
-    arguments = definition.values(definition.tensors(task.problem.sizes), values)
+    given = definition.values(definition.tensors(task.problem.sizes), values)
+    arguments = {name: _placed(value) for name, value in given.items()}
     kernel.device_caches.clear()  # they hold the target of an earlier build
     try:
         with compiler_settings(scratch), patch.object(triton.runtime.driver, "_active", _driver_of(task.device)):
-            # Tensors without memory have address 0, which is aligned as operands in device memory are.
             return kernel.run(grid=(1, 1, 1), warmup=True, **arguments)
     except Exception as error:
         raise BuildError(reason_of(error)) from error
     finally:
         kernel.device_caches.clear()
+
+
+def _placed(value: object) -> object:
+    """Return an argument for Triton; a slice stands at its distance from a tensor's start, which is aligned."""
+    if not isinstance(value, torch.Tensor) or not value.storage_offset():
+        return value
+    start = value.storage_offset() * value.itemsize
+    return SimpleNamespace(dtype=value.dtype, data_ptr=lambda: start)
 
 
 def _driver_of(device: Device) -> SimpleNamespace:

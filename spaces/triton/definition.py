@@ -10,21 +10,28 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import triton
 
-from gemmtune.engine.consumers.triton.contract import python_function, source_sha256
+from gemmtune.engine.consumers.triton.contract import param_text, param_value, python_function, source_sha256, text_of
 from gemmtune.engine.io.blame import STOPS, account
 from gemmtune.engine.records.errors import ProblemError
 from gemmtune.engine.seams.workload import TensorSource
+from gemmtune.spaces.triton.decorators import OPTIONS, decorators_of, source_of, values_of
 from gemmtune.spaces.triton.making import Make, MetaSource
-
-OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
-"""Parameters that are options of Triton's compiler instead of arguments of the kernel."""
 
 _NEEDED = ("kernel", "cases", "arguments", "grid", "outputs", "reference")
 _SOURCE_DIGITS = 12
 _PASSED = (ProblemError, torch.OutOfMemoryError, *STOPS)
 """Errors of a user's function that are not its failure: less may fit, or somebody ends the program."""
 _VALUES = (bool, int, float, str)
+_WAYS_OUT = {
+    "tuple": "give its values as arguments of their own",
+    "list": "give its values as arguments of their own",
+    "TensorDescriptor": "give the tensor, and let the kernel make the descriptor with tl.make_tensor_descriptor",
+    "JITFunction": "give a text or number that the kernel chooses the function by",
+    "constexpr": "give its value",
+}
+"""Ways to express arguments that neither a launch nor a table can hold, by their types."""
 
 
 class Definition:
@@ -44,19 +51,31 @@ class Definition:
         self.kernel: Any = self._user.kernel
         if python_function(self.kernel) is None or inspect.isfunction(self.kernel):
             raise self._error("kernel is not decorated by triton.jit or triton.autotune")
-        self.jit, self._heuristics, configs = _layers(self)
+        try:
+            self.decorators = decorators_of(self.kernel)
+        except ValueError as error:
+            raise self._error(str(error)) from None
+        self.jit = self.decorators.jit
         self.argument_names: tuple[str, ...] = tuple(self.jit.arg_names)
+        signature = inspect.signature(python_function(self.kernel)).parameters
+        self._defaults = {n: each.default for n, each in signature.items() if each.default is not each.empty}
         self.outputs = tuple(self._user.outputs)
         if not all(isinstance(name, str) for name in self.outputs):
             raise self._error("outputs is no list of names of arguments")
+        self.zeroed = self.decorators.zeroed
+        self.restored = (*self.decorators.restored, *getattr(self._user, "restore", ()))
+        if unknown := sorted({*self.zeroed, *self.restored}.difference(self.argument_names)):
+            raise self._error(f"restores {unknown[0]!r}, which is no argument of the kernel")
         self.nearest = str(getattr(self._user, "nearest", ""))
         self.kernel_sha256 = source_sha256(self.kernel)
-        parts = [self.kernel_sha256, *(inspect.getsource(getattr(user_class, name)) for name in ("arguments", "grid"))]
-        self.source = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:_SOURCE_DIGITS]
+        configs = values_of(self.decorators.configs)
         self.params = self._params(configs)
         default = getattr(self._user, "default", configs[0] if configs else None)
         self.seeds = tuple(self._config(config) for config in configs)
         self.default = None if default is None else self._config(default)
+        self.parts = self._parts(user_class)
+        joined = "\n".join(self.parts.values())
+        self.source = hashlib.sha256(joined.encode()).hexdigest()[:_SOURCE_DIGITS]
         self.cases = self._cases()
 
     def tensors(self, sizes: Mapping[str, int], source: TensorSource | None = None, name: str = "") -> dict[str, Any]:
@@ -71,16 +90,89 @@ class Definition:
             raise self._error(f"arguments returned {type(found).__name__}, not a dict by argument name")
         if unknown := sorted(set(found) - set(self.argument_names)):
             raise self._error(f"arguments has {unknown[0]!r}, which the kernel does not take")
+        self._require_passable(found)
         if lost := [each for each in self.outputs if not isinstance(found.get(each), torch.Tensor)]:
             raise self._error(f"outputs names {lost[0]!r}, which is no tensor of arguments")
-        return {each: found[each] for each in self.argument_names if each in found}
+        for each in self.outputs if source is None else ():  # on a device, tensors share memory
+            if each not in (*self.zeroed, *self.restored) and not make.has_made_empty(found[each]):
+                raise self._error(
+                    f"outputs names {each!r}, which is not made by make.empty: if the kernel also reads it, adds to it "
+                    f"or leaves a part unwritten, say restore = ({each!r},)"
+                )
+        written = {each: found[each].clone() for each in self.restored if isinstance(found.get(each), torch.Tensor)}
+        return {each: {**found, **written}[each] for each in self.argument_names if each in found}
+
+    def _require_passable(self, found: Mapping[str, object]) -> None:
+        """Refuse arguments that neither a launch nor a table can hold, and a launch that lacks one."""
+        for name, value in found.items():
+            if not isinstance(value, torch.Tensor) and text_of(value) is None:
+                kind = type(value).__name__
+                way_out = _WAYS_OUT.get(kind, "give a tensor, number, text, None or type")
+                raise self._error(f"arguments gives {name!r} a {kind}, which no table can hold: {way_out}")
+        derived = {name for name, _ in (*self.decorators.outer, *self.decorators.inner)}
+        known = {*found, *self.params, *self._defaults, *derived}
+        if lost := [name for name in self.argument_names if name not in known]:
+            raise self._error(f"arguments lacks {lost[0]!r}, which the kernel needs")
+
+    @lru_cache(64)  # noqa: B019 (definitions live as long as the process)
+    def _tensors_of(self, sizes: tuple[tuple[str, int], ...]) -> dict[str, Any]:
+        return self.tensors(dict(sizes))
 
     def values(self, arguments: Mapping[str, object], config: Mapping[str, object]) -> dict[str, object]:
-        """Return everything that a launch passes by name: arguments, the config, and what heuristics derive."""
-        given = {**arguments, **config}
-        for name, function in self._heuristics:
-            given[name] = function(given)
+        """Return everything that a launch passes by name: arguments, the config, and what heuristics derive.
+
+        Raises:
+            ProblemError: a heuristic fails.
+        """
+        given = {**self.derived(arguments), **{name: param_value(value) for name, value in config.items()}}
+        for name, function in self.decorators.inner:
+            given[name] = self._called(f"the heuristic of {name}", function, dict(given))
         return given
+
+    def derived(self, arguments: Mapping[str, object]) -> dict[str, object]:
+        """Return the arguments with what heuristics above the autotuner derive from them; raises like `values`."""
+        given = dict(arguments)
+        for name, function in self.decorators.outer:
+            given[name] = self._called(f"the heuristic of {name}", function, dict(given))
+        return given
+
+    def scalars(self, sizes: Mapping[str, int]) -> dict[str, str]:
+        """Return every argument of a launch that is no tensor as text, with defaults of those that are left out.
+
+        Raises:
+            ProblemError: the class's `arguments` or a heuristic fails.
+        """
+        given = {**self._defaults, **self.derived(self.tensors(sizes))}
+        texts = ((name, text_of(given[name])) for name in self.argument_names if name in given)
+        return {name: text for name, text in texts if text is not None and name not in self.params}
+
+    def seeds_of(self, sizes: Mapping[str, int]) -> tuple[dict[str, Any], ...]:
+        """Return the autotuner's configs that its `early_config_prune` keeps for a case; raises like `kept`."""
+        kept = self._kept(sizes, self.decorators.configs)
+        return tuple(s for s, config in zip(self.seeds, self.decorators.configs, strict=True) if config in kept)
+
+    def default_of(self, sizes: Mapping[str, int]) -> dict[str, Any] | None:
+        """Return the config that a case runs untuned: the class's, else the first one that the autotuner keeps."""
+        return self.default if hasattr(self._user, "default") else next(iter(self.seeds_of(sizes)), self.default)
+
+    def refusal(self, sizes: Mapping[str, int], config: Mapping[str, object]) -> str:
+        """Return why the kernel's autotuner would not run a config; empty if it would."""
+        values = {name: param_value(value) for name, value in config.items()}
+        options = {name: values[name] for name in OPTIONS if name in values}
+        kwargs = {name: value for name, value in values.items() if name not in OPTIONS}
+        try:
+            hook = self.decorators.hook_of(config)
+        except ValueError as error:
+            return str(error)
+        candidate = triton.Config(kwargs, **options, pre_hook=hook)
+        kept = self._kept(sizes, (*self.decorators.configs, candidate)) if self.decorators.prune else (candidate,)
+        return "" if candidate in kept else "the autotuner's early_config_prune drops it"
+
+    def _kept(self, sizes: Mapping[str, int], configs: Sequence[Any]) -> Sequence[Any]:
+        if self.decorators.prune is None:
+            return configs
+        arguments = self.derived(self._tensors_of(tuple(sizes.items())))
+        return self._called("early_config_prune", self.decorators.kept, configs, arguments)  # type: ignore[no-any-return]
 
     def grid(self, sizes: Mapping[str, int], config: Mapping[str, object]) -> tuple[int, int, int]:
         """Return the blocks to launch along each axis.
@@ -99,7 +191,8 @@ class Definition:
         """Return why the class rejects a config; empty if it does not."""
         if not hasattr(self._user, "check"):
             return ""
-        return str(self._called("check", self._user.check, dict(sizes), dict(config)) or "")
+        values = {name: param_value(value) for name, value in config.items()}
+        return str(self._called("check", self._user.check, dict(sizes), values) or "")
 
     def reference(self, sizes: Mapping[str, int], arguments: Mapping[str, object]) -> tuple[torch.Tensor, ...]:
         """Return the right result of each output.
@@ -137,7 +230,7 @@ class Definition:
         given = getattr(self._user, "params", {})
         if not isinstance(given, Mapping) or not (given or configs):
             raise self._error("params is no dict of values by name, and the kernel has no autotuner's configs")
-        found = {str(name): list(values) for name, values in given.items()}
+        found = {str(name): [param_text(value) for value in values] for name, values in given.items()}
         for config in configs:
             for name, value in config.items():
                 values = found.setdefault(name, [])
@@ -145,19 +238,35 @@ class Definition:
                     values.append(value)
         for name, values in found.items():
             if name not in (*self.argument_names, *OPTIONS):
-                raise self._error(f"params has {name!r}, which is no argument of the kernel and none of {OPTIONS}")
+                raise self._error(
+                    f"params has {name!r}, which is no argument of the kernel and none of {tuple(OPTIONS)}"
+                )
             if not values or not all(isinstance(value, _VALUES) for value in values):
-                raise self._error(f"params[{name!r}] is no list of numbers and texts")
+                raise self._error(f"params[{name!r}] is no list of numbers, texts, None and types")
         return {name: tuple(dict.fromkeys(values)) for name, values in found.items()}
 
     def _config(self, config: Mapping[str, object]) -> dict[str, Any]:
         """Return a config with a value for every parameter; an option that it leaves out is Triton's own default."""
-        defaults = {"num_warps": 4, "num_stages": 3, "num_ctas": 1}
-        found = {name: config.get(name, defaults.get(name)) for name in self.params}
+        found = {name: param_text(config.get(name, OPTIONS.get(name))) for name in self.params}
         for name, value in found.items():
             if value not in self.params[name]:
                 raise self._error(f"a config has {name}={value!r}, which is none of params: {self.params[name]}")
         return found
+
+    def _parts(self, user_class: Any) -> dict[str, str]:  # noqa: ANN401 (a user's class)
+        """Return what makes another kernel of an edited class, by a word for messages."""
+        derived = (*self.decorators.outer, *self.decorators.inner)
+        hooks = dict.fromkeys(config.pre_hook for config in self.decorators.configs)
+        hooks |= dict.fromkeys((self.decorators.hook, self.decorators.prune))
+        told = (self.default, self.seeds, self.decorators.keys, self.zeroed, self.restored)
+        return {
+            "kernel": self.kernel_sha256,
+            "arguments": inspect.getsource(user_class.arguments),
+            "grid": inspect.getsource(user_class.grid),
+            "heuristics": "\n".join(f"{name} {source_of(function)}" for name, function in derived),
+            "hooks": "\n".join(source_of(each) for each in hooks if each is not None),
+            "configs": repr(told),
+        }
 
     def _cases(self) -> dict[str, tuple[dict[str, int], float]]:
         """Return sizes and weight of each case by its name."""
@@ -186,28 +295,6 @@ class Definition:
 
     def _error(self, text: str) -> ProblemError:
         return ProblemError(f"{self.name} of {self.file.name}: {text}")
-
-
-def _layers(definition: Definition) -> tuple[Any, tuple[tuple[str, Any], ...], list[dict[str, Any]]]:
-    """Return the kernel below its decorators, the values that heuristics derive, and the autotuner's configs."""
-    heuristics: list[tuple[str, Any]] = []
-    configs: list[dict[str, Any]] = []
-    kernel = definition.kernel
-    while not inspect.isfunction(kernel.fn):
-        if hasattr(kernel, "configs"):
-            for config in kernel.configs:
-                if config.pre_hook is not None:
-                    raise definition._error("a config of its autotuner has a pre_hook, which gemmtune does not run")
-            if getattr(kernel, "reset_to_zero", ()) or getattr(kernel, "restore_value", ()):
-                raise definition._error("its autotuner resets or restores arguments: let the kernel write its outputs")
-            given = [{**config.kwargs, **{n: getattr(config, n, None) for n in OPTIONS}} for config in kernel.configs]
-            configs = [{name: value for name, value in each.items() if value is not None} for each in given]
-        if hasattr(kernel, "values"):
-            heuristics += kernel.values.items()
-        kernel = kernel.fn
-    if all(config.get("num_ctas", 1) == 1 for config in configs):
-        configs = [{name: value for name, value in config.items() if name != "num_ctas"} for config in configs]
-    return kernel, tuple(heuristics), configs
 
 
 @lru_cache(64)

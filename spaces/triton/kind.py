@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Self
 
+from gemmtune.engine.consumers.triton.contract import VALUE_TEXT
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.errors import ProblemError, UnknownDefinition, did_you_mean
 from gemmtune.engine.records.gemm.problem import Problem
@@ -20,8 +23,12 @@ if TYPE_CHECKING:
 
     from gemmtune.spaces.triton.definition import Definition
 
-_NAME = re.compile(r"triton:(?P<kernel>[A-Za-z_]\w*)@(?P<source>[0-9a-f]{12}):(?P<sizes>\w+=\d+(,\w+=\d+)*)")
-_TOLERANCE = {"bfloat16": 8e-3, "float16": 1e-3, "float32": 1e-4, "float64": 1e-4}
+_NAME = re.compile(
+    r"triton:(?P<kernel>[A-Za-z_]\w*)@(?P<source>[0-9a-f]{12}):(?P<sizes>\w+=\d+(,\w+=\d+)*)(?P<values>~[0-9a-f]{8})?"
+)
+_TOLERANCE = {"bfloat16": 8e-3, "float16": 1e-3} | dict.fromkeys(
+    ("float32", "float64", "complex64", "complex128"), 1e-4
+)
 """Largest relative error by the output's type; see `gemm.py`. 8-bit floats have 0.04, other types none."""
 _TOLERANCE_8_BIT = 0.04
 
@@ -38,13 +45,15 @@ class KernelCase(Workload):
     kernel: str
     """Name of the user's class."""
     source: str
-    """First 12 digits of the SHA-256 of the kernel and of the class's `arguments` and `grid`."""
+    """First 12 digits of the SHA-256 of the kernel, its decorators, and the class's `arguments` and `grid`."""
     case: tuple[tuple[str, int], ...]
     """Sizes by name, in the class's order."""
     nearest: str = ""
     """Name of the size that the exported table may match by the nearest value; empty for none."""
-    scalars: tuple[tuple[str, int], ...] = ()
-    """Integers among the kernel's arguments, by name."""
+    scalars: tuple[tuple[str, str], ...] = ()
+    """Arguments that are no tensors, by name, as texts such as `4096`, `True` or `tl.fp32`."""
+    keys: tuple[str, ...] | None = None
+    """Names in the key of the kernel's autotuner; None without one."""
     dtypes: tuple[str, ...] = ()
     """Types of the tensors among the kernel's arguments, in order, as `torch.bfloat16`."""
     default: str = ""
@@ -57,6 +66,8 @@ class KernelCase(Workload):
     """Bytes that one launch must move: the class's, else those of the outputs."""
     operand_bytes: int = 1
     """Size of all tensors, in bytes."""
+    parts: tuple[tuple[str, str], ...] = field(default=(), compare=False, repr=False)
+    """Text of each part of the class behind `source`, by a word for messages; empty without a file."""
     file: str = field(default="", compare=False, repr=False)
     """Path of the user's file on this machine; empty for a case that was read from a database."""
     weight: float = field(default=1.0, compare=False)
@@ -64,8 +75,8 @@ class KernelCase(Workload):
 
     @property
     def name(self) -> str:
-        """Canonical text, `triton:Softmax@1a2b3c4d5e6f:M=4096,N=1024`."""
-        return f"triton:{self.kernel}@{self.source}:{_pairs(self.case)}"
+        """Canonical text, `triton:Softmax@1a2b3c4d5e6f:M=4096,N=1024~0f1e2d3c`; after `~`, digits of the arguments."""
+        return f"triton:{self.kernel}@{self.source}:{_pairs(self.case)}~{_digits(self.scalars, self.dtypes)}"
 
     @property
     def flops(self) -> int:
@@ -113,7 +124,7 @@ class KernelCase(Workload):
             raise ProblemError(f"{self.name} has no range size: give the class an attribute `nearest`")
         sizes = {**self.sizes, self.nearest: size}
         found = case_of(definition_of(self), sizes, self.weight if weight is None else weight)
-        return replace(self, **{name: getattr(found, name) for name in (*_DERIVED, "case", "file", "weight")})
+        return replace(self, **{name: getattr(found, name) for name in (*_DERIVED, "case", "file", "parts", "weight")})
 
     def to_fields(self) -> dict[str, str]:
         """Return every compared field as text."""
@@ -123,6 +134,7 @@ class KernelCase(Workload):
             "case": _pairs(self.case),
             "nearest": self.nearest,
             "scalars": _pairs(self.scalars),
+            "keys": "" if self.keys is None else f"[{','.join(self.keys)}]",
             "dtypes": ",".join(self.dtypes),
             "default": self.default,
             "kernel_sha256": self.kernel_sha256,
@@ -131,10 +143,16 @@ class KernelCase(Workload):
 
     def _at(self, sizes: Mapping[str, int]) -> Self:
         case = tuple({**self.sizes, **sizes}.items())
-        return replace(self, case=case, scalars=(), operations=1, least_bytes=1, operand_bytes=1, weight=1.0)
+        bare = replace(self, case=case, scalars=(), default="", weight=1.0)
+        return replace(bare, operations=1, least_bytes=1, operand_bytes=1)
 
 
-_DERIVED = ("scalars", "dtypes", "operations", "least_bytes", "operand_bytes")
+_DERIVED = ("scalars", "dtypes", "default", "operations", "least_bytes", "operand_bytes")
+
+
+@lru_cache(4096)
+def _digits(scalars: tuple[tuple[str, str], ...], dtypes: tuple[str, ...]) -> str:
+    return hashlib.sha256(repr((scalars, dtypes)).encode()).hexdigest()[:8]
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,19 +160,35 @@ class KernelOperands:
     """Arguments of one launch by name, without those that the config gives."""
 
     by_name: Mapping[str, object]
-    """Tensors and numbers, in the kernel's order."""
+    """Tensors and other values, in the kernel's order."""
     written: tuple[str, ...]
     """Names of the outputs."""
+    first: Mapping[str, torch.Tensor] = field(default_factory=dict)
+    """Copies of the tensors that the kernel reads and writes, or writes in part, as they are before a launch."""
+    zeroed: tuple[str, ...] = ()
+    """Names of the tensors that are zero before a launch."""
+    hook: Callable[..., object] | None = None
+    """Autotuner's own `pre_hook`."""
 
     @property
     def arguments(self) -> tuple[object, ...]:
-        """Tensors and numbers, in the kernel's order."""
+        """Tensors and other values, in the kernel's order."""
         return tuple(self.by_name.values())
 
     @property
     def outputs(self) -> tuple[torch.Tensor, ...]:
         """Tensors that the kernel writes."""
         return tuple(self.by_name[name] for name in self.written)  # type: ignore[misc] # `tensors` checked it
+
+    def restore(self) -> None:
+        """Give the tensors that a launch changes the values that they have before it."""
+        for name, values in self.first.items():
+            self.by_name[name].copy_(values)  # type: ignore[attr-defined] # a tensor
+        for name in self.zeroed:
+            if self.by_name.get(name) is not None:
+                self.by_name[name].zero_()  # type: ignore[attr-defined] # a tensor
+        if self.hook is not None:
+            self.hook(dict(self.by_name))
 
 
 class TritonKernelKind(WorkloadKind[KernelCase]):
@@ -181,7 +215,10 @@ class TritonKernelKind(WorkloadKind[KernelCase]):
         definition = _loaded.get((named["kernel"], named["source"]))
         if definition is None:
             raise ProblemError(f"{text}: no file of this kernel was read here; name triton:FILE.py:{named['kernel']}")
-        return case_of(definition, dict(_integers("case", named["sizes"])))
+        case = case_of(definition, dict(_integers("case", named["sizes"])))
+        if named["values"] and case.name != named[0]:
+            raise ProblemError(f"{text}: the file gives this case other arguments, types or numbers: {case.name}")
+        return case
 
     def expand(self, text: str) -> tuple[KernelCase, ...]:
         """Return the cases of `triton:FILE.py:Class`, or one: of `triton:FILE.py:Class:M=4096,N=1024`, or of a name.
@@ -230,7 +267,8 @@ class TritonKernelKind(WorkloadKind[KernelCase]):
             source=fields["source"],
             case=_integers("case", fields["case"]),
             nearest=fields.get("nearest", ""),
-            scalars=_integers("scalars", fields.get("scalars", "")),
+            scalars=_values("scalars", fields.get("scalars", "")),
+            keys=_names("keys", fields.get("keys", "")),
             dtypes=tuple(fields["dtypes"].split(",")) if fields.get("dtypes") else (),
             default=fields.get("default", ""),
             kernel_sha256=fields.get("kernel_sha256", ""),
@@ -243,19 +281,23 @@ class TritonKernelKind(WorkloadKind[KernelCase]):
         """Return what the class's `arguments` makes."""
         definition = definition_of(workload)
         name = f"{workload.name}#{number}" if number else workload.name
-        return KernelOperands(definition.tensors(workload.sizes, source, name), definition.outputs)
+        found = definition.tensors(workload.sizes, source, name)
+        first = {each: found[each].clone() for each in definition.restored if found.get(each) is not None}
+        return KernelOperands(found, definition.outputs, first, definition.zeroed, definition.decorators.hook)
 
     def expected(self, workload: KernelCase, operands: Operands) -> tuple[Expected, ...]:
         """Return what the class's `reference` computes."""
         assert isinstance(operands, KernelOperands)
         definition = definition_of(workload)
+        operands.restore()
         found = definition.reference(workload.sizes, operands.by_name)
         tolerances = (
             definition.tolerance(name, out.dtype, _default_tolerance(out.dtype))
             for name, out in zip(operands.written, operands.outputs, strict=True)
         )
         return tuple(
-            Expected(values.float(), each, of_each=each) for values, each in zip(found, tolerances, strict=True)
+            Expected(_comparable(values, out), each, of_each=each)
+            for values, out, each in zip(found, operands.outputs, tolerances, strict=True)
         )
 
     def timed_beside(self, workload: KernelCase) -> Problem:
@@ -264,6 +306,8 @@ class TritonKernelKind(WorkloadKind[KernelCase]):
 
 
 _loaded: dict[tuple[str, str], Definition] = {}
+_COMPILED = ("kernel", "arguments", "grid", "heuristics")
+"""Parts of a class that builds and launches depend on; its configs and its default come with the case."""
 
 
 def definition_of(workload: Workload) -> Definition:
@@ -282,8 +326,14 @@ def definition_of(workload: Workload) -> Definition:
             raise UnknownDefinition(f"{workload.name}: no file of this kernel was read here; {way_out}")
         return known
     found = _definition(Path(workload.file), workload.kernel)
-    if found.source != workload.source:
-        raise ProblemError(f"{workload.file} has changed: it holds {found.name}@{found.source}, not {workload.name}")
+    parts = dict(workload.parts)
+    differing = [name for name, text in found.parts.items() if name in _COMPILED and text != parts.get(name, text)]
+    if differing or (not parts and found.source != workload.source):
+        raise ProblemError(
+            f"{workload.file} gives {found.name} another {' and another '.join(differing) or 'source'} here than where "
+            f"{workload.name} was read: it was edited since, or asks for a GPU on import, which builders do not see; "
+            "choose it without asking for a GPU outside of functions"
+        )
     return found
 
 
@@ -307,21 +357,33 @@ def case_of(definition: Definition, sizes: Mapping[str, int], weight: float = 1.
     tensors = {name: value for name, value in arguments.items() if isinstance(value, torch.Tensor)}
     outputs = [tensors[name] for name in definition.outputs]
     flops, moved = definition.number("flops", sizes), definition.number("bytes", sizes)
+    default = definition.default_of(sizes)
     return KernelCase(
         kernel=definition.name,
         source=definition.source,
         case=tuple(sizes.items()),
         nearest=definition.nearest,
-        scalars=tuple((name, value) for name, value in arguments.items() if type(value) is int),
+        scalars=tuple(definition.scalars(sizes).items()),
+        keys=definition.decorators.keys,
         dtypes=tuple(str(tensor.dtype) for tensor in tensors.values()),
-        default="" if definition.default is None else Config(definition.default).json,
+        default="" if default is None else Config(default).json,
         kernel_sha256=definition.kernel_sha256,
         operations=sum(out.numel() for out in outputs) if flops is None else flops,
         least_bytes=sum(out.nbytes for out in outputs) if moved is None else moved,
         operand_bytes=sum(math.prod(tensor.shape) * tensor.itemsize for tensor in tensors.values()),
+        parts=tuple(definition.parts.items()),
         file=str(definition.file),
         weight=weight,
     )
+
+
+def _comparable(values: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+    """Return a right result as the check compares it with an output: in float32, unless that rounds integers."""
+    if out.is_complex():
+        return values.to(out.dtype)
+    if out.is_floating_point() or out.itemsize == 1:
+        return values.float()
+    return values.double() if values.is_floating_point() else values
 
 
 def _default_tolerance(dtype: torch.dtype) -> float:
@@ -330,7 +392,7 @@ def _default_tolerance(dtype: torch.dtype) -> float:
     return _TOLERANCE.get(str(dtype).removeprefix("torch."), 0.0)
 
 
-def _pairs(pairs: tuple[tuple[str, int], ...]) -> str:
+def _pairs(pairs: tuple[tuple[str, object], ...]) -> str:
     return ",".join(f"{name}={value}" for name, value in pairs)
 
 
@@ -339,3 +401,20 @@ def _integers(field_name: str, text: str) -> tuple[tuple[str, int], ...]:
     if not re.fullmatch(r"(\w+=-?[0-9]{1,18}(,\w+=-?[0-9]{1,18})*)?", text):
         raise ProblemError(f"{field_name}={text[:80]!r} is not NAME=INTEGER,... of at most 18 digits each")
     return tuple((name, int(value)) for name, value in (part.split("=") for part in text.split(",") if part))
+
+
+def _values(field_name: str, text: str) -> tuple[tuple[str, str], ...]:
+    """Return pairs of name and text of a value from `n=4096,CAUSAL=True`."""
+    pairs = [part.partition("=")[::2] for part in text.split(",")] if text else []
+    if not all(name.isidentifier() and VALUE_TEXT.fullmatch(value) for name, value in pairs):
+        raise ProblemError(
+            f"{field_name}={text[:80]!r} is not NAME=VALUE,... with values such as 4096, True or tl.fp32"
+        )
+    return tuple(pairs)
+
+
+def _names(field_name: str, text: str) -> tuple[str, ...] | None:
+    """Return the names of `[n,CAUSAL]`; None of no text."""
+    if not re.fullmatch(r"(\[(\w+(,\w+)*)?\])?", text):
+        raise ProblemError(f"{field_name}={text[:80]!r} is not [NAME,...]")
+    return tuple(filter(None, text[1:-1].split(","))) if text else None

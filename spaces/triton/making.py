@@ -15,6 +15,7 @@ class Make:
         self._source = source
         self._name = name
         self._count = 0
+        self._empty: list[torch.Tensor] = []
 
     @property
     def device(self) -> torch.device:
@@ -43,7 +44,13 @@ class Make:
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
         """Return memory for the kernel to write."""
-        return self._source.empty(dtype, shape, self._next())
+        self._empty.append(self._source.empty(dtype, shape, self._next()))
+        return self._empty[-1]
+
+    def has_made_empty(self, tensor: torch.Tensor) -> bool:
+        """Return whether a tensor lies in memory of `empty`, whatever its shape and strides."""
+        storages = {each.untyped_storage()._cdata for each in self._empty}
+        return tensor.untyped_storage()._cdata in storages
 
     def _next(self) -> str:
         self._count += 1

@@ -28,6 +28,7 @@ class TritonKernels:
         self._kernels = []
         for number, launch in enumerate(launches):
             own = {name: facts[f"{name}_{number}"] for name in ("entry", "bytes", "shared", "threads", "scratch")}
+            own["ctas"] = facts.get(f"ctas_{number}", 1)
             cubin, binaries = binaries[: own["bytes"]], binaries[own["bytes"] :]
             self._kernels.append(_Kernel(launch, cubin, own, memory))
 
@@ -66,10 +67,13 @@ class _Kernel:
                 assert value is not None
                 values[name] = value
         if facts["scratch"]:
-            self._memory.append(_bytes(facts["scratch"] * prod(launch.grid)))
+            self._memory.append(_bytes(facts["scratch"] * prod(launch.grid) * facts["ctas"]))
             values["scratch"] = self._memory[-1].data_ptr()
         block = facts["threads"], facts["shared"]
-        self._cubin = CubinKernel(cubin, facts["entry"], launch.grid, *block, passed, values, tuple(self._tensors))
+        grid = (launch.grid[0] * facts["ctas"], *launch.grid[1:])
+        self._cubin = CubinKernel(
+            cubin, facts["entry"], grid, *block, passed, values, tuple(self._tensors), facts["ctas"]
+        )
 
     def launch(self, arguments: tuple[object, ...]) -> None:
         tensors = []

@@ -55,6 +55,19 @@ class Copy:
 """
 
 
+def autotuned(more="", *, kwargs="{'BLOCK': 64}", config=""):
+    return f"@triton.autotune([triton.Config({kwargs}, {config})], key=['n'], {more})"
+
+
+def arguments_with(extra):
+    """Return `arguments` of the class with one other argument."""
+    given = "{'out': make.empty((1000,)), 'x': make.normal((1000,)), 'n': 1000, " + extra + "}"
+    imports = "from triton.tools.tensor_descriptor import TensorDescriptor"
+    return f"def arguments(self, case, make):\n    {imports}\n    return {given}".replace(
+        "DESCRIPTOR", "TensorDescriptor.from_tensor"
+    )
+
+
 def first(text, space="triton_kernel"):
     return Task(expand_workloads(text)[0], H200, space)
 
@@ -157,8 +170,11 @@ def test_an_edited_file_is_another_workload(tmp_path):
         ({"members": "outputs = ('n',)"}, "outputs names 'n', which is no tensor of arguments"),
         ({"members": "del reference"}, "has no reference; needed: kernel, cases, arguments, grid, outputs, reference"),
         ({"members": "params = (64, 128)"}, "params is no dict of values by name"),
-        ({"members": "params = {'BLOCK': ()}"}, r"params\['BLOCK'\] is no list of numbers and texts"),
-        ({"members": "params = {'BLOCK': (None,)}"}, r"params\['BLOCK'\] is no list of numbers and texts"),
+        ({"members": "params = {'BLOCK': ()}"}, r"params\['BLOCK'\] is no list of numbers, texts, None and types"),
+        (
+            {"members": "params = {'BLOCK': ((1, 2),)}"},
+            r"params\['BLOCK'\] is no list of numbers, texts, None and types",
+        ),
         ({"members": "cases = {}"}, "cases is no dict of sizes by name"),
         ({"members": "cases = [1]"}, "cases is no dict of sizes by name"),
         ({"members": "cases = {'one': 3}"}, r"cases\['one'\] is no dict of sizes"),
@@ -170,13 +186,41 @@ def test_an_edited_file_is_another_workload(tmp_path):
         ({"members": "bytes = lambda self, case: 2**63"}, "bytes returned something else than an integer from 0 on"),
         ({"members": "flops = lambda self, case: 1.0"}, "flops returned something else than an integer from 0 on"),
         ({"members": "outputs = property(lambda self: 1 / 0)"}, "describes no kernel: ZeroDivisionError"),
+        ({"members": "restore = ('y',)"}, "restores 'y', which is no argument of the kernel"),
+        ({"decorators": autotuned("post_hook=print")}, "has a post_hook, which gemmtune does not run"),
+        ({"decorators": f"{autotuned()}\n{autotuned()}"}, "has two autotuners: leave one"),
+        ({"decorators": autotuned(config="ir_override='x.ttir'")}, "has ir_override, which no table can hold"),
         (
-            {"decorators": "@triton.autotune([triton.Config({'BLOCK': 64}, pre_hook=print)], key=['n'])"},
-            "a pre_hook, which gemmtune does not run",
+            {"decorators": "@triton.heuristics({'n': lambda args: args['nowhere']})\n" + autotuned()},
+            "the heuristic of n failed: KeyError: 'nowhere'",
         ),
         (
-            {"decorators": "@triton.autotune([triton.Config({'BLOCK': 64})], key=['n'], reset_to_zero=['out'])"},
-            "resets or restores arguments",
+            {"decorators": autotuned("prune_configs_by={'early_config_prune': lambda configs, args: 1 / 0}")},
+            "early_config_prune failed: ZeroDivisionError",
+        ),
+        *(
+            ({"members": arguments_with(extra)}, message)
+            for extra, message in (
+                (
+                    "'n': (1, 2)",
+                    "gives 'n' a tuple, which no table can hold: give its values as arguments of their own",
+                ),
+                ("'n': copy_kernel", "gives 'n' a JITFunction, .*: give a text or number that the kernel chooses"),
+                ("'n': object()", "gives 'n' a object, .*: give a tensor, number, text, None or type"),
+                (
+                    "'x': DESCRIPTOR(make.normal((64, 64)), [64, 64])",
+                    "gives 'x' a TensorDescriptor, .*: give the tensor",
+                ),
+                (
+                    "'out': make.zeros((1000,))",
+                    r"outputs names 'out', which is not made by make.empty: .* restore = \('out',",
+                ),
+                ("'out': make.normal((1000,))", r"outputs names 'out', which is not made by make.empty: .* restore"),
+            )
+        ),
+        (
+            {"members": "def arguments(self, case, make): return {'out': make.empty((8,)), 'n': 8}"},
+            "arguments lacks 'x', which the kernel needs",
         ),
     ],
 )
@@ -262,7 +306,7 @@ def test_a_case_counts_its_work_and_bytes_unless_the_class_does(tmp_path):
     case: Any
     [case] = expand_workloads(user_class(tmp_path))
     assert (case.operations, case.least_bytes, case.operand_bytes) == (1000, 2000, 4000)
-    assert (case.scalars, case.dtypes, case.case) == ((("n", 1000),), ("torch.bfloat16",) * 2, (("n", 1000),))
+    assert (case.scalars, case.dtypes, case.case) == ((("n", "1000"),), ("torch.bfloat16",) * 2, (("n", 1000),))
     told = tmp_path / "told"
     told.mkdir()
     members = "flops = lambda self, case: 0\nbytes = lambda self, case: 12 * case['n']"

@@ -1,10 +1,12 @@
 """Exporter of tuned configs for a user's own Triton kernels."""
 
+import re
 from collections import defaultdict
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import ClassVar
 
-from gemmtune.engine.consumers.triton.loader import SCHEMA, parse_triton_table
+from gemmtune.engine.consumers.triton.table_parser import SCHEMA, parse_triton_table
 from gemmtune.engine.records.config import Config, Value
 from gemmtune.engine.records.errors import TableError
 from gemmtune.engine.records.table import Choice, Row, Table
@@ -35,18 +37,23 @@ class TritonExporter(Exporter):
         """
         launches: dict[tuple[str, str, str], Row] = {}
         kernels: defaultdict[tuple[str, str], list[Row]] = defaultdict(list)
+        keys: defaultdict[tuple[object, ...], list[Row]] = defaultdict(list)
         for row in table.rows:
             if row.choices[0].space not in self.spaces:
                 raise TableError(f"{row.problem.name}: space {row.choices[0].space!r} is no own Triton kernel")
             fields = row.problem.to_fields()
-            kernels[fields["kernel"], fields["kernel_sha256"]].append(row)
             alike = launches.setdefault((fields["kernel_sha256"], fields["scalars"], fields["dtypes"]), row)
             if _config(alike) != _config(row):
                 raise TableError(
-                    f"{alike.problem.name} and {row.problem.name} launch one kernel with equal integers and types, and "
-                    "have other configs: pass the kernel an integer that tells them apart, or drop one of the rows, "
+                    f"{alike.problem.name} and {row.problem.name} launch one kernel with equal arguments and types, "
+                    "and have other configs: pass the kernel an integer that tells them apart, or drop one of the rows "
                     "with tune --replace if it is an earlier one"
                 )
+            keys[_key(fields)].append(row)
+        for rows in keys.values():
+            for row in _shared(rows):
+                fields = row.problem.to_fields()
+                kernels[fields["kernel"], fields["kernel_sha256"]].append(row)
         content = {"kernels": [_kernel(*key, rows) for key, rows in sorted(kernels.items())]}
         return {
             "triton_table.json": sealed_json(table, SCHEMA, content, parse_triton_table),
@@ -54,14 +61,49 @@ class TritonExporter(Exporter):
         }
 
 
+def _key(fields: Mapping[str, str]) -> tuple[object, ...]:
+    """Return what an autotuner's key tells apart of the launches of a kernel; everything where it is not known."""
+    keys = fields.get("keys", "")
+    named = set(re.findall(r"\w+", keys)) if keys else _arguments(fields).keys()
+    told = tuple(pair for pair in _arguments(fields).items() if pair[0] in named)
+    return fields["kernel_sha256"], told, fields["dtypes"]
+
+
+def _shared(rows: list[Row]) -> list[Row]:
+    """Return rows with one key of the autotuner, all with the config of the least worst loss among those that all know.
+
+    Raises:
+        TableError: the rows have other configs, and no config was measured for all.
+    """
+    if len({_config(row) for row in rows}) == 1:
+        return rows
+    known = [{_resolved(row, choice): choice for choice in reversed(row.choices)} for row in rows]
+    common = [config for config in known[0] if all(config in each for each in known)]
+    if not common:
+        raise TableError(
+            f"{rows[0].problem.name} and {rows[1].problem.name} have one key of the kernel's autotuner, and no config "
+            "was measured for both: add what tells them apart to its key, or tune both in one campaign with --portfolio"
+        )
+    fastest = [min(choice.time_ns for choice in each.values()) for each in known]
+
+    def worst(config: Config) -> float:
+        return max(each[config].time_ns / best for each, best in zip(known, fastest, strict=True))
+
+    config = min(common, key=lambda each: (worst(each), each.json))
+    return [replace(row, choices=(each[config],)) for row, each in zip(rows, known, strict=True)]
+
+
 def _kernel(kernel: str, sha256: str, rows: list[Row]) -> dict[str, object]:
     entries = [_row(row) for row in rows]
-    arguments = [_integers(row.problem.to_fields()["scalars"]) for row in rows]
+    arguments = [_arguments(row.problem.to_fields()) for row in rows]
     common = [name for name in arguments[0] if all(name in each for each in arguments)]
-    sized = (
-        each for each in common if all(its[each] == row.problem.size for its, row in zip(arguments, rows, strict=True))
+    size, keys = rows[0].problem.range_size, re.findall(r"\w+", rows[0].problem.to_fields().get("keys", ""))
+    sized = (  # of equal values, one that the autotuner's key names, and whose name says so
+        name
+        for name in sorted(common, key=lambda each: (each not in keys, size.casefold() not in each.casefold()))
+        if all(its[name] == str(row.problem.size) for its, row in zip(arguments, rows, strict=True))
     )
-    nearest = next(sized, "") if rows[0].problem.range_size else ""
+    nearest = next(sized, "") if size else ""
     params: dict[str, list[Value]] = {}
     for name, value in (pair for row in rows for pair in sorted(_config(row).items())):
         values = params.setdefault(name, [])
@@ -79,7 +121,7 @@ def _kernel(kernel: str, sha256: str, rows: list[Row]) -> dict[str, object]:
 def _row(row: Row) -> dict[str, object]:
     fields = row.problem.to_fields()
     return {
-        "arguments": _integers(fields["scalars"]),
+        "arguments": _arguments(fields),
         "dtypes": fields["dtypes"].split(","),
         "config": dict(_config(row)),
         "facts": {"problem": row.problem.name, "regret_bound": row.regret_bound, **_facts(row.choices[0])},
@@ -87,11 +129,16 @@ def _row(row: Row) -> dict[str, object]:
 
 
 def _config(row: Row) -> Config:
-    """Return the config that a row ships; of the default's space, the one that the case says."""
-    config, default = row.choices[0].config, row.problem.to_fields()["default"]
-    if not config and not default:
+    """Return the config that a row ships."""
+    return _resolved(row, row.choices[0])
+
+
+def _resolved(row: Row, choice: Choice) -> Config:
+    """Return the config of a choice; of the default's space, the one that the case says."""
+    default = row.problem.to_fields()["default"]
+    if not choice.config and not default:
         raise TableError(f"{row.problem.name}: the row ships the default config, and the case does not say it")
-    return config or Config.from_json(default)
+    return choice.config or Config.from_json(default)
 
 
 def _facts(choice: Choice) -> dict[str, object]:
@@ -99,5 +146,5 @@ def _facts(choice: Choice) -> dict[str, object]:
     return {name: str(value) if name == "evidence" else value for name in names for value in [getattr(choice, name)]}
 
 
-def _integers(text: str) -> dict[str, int]:
-    return {name: int(value) for name, value in (part.split("=") for part in text.split(",") if part)}
+def _arguments(fields: Mapping[str, str]) -> dict[str, str]:
+    return dict(part.partition("=")[::2] for part in fields["scalars"].split(",") if part)

@@ -1,86 +1,147 @@
 """Load tuned configs into kernels under `triton.autotune`, which then benchmark nothing. Needs Triton and torch alone.
 
-Call `load(kernel)` once per kernel, before its first launch. Pass tensors in the order of the kernel's arguments. For a
-kernel without an autotuner, wrap it first: `kernel = triton.autotune([triton.Config({})], key=["n"])(kernel)`.
+Call `load(kernel)` once per kernel, before its first launch and before torch.compile. Pass tensors in the order of the
+kernel's arguments. For a kernel without an autotuner, wrap it first:
+`kernel = triton.autotune([triton.Config({})], key=["n"])(kernel)`. Afterwards `report()` names launches without a row.
 """
 
 import inspect
-from collections.abc import Mapping
+import itertools
+import re
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gemmtune.engine.consumers.triton.contract import python_function, source_sha256
-from gemmtune.engine.tables.sealed import (
-    parse_sealed,
-    read_sealed,
-    require_config,
-    require_facts,
-    require_integer,
-    require_number,
-    require_object,
-    require_params,
-    require_text,
-    require_texts,
-    shortened,
+from gemmtune.engine.consumers.triton.contract import (
+    hook_of,
+    is_autotuner,
+    layers,
+    param_value,
+    python_function,
+    source_sha256,
+    text_of,
+    value_of,
 )
+from gemmtune.engine.consumers.triton.table_parser import OPTIONS, SCHEMA, parse_triton_table
+from gemmtune.engine.tables.sealed import read_sealed, shortened
 
-__all__ = ["OPTIONS", "SCHEMA", "TunedConfigs", "load", "parse_triton_table"]
+__all__ = ["OPTIONS", "SCHEMA", "TableWarning", "TunedConfigs", "load", "parse_triton_table", "report"]
 
-SCHEMA = 2
-OPTIONS = {
-    "num_warps": (1, 2, 4, 8, 16, 32),
-    "num_stages": range(65),
-    "num_ctas": (1,),  # gemmtune builds no clusters
-    "maxnreg": range(1, 256),
-}
-"""Values of the compiler's options that a config may have; its other params are arguments of the kernel."""
-_LARGEST_INTEGER = 2**63 - 1
-_LARGEST = 1e300
+_RELEASE = re.compile(r"triton\D{0,3}(\d+\.\d+)")
+_Key = tuple[object, ...]
+_loaded: "dict[int, TunedConfigs]" = {}
 
 
-class TunedConfigs(dict[tuple[object, ...], Any]):
+class TableWarning(UserWarning):
+    """Warning of a use that the table was not made for.
+
+    `warnings.simplefilter("error", TableWarning)` makes it fatal.
+    """
+
+
+class TunedConfigs(dict[_Key, Any]):
     """Configs by the autotuner's key; a key that differs in one size alone may get those of the nearest tuned value."""
 
-    def __init__(self, configs: dict[tuple[object, ...], Any], positions: dict[tuple[object, ...], int]) -> None:
-        """Take the tuned configs, and by key the position of the size that may differ, for those that have one."""
+    def __init__(
+        self,
+        configs: Mapping[_Key, Any],
+        positions: Mapping[_Key, int],
+        name: str = "",
+        accepts: Callable[[Any], bool] = lambda _: True,
+    ) -> None:
+        """Take the tuned configs by key.
+
+        Args:
+            configs: config by key.
+            positions: position of the size that may differ, by key, for the keys that have one.
+            name: name of the kernel, for the report.
+            accepts: whether the kernel's own pruning keeps a config for the launch under way.
+        """
         super().__init__(configs)
-        self._positions = positions
+        self.name, self.misses = name, Counter[_Key]()
+        self.launch: Mapping[str, object] = {}
+        self._positions, self._accepts = dict(positions), accepts
+        self._tuned = dict(configs)
+        self._benchmarked: dict[_Key, Any] = {}
 
     def __contains__(self, key: object) -> bool:
-        return super().__contains__(key) or self._nearest(key) is not None
+        return super().__contains__(key) or self._finds(key)
 
-    def __getitem__(self, key: tuple[object, ...]) -> Any:  # noqa: ANN401 (Triton has no types)
-        near = key if super().__contains__(key) else self._nearest(key)
-        return super().__getitem__(key if near is None else near)
+    def __missing__(self, key: _Key) -> Any:  # noqa: ANN401 (Triton has no types)
+        return self._benchmarked[key]
 
-    def _nearest(self, key: Any) -> tuple[object, ...] | None:  # noqa: ANN401 (numbers and texts)
-        if not isinstance(key, tuple):
-            return None
+    def __setitem__(self, key: _Key, config: Any) -> None:  # noqa: ANN401 (Triton has no types)
+        """Take what the autotuner found for a launch without a row, which stays a miss for the report."""
+        self._benchmarked[key] = config
+
+    def position(self, key: _Key) -> int:
+        """Return the place of the size that may differ in a key; -1 for none."""
+        return self._positions.get(key, -1)
+
+    def withdraw(self, config: Any) -> bool:  # noqa: ANN401 (Triton has no types)
+        """Forget a tuned config; return False if there is no such config."""
+        gone = [key for key, each in self.items() if each is config]
+        for key in gone:
+            del self[key]
+            self._tuned.pop(key, None)
+            self._positions.pop(key, None)
+        return bool(gone)
+
+    def _finds(self, key: Any) -> bool:  # noqa: ANN401 (numbers and texts)
+        """Return whether a key without a row has a config all the same: the nearest row's, or a benchmarked one."""
+        if key not in self._benchmarked:
+            near = next((self._tuned[each] for each in self._nearest(key) if self._accepts(self._tuned[each])), None)
+            if near is not None:
+                super().__setitem__(key, near)
+                return True
+        self.misses[key] += 1
+        return key in self._benchmarked
+
+    def _nearest(self, key: _Key) -> list[_Key]:
+        """Return the keys that differ from a key in their free size alone, the nearest first."""
         alike = [
-            (abs(each[at] - key[at]), each[at], each)
+            (abs(each[at] - key[at]), each[at], each)  # type: ignore[operator] # sizes are integers
             for each, at in self._positions.items()
-            if each[:at] + each[at + 1 :] == key[:at] + key[at + 1 :]
+            if len(each) == len(key)
+            and isinstance(key[at], int)
+            and each[:at] + each[at + 1 :] == key[:at] + key[at + 1 :]
         ]
-        return min(alike, default=(0, 0, None))[2]
+        return [each for *_, each in sorted(alike, key=lambda found: found[:2])]
+
+
+def report() -> dict[str, int]:
+    """Return how many launches no row served, by kernel and the autotuner's key; empty if rows served all."""
+    return {
+        f"{each.name}({', '.join(map(str, key))})": count
+        for each in _loaded.values()
+        for key, count in each.misses.items()
+    }
 
 
 def load(kernel: Any, path: str | Path | None = None, *, device: str | None = None) -> int:  # noqa: ANN401
     """Fill the cache of a kernel under `triton.autotune` with the table's configs; return the number of rows.
 
     Args:
-        kernel: the decorated kernel.
+        kernel: the decorated kernel; its autotuner may lie below other decorators, such as `triton.heuristics`.
         path: the table; by default triton_table.json beside this file.
         device: name of the GPU; by default that of torch's current one.
 
+    Warns:
+        TableWarning: the table was made by another release of Triton.
+
     Raises:
         OSError: the file cannot be read.
-        TypeError: a part of the file has the wrong type, or the kernel is not under `triton.autotune`.
+        TypeError: a part of the file has the wrong type.
         ValueError: the file is not JSON, of another schema, edited after it was written, or has an invalid row. Or the
-            table is for another GPU, has no rows for this source of the kernel, a param that the kernel does not take,
-            or two configs for one key of the autotuner.
+            kernel has no autotuner. Or the table is for another GPU, has no rows for this source of the kernel, a param
+            that the kernel does not take, two configs for one key of the autotuner, a config whose hook is not known,
+            or rows without an argument that the autotuner's key names.
     """
-    if not hasattr(kernel, "configs") or python_function(kernel) is None:
-        raise TypeError(f"{kernel!r} has no autotuner: wrap it in triton.autotune([triton.Config({{}})], key=[...])")
+    tuner = next(filter(is_autotuner, layers(kernel)), None)
+    if tuner is None:
+        raise ValueError(f"{kernel!r} has no autotuner: wrap it in triton.autotune([triton.Config({{}})], key=[...])")
     source = Path(__file__).with_name("triton_table.json") if path is None else Path(path)
     table = read_sealed(source, parse_triton_table)
     import torch
@@ -94,96 +155,145 @@ def load(kernel: Any, path: str | Path | None = None, *, device: str | None = No
     if not found:
         known = ", ".join(f"{each['kernel']} ({each['source_sha256'][:12]})" for each in table["kernels"])
         raise ValueError(f"the kernel's source is {sha256[:12]}, and the table has {known}: tune it again")
-    rows: dict[tuple[object, ...], Any] = {}
+    own = _own(tuner)
+    keyed = _keyed(tuner, found)
+    rows: dict[_Key, Any] = {}
     positions = {}
     taken = {*inspect.signature(python_function(kernel)).parameters, *OPTIONS}
     for entry in found:
         if unknown := sorted(entry["params"].keys() - taken):
             raise ValueError(f"{source}: {entry['kernel']}: the kernel has no argument {shortened(unknown[0])}")
-        keys = [name for name in kernel.keys if name in entry["arguments"]]
         for row in entry["rows"]:
-            key = (*(row["arguments"][name] for name in keys), *row["dtypes"])
-            _require_alike(rows.setdefault(key, row), row, kernel.keys)
-            if entry["nearest"] in keys:
-                positions[key] = keys.index(entry["nearest"])
-    configs = {}
-    for key, row in rows.items():
-        options = {name: value for name, value in row["config"].items() if name in OPTIONS}
-        kwargs = {name: value for name, value in row["config"].items() if name not in OPTIONS}
-        configs[key] = triton.Config(kwargs, **options)
-    kernel.cache = TunedConfigs(configs, positions)
-    if len(kernel.configs) == 1:  # an autotuner with one config never looks into its cache
-        kernel.configs = [*kernel.configs, *kernel.configs]
+            for names in _variants(kernel, keyed, row["arguments"]):
+                key = (*(value_of(row["arguments"][name]) for name in names), *row["dtypes"])
+                other = rows.setdefault(key, row)
+                if names == keyed:
+                    _require_alike(other, row, keyed)
+                if entry["nearest"] in names:
+                    positions[key] = names.index(entry["nearest"])
+    configs = {key: _config(triton.Config, row, own["configs"]) for key, row in rows.items()}
+    _warn_of_release(triton.__version__, rows.values())
+    tuned = TunedConfigs(configs, positions, python_function(kernel).__name__, _acceptor(tuner, own))
+    _install(tuner, own, tuned, keyed)
+    _loaded[id(tuner)] = tuned
     return sum(len(entry["rows"]) for entry in found)
 
 
-def parse_triton_table(content: bytes) -> dict[str, Any]:
-    """Check the JSON of a table and return it.
+def _own(tuner: Any) -> dict[str, Any]:  # noqa: ANN401 (Triton has no types)
+    """Return the configs and the pruning that an autotuner had before any table was loaded."""
+    if not hasattr(tuner, "before_gemmtune"):
+        tuner.before_gemmtune = {"configs": list(tuner.configs), "prune": getattr(tuner, "early_config_prune", None)}
+    return tuner.before_gemmtune  # type: ignore[no-any-return]
 
-    Raises:
-        TypeError: a part has the wrong type; the message names kernel, row and field.
-        ValueError: a part has another value than the exporter writes; the message names kernel, row and field.
+
+def _keyed(tuner: Any, found: Sequence[Any]) -> list[str]:  # noqa: ANN401 (Triton has no types)
+    """Return the arguments that an autotuner's key holds, in its order.
+
+    Names of no argument are none, nor are arguments that a config or a heuristic below the autotuner gives.
     """
-    fields = parse_sealed(content, "triton", SCHEMA, {"kernels"})
-    _each("kernels", fields["kernels"], _require_kernel)
-    return fields
+    below = {name for layer in layers(tuner.fn) for name in getattr(layer, "values", ())}
+    names = [name for name in tuner.keys if name in tuner.arg_names and name not in below]
+    for entry in found:
+        lost = [name for name in names if name not in (*entry["arguments"], *entry["params"])]
+        if lost:
+            raise ValueError(
+                f"the autotuner's key names {lost[0]}, which is in no row of {entry['kernel']}: take it out of it, "
+                f"or let `arguments` of {entry['kernel']} give it as a number, text, None or type, and tune again"
+            )
+    return [name for name in names if all(name in entry["arguments"] for entry in found)]
 
 
-def _each(name: str, value: object, require: Any) -> None:  # noqa: ANN401 (a check)
-    if not isinstance(value, list):
-        raise TypeError(f"{name}={shortened(value)} is not a list")
-    for number, each in enumerate(value, 1):
+def _variants(kernel: Any, keyed: list[str], arguments: Mapping[str, str]) -> Iterator[list[str]]:  # noqa: ANN401
+    """Yield the arguments that a launch's key may hold: all of them, then without those that a launch may leave out."""
+    known = inspect.signature(python_function(kernel)).parameters
+    optional = [name for name in keyed if text_of(known[name].default) == arguments[name]]
+    for left_out in itertools.product((False, True), repeat=len(optional)):
+        gone = {name for name, out in zip(optional, left_out, strict=True) if out}
+        yield [name for name in keyed if name not in gone]
+
+
+def _config(make: Any, row: Mapping[str, Any], own: Sequence[Any]) -> Any:  # noqa: ANN401 (Triton has no types)
+    """Return a row's config with the hook that the kernel's own config of equal params has."""
+    values = {name: param_value(value) for name, value in row["config"].items()}
+    kwargs = {name: value for name, value in values.items() if name not in OPTIONS}
+    try:
+        hook = hook_of(own, kwargs)
+    except ValueError as error:
+        raise ValueError(f"{row['facts']['problem']}: {error}") from None
+    return make(kwargs, **{name: value for name, value in values.items() if name in OPTIONS}, pre_hook=hook)
+
+
+def _acceptor(tuner: Any, own: Mapping[str, Any]) -> Callable[[Any], bool]:  # noqa: ANN401 (Triton has no types)
+    def accepts(config: Any) -> bool:  # noqa: ANN401 (Triton has no types)
+        if own["prune"] is None:
+            return True
+        return config in own["prune"]([*own["configs"], config], tuner.nargs, **tuner.cache.launch)
+
+    return accepts
+
+
+def _install(tuner: Any, own: Mapping[str, Any], configs: TunedConfigs, keyed: Sequence[str]) -> None:  # noqa: ANN401
+    """Give an autotuner its tuned configs, for launches and for torch.compile."""
+    from triton.runtime.errors import OutOfResources
+
+    launch = type(tuner).run.__get__(tuner)
+
+    def run(*arguments: object, **named: object) -> Any:  # noqa: ANN401 (Triton has no types)
+        configs.launch = named
         try:
-            require(each)
-        except (TypeError, ValueError) as error:
-            raise type(error)(f"{name.removesuffix('s')} {number}: {error}") from None
+            return launch(*arguments, **named)
+        except OutOfResources as error:
+            if not configs.withdraw(tuner.best_config):
+                raise
+            text = f"{configs.name}: a tuned config no longer fits, so Triton's autotuner chooses: {error}"
+            warnings.warn(text, TableWarning, stacklevel=2)
+            return launch(*arguments, **named)
+
+    tuner.cache, tuner.run = configs, run
+    resets = bool(getattr(tuner, "reset_to_zero", ()) or getattr(tuner, "restore_value", ()))
+    if resets and own["prune"] is None:  # torch.compile would forget them if it pruned
+        tuner.configs = own["configs"] * (1 + (len(own["configs"]) == 1))  # one config alone is never looked up
+        return
+    tuned = list(dict.fromkeys(configs.values()))
+    tuner.configs = [*own["configs"], *tuned]
+    if isinstance(getattr(tuner, "configs_top_k", None), float):
+        tuner.configs_top_k = min(tuner.configs_top_k, 1.0) * len(own["configs"]) / len(tuner.configs)
+    places = [(key, configs.position(key), tuner.configs.index(config)) for key, config in configs.items()]
+    tuner.early_config_prune = _pruner(places, keyed, tuner.arg_names, len(own["configs"]), own["prune"])
 
 
-def _require_kernel(value: object) -> None:
-    fields = require_object("it", value, {"kernel", "source_sha256", "arguments", "nearest", "params", "rows"})
-    for name in ("kernel", "source_sha256"):
-        require_text(name, fields[name])
-    common = require_texts("arguments", fields["arguments"])
-    if fields["nearest"] not in ("", *common):
-        raise ValueError(f"nearest={shortened(fields['nearest'])} is not one of its arguments")
-    params = require_params("params", fields["params"])
-    for name, values in params.items():
-        _require_values(name, list(values.values()))
-    _each("rows", fields["rows"], lambda row: _require_row(row, common, params))
+def _pruner(
+    places: Sequence[tuple[_Key, int, int]],
+    keyed: Sequence[str],
+    names: Sequence[str],
+    count: int,
+    prune: Any,  # noqa: ANN401
+) -> Any:  # noqa: ANN401 (Triton has no types)
+    """Return a pruning that leaves torch.compile the row's config alone, and a launch without a row the kernel's own.
+
+    Dynamo traces it. Its keys may hold symbols, so they are compared and not looked up.
+    """
+    from torch.compiler import is_compiling
+
+    def early_config_prune(configs: Any, nargs: Any, **kwargs: Any) -> Any:  # noqa: ANN401 (Triton has no types)
+        own = configs[:count]
+        if is_compiling():
+            given = {**nargs, **kwargs}
+            asked = [given[name] for name in keyed if name in given]
+            asked += [str(value.dtype) for name, value in given.items() if name in names and hasattr(value, "dtype")]
+            for key, _, place in places:
+                if list(key) == asked:
+                    return [configs[place]]
+        return own if prune is None else prune(own, nargs, **kwargs)
+
+    return early_config_prune
 
 
-def _require_values(param: str, values: list[Any]) -> None:
-    """Refuse values of a param that no kernel of gemmtune was built with."""
-    name = f"params.{shortened(param)}"
-    for value in values:
-        if param in OPTIONS and (type(value) is not int or value not in OPTIONS[param]):
-            raise ValueError(f"{name}={shortened(value)} is not one of {', '.join(map(str, OPTIONS[param]))}")
-        if isinstance(value, str) is not isinstance(values[0], str):
-            raise TypeError(f"{name} has numbers and texts")
-        if isinstance(value, str):
-            require_text(name, value)
-        elif isinstance(value, float):
-            require_number(name, value, -_LARGEST, _LARGEST)
-        elif not isinstance(value, bool):
-            require_integer(name, value, -_LARGEST_INTEGER, _LARGEST_INTEGER)
-
-
-def _require_row(value: object, common: list[str], params: Mapping[str, Mapping[str, object]]) -> None:
-    fields = require_object("it", value, {"arguments", "dtypes", "config", "facts"})
-    arguments = require_object("arguments", fields["arguments"])
-    for name, its in arguments.items():
-        require_integer(f"arguments.{shortened(name)}", its, -_LARGEST_INTEGER, _LARGEST_INTEGER)
-    if lost := [name for name in common if name not in arguments]:
-        raise ValueError(f"arguments lacks {lost[0]}, which the other rows have")
-    require_texts("dtypes", fields["dtypes"])
-    config = require_object("config", fields["config"])
-    if not config:
-        raise ValueError("config is empty: every row says what it runs")
-    if unknown := sorted(config.keys() - params.keys()):
-        raise ValueError(f"config.{shortened(unknown[0])} is not one of params")
-    require_config("config", config, {name: params[name] for name in config})
-    if not isinstance(require_facts(fields["facts"]).get("problem"), str):
-        raise TypeError("facts has no problem, which messages name")
+def _warn_of_release(installed: str, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Warn where a row was made by another major or minor release of Triton than the installed one."""
+    found = {match[1] for row in rows for match in [_RELEASE.search(str(row["facts"].get("toolchain")))] if match}
+    if other := sorted(found - {".".join(installed.split(".")[:2])}):
+        warnings.warn(f"the table was made by Triton {other[0]}, and this is {installed}: tune again", TableWarning, 3)
 
 
 def _require_alike(one: Any, other: Any, keys: list[str]) -> None:  # noqa: ANN401 (rows of the table)

@@ -90,10 +90,17 @@ def test_two_editions_that_are_tuned_together_keep_each_others_rows():
     assert [(each.before.problem, each.fate) for each in fates] == [(LARGE, Fate.KEPT)]
 
 
-def test_a_row_whose_types_were_others_is_replaced_however_fast():
-    other = replace(SMALL, dtypes=("torch.float32",))
+def test_a_row_whose_operands_were_others_is_replaced_however_fast():
+    other = replace(SMALL, operand_bytes=SMALL.operand_bytes + 1)
     shipped, (fate,) = join(row(timed(5), problem=other), row(timed(9), problem=SMALL))
     assert (shipped.problem, fate.fate, fate.reason) == (SMALL, Fate.REPLACED, "its operands were others")
+
+
+def test_a_row_of_other_types_is_another_workload():
+    other = replace(SMALL, dtypes=("torch.float32",))
+    merged, _ = with_earlier(table_of(row(timed(9), problem=SMALL)), table_of(row(timed(5), problem=other)), set())
+    assert {each.problem for each in merged.rows} == {SMALL, other}
+    assert len({each.problem.name for each in merged.rows}) == 2
 
 
 def test_a_faster_row_of_the_same_terms_stays_and_is_named():

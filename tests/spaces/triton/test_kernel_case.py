@@ -16,7 +16,15 @@ CASE = KernelCase(
     source="0123456789ab",
     case=(("M", 4096), ("N", 1024)),
     nearest="M",
-    scalars=(("n", 1024), ("stride", 1)),
+    scalars=(
+        ("n", "1024"),
+        ("stride", "1"),
+        ("CAUSAL", "True"),
+        ("eps", "1e-06"),
+        ("act", "'relu%2C'"),
+        ("T", "tl.fp32"),
+    ),
+    keys=("n", "CAUSAL"),
     dtypes=("torch.bfloat16", "torch.float32"),
     default='{"BLOCK":64}',
     kernel_sha256="cd" * 32,
@@ -24,7 +32,7 @@ CASE = KernelCase(
     least_bytes=12,
     operand_bytes=34,
 )
-NAME = "triton:Softmax@0123456789ab:M=4096,N=1024"
+NAME = "triton:Softmax@0123456789ab:M=4096,N=1024~6c0adba9"
 
 
 def test_a_case_is_read_back_from_its_fields_and_from_its_name_with_fields():
@@ -33,7 +41,9 @@ def test_a_case_is_read_back_from_its_fields_and_from_its_name_with_fields():
     assert KIND.from_fields(CASE.to_fields()).weight == 1
     bare = KIND.from_fields({"kernel": "Softmax", "source": "0123456789ab", "case": "M=1"})
     assert (bare.operations, bare.least_bytes, bare.operand_bytes, bare.nearest, bare.dtypes) == (1, 1, 1, "", ())
-    assert bare.scalars == ()
+    assert (bare.scalars, bare.keys) == ((), None)
+    assert KIND.from_fields(CASE.to_fields() | {"keys": "[]"}).keys == ()
+    assert KIND.from_fields(CASE.to_fields() | {"scalars": "n=1024"}).scalars == (("n", "1024"),)  # as older files
     found = KIND.parse(f"{NAME}:nearest=N;operations=7")
     assert (found.kernel, found.source, found.case) == (CASE.kernel, CASE.source, CASE.case)
     assert (found.nearest, found.operations) == ("N", 7)
@@ -59,11 +69,27 @@ def test_a_field_that_no_case_has_is_refused(changes, message):
     assert KIND.from_fields(CASE.to_fields() | {"operand_bytes": "9" * 18}).operand_bytes == 10**18 - 1
 
 
-@pytest.mark.parametrize("field", ["case", "scalars"])
-@pytest.mark.parametrize("text", ["M", "M=x", "M=1.5", "=1=", "M=1=2"])
-def test_sizes_that_are_no_integers_are_refused(field, text):
+@pytest.mark.parametrize(
+    ("field", "text"),
+    [
+        *(("case", text) for text in ("M", "M=x", "M=1.5", "=1=", "M=1=2")),
+        *(("scalars", text) for text in ("M", "M=x", "=1=", "M=1=2", "M='a,b'", "M='a", "M=os.system", "M=1,")),
+        *(("keys", text) for text in ("n", "[n", "[n,]", "[a b]")),
+    ],
+)
+def test_fields_that_no_case_writes_are_refused(field, text):
     with pytest.raises(ProblemError):
         KIND.from_fields(CASE.to_fields() | {field: text})
+
+
+def test_the_name_tells_arguments_and_types_apart():
+    others = [
+        replace(CASE, scalars=(("n", "1024"), ("CAUSAL", "False"))),
+        replace(CASE, scalars=(("n", "1024"), ("CAUSAL", "0"))),
+        replace(CASE, dtypes=("torch.float16", "torch.float32")),
+    ]
+    assert len({each.name for each in (CASE, *others)}) == 4
+    assert len({CASE, *others}) == 4
 
 
 def test_a_case_belongs_to_its_series_and_family():

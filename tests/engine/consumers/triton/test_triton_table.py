@@ -92,9 +92,12 @@ def test_a_loaded_table_leaves_the_autotuner_nothing_to_benchmark(tmp_path, case
     assert launch(kernel, 4096, 8192)["ROWS"] == 1
     assert launch(kernel, 30000, 1024) == dict(TUNED)  # the nearest number of rows with as many columns
     assert kernel.benchmarked == heard == []
+    assert loader.report() == {}
     launch(kernel, 4096, 512)  # no row has as many columns
-    assert len(kernel.benchmarked) == len(kernel.configs)
+    launch(kernel, 4096, 512)
+    assert len(kernel.benchmarked) == 4  # the kernel's own configs
     assert heard == [False] * tells
+    assert loader.report() == {"softmax_kernel(4096, 512, torch.bfloat16, torch.bfloat16)": 2}
 
 
 def test_the_nearest_of_several_sizes_serves(tmp_path, cases, kernel):
@@ -174,7 +177,7 @@ def test_the_loader_needs_nothing_of_gemmtune(tmp_path, cases):
     assert "import gemmtune" not in text
     assert "from gemmtune" not in text
     facts = json.loads((tmp_path / "triton_table.json").read_text())["kernels"][0]["rows"][0]
-    assert facts["arguments"] == {"n_rows": 32768, "n_columns": 1024, "COLUMNS": 1024}
+    assert facts["arguments"] == {"n_rows": "32768", "n_columns": "1024", "COLUMNS": "1024"}
     assert facts["dtypes"] == ["torch.bfloat16", "torch.bfloat16"]
     assert facts["facts"]["time_ns"] == 9e3
 
@@ -210,7 +213,9 @@ def with_option(name, value):
     [
         (with_option("num_warps", 3), "params.'num_warps'=3 is not one of 1, 2, 4, 8"),
         (with_option("num_warps", True), "params.'num_warps'=True is not one of 1"),
-        (with_option("num_ctas", 2), "params.'num_ctas'=2 is not one of 1"),
+        (with_option("num_ctas", 3), "params.'num_ctas'=3 is not one of 1, 2"),
+        (with_option("num_warps", "None"), "params.'num_warps'='None' is not one of 1"),
+        (with_option("ROWS", "tl.fp33"), "tl.fp33 is no type that the installed tl has"),
         (with_option("maxnreg", 10**9), "params.'maxnreg'=1000000000 is not one of"),
         (with_option("ir_override", "/tmp/evil.ptx"), "the kernel has no argument 'ir_override'"),
         (with_option("pre_hook", "os.system"), "the kernel has no argument 'pre_hook'"),
@@ -222,8 +227,9 @@ def with_option(name, value):
         ({"row": {"config": {**TUNED, "ROWS": "text"}}}, "config.ROWS='text' is not one of 4"),
         ({"row": {"config": {**TUNED, "other": 1}}}, "config.'other' is not one of params"),
         ({"params": {"ROWS": [4, "text"]}}, "params.'ROWS' has numbers and texts"),
-        ({"row": {"arguments": {"n_rows": "1"}}}, "arguments.'n_rows'='1' is not an integer"),
-        ({"row": {"arguments": {"n_rows": 1}}}, "arguments lacks n_columns"),
+        ({"row": {"arguments": {"n_rows": 1}}}, "arguments.'n_rows'=1 is not text"),
+        ({"row": {"arguments": {"n_rows": "os.system"}}}, "arguments.'n_rows'='os.system' is no text of an argument"),
+        ({"row": {"arguments": {"n_rows": "1"}}}, "arguments lacks n_columns"),
         ({"row": {"dtypes": "torch.bfloat16"}}, "is not a list"),
         ({"row": {"facts": {"problem": {"a": [1]}}}}, "is not a number"),
         ({"row": {"facts": {"problem": "a\x1b[31m"}}}, "may not be printed"),
@@ -270,7 +276,7 @@ def test_a_broken_table_is_refused(tmp_path, cases, kernel, text, said):
 
 def test_a_kernel_without_an_autotuner_is_named(tmp_path, cases):
     loader = exported(tmp_path, [row(cases[0], TUNED)])
-    with pytest.raises(TypeError, match=r"has no autotuner: wrap it in triton\.autotune"):
+    with pytest.raises(ValueError, match=r"has no autotuner: wrap it in triton\.autotune"):
         loader.load(module(EXAMPLES / "int4_gemm.py").int4_gemm_kernel, device="NVIDIA H200")
 
 
