@@ -273,6 +273,7 @@ def _pruner(
 
     Dynamo traces it. Its keys may hold symbols, so they are compared and not looked up.
     """
+    from torch import Tensor
     from torch.compiler import is_compiling
 
     def early_config_prune(configs: Any, nargs: Any, **kwargs: Any) -> Any:  # noqa: ANN401 (Triton has no types)
@@ -280,10 +281,18 @@ def _pruner(
         if is_compiling():
             given = {**nargs, **kwargs}
             asked = [given[name] for name in keyed if name in given]
-            asked += [str(value.dtype) for name, value in given.items() if name in names and hasattr(value, "dtype")]
-            for key, _, place in places:
-                if list(key) == asked:
+            asked += [str(given[name].dtype) for name in given if name in names and isinstance(given[name], Tensor)]
+            nearest = None
+            for key, free, place in places:
+                if len(key) != len(asked) or any(key[at] != asked[at] for at in range(len(key)) if at != free):
+                    continue
+                if free < 0 or key[free] == asked[free]:
                     return [configs[place]]
+                distance = abs(key[free] - asked[free])
+                if prune is None and (nearest is None or distance < nearest[0]):
+                    nearest = distance, place
+            if nearest is not None:
+                return [configs[nearest[1]]]
         return own if prune is None else prune(own, nargs, **kwargs)
 
     return early_config_prune
