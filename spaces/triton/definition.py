@@ -156,17 +156,33 @@ class Definition:
         return self.default if hasattr(self._user, "default") else next(iter(self.seeds_of(sizes)), self.default)
 
     def refusal(self, sizes: Mapping[str, int], config: Mapping[str, object]) -> str:
-        """Return why the kernel's autotuner would not run a config; empty if it would."""
+        """Return why the kernel's autotuner would not run a config; empty if it would.
+
+        Raises:
+            ProblemError: `early_config_prune` fails.
+        """
+        parts = self.decorators
+        if parts.prune is None and all(each.pre_hook is None for each in parts.configs):
+            return ""
         values = {name: param_value(value) for name, value in config.items()}
         options = {name: values[name] for name in OPTIONS if name in values}
         kwargs = {name: value for name, value in values.items() if name not in OPTIONS}
         try:
-            hook = self.decorators.hook_of(config)
+            hook = parts.hook_of(config)
         except ValueError as error:
             return str(error)
         candidate = triton.Config(kwargs, **options, pre_hook=hook)
-        kept = self._kept(sizes, (*self.decorators.configs, candidate)) if self.decorators.prune else (candidate,)
+        kept = self._kept(sizes, (*parts.configs, candidate))
         return "" if candidate in kept else "the autotuner's early_config_prune drops it"
+
+    def run_hook(self, arguments: Mapping[str, object]) -> None:
+        """Run the autotuner's own `pre_hook`, if it has one, as Triton does before a launch that it benchmarks.
+
+        Raises:
+            ProblemError: the hook fails.
+        """
+        if self.decorators.hook is not None:
+            self._called("the autotuner's pre_hook", self.decorators.hook, dict(arguments))
 
     def _kept(self, sizes: Mapping[str, int], configs: Sequence[Any]) -> Sequence[Any]:
         if self.decorators.prune is None:

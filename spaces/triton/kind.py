@@ -167,8 +167,8 @@ class KernelOperands:
     """Copies of the tensors that the kernel reads and writes, or writes in part, as they are before a launch."""
     zeroed: tuple[str, ...] = ()
     """Names of the tensors that are zero before a launch."""
-    hook: Callable[..., object] | None = None
-    """Autotuner's own `pre_hook`."""
+    hook: Callable[[Mapping[str, object]], None] | None = None
+    """Function to call with the arguments, by name, before a launch that is checked."""
 
     @property
     def arguments(self) -> tuple[object, ...]:
@@ -188,7 +188,7 @@ class KernelOperands:
             if self.by_name.get(name) is not None:
                 self.by_name[name].zero_()  # type: ignore[attr-defined] # a tensor
         if self.hook is not None:
-            self.hook(dict(self.by_name))
+            self.hook(self.by_name)
 
 
 class TritonKernelKind(WorkloadKind[KernelCase]):
@@ -283,7 +283,7 @@ class TritonKernelKind(WorkloadKind[KernelCase]):
         name = f"{workload.name}#{number}" if number else workload.name
         found = definition.tensors(workload.sizes, source, name)
         first = {each: found[each].clone() for each in definition.restored if found.get(each) is not None}
-        return KernelOperands(found, definition.outputs, first, definition.zeroed, definition.decorators.hook)
+        return KernelOperands(found, definition.outputs, first, definition.zeroed, definition.run_hook)
 
     def expected(self, workload: KernelCase, operands: Operands) -> tuple[Expected, ...]:
         """Return what the class's `reference` computes."""

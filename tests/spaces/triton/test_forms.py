@@ -92,9 +92,13 @@ def built(case, config, folder):
     return dict(space.build(task, Config(config), folder).launch)
 
 
+def operands_of(case) -> Any:
+    return make_operands(case, CPU)
+
+
 def check(case, result=None, spoil=None):
     """Return the check of a launch that writes `result`, by default the right one, into poisoned outputs."""
-    operands = make_operands(case, CPU)
+    operands = operands_of(case)
     reference = ReferenceResult(case, operands)
     (out,) = operands.outputs
     right = definition_of(case).reference(case.sizes, operands.by_name)[0] if result is None else result
@@ -177,7 +181,7 @@ IN_PLACE = {"members": "restore = ('out',)"}
 )
 def test_a_launch_that_is_checked_finds_its_outputs_as_they_were_before_the_first(case_of, change, expected):
     case = case_of(**change)
-    operands = make_operands(case, CPU)
+    operands = operands_of(case)
     first = operands.outputs[0].clone()
     operands.outputs[0].add_(1)  # as launches that were timed do
     right = ReferenceResult(case, operands)
@@ -191,9 +195,23 @@ def test_a_launch_that_is_checked_finds_its_outputs_as_they_were_before_the_firs
         assert right.check(operands.outputs[0]).reason == ""
 
 
+def test_every_check_of_a_kernel_in_place_begins_with_the_first_values(case_of):
+    pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
+    from gemmtune.engine.measure.operands.operand_memory import OperandMemory
+    from gemmtune.engine.measure.operands.operand_sets import OperandSets
+    from gemmtune.engine.measure.problem_setup import ProblemSetup
+    from gemmtune.engine.records.measurement import ReferenceLevel
+
+    case = case_of(**IN_PLACE, out="make.normal((n,), dtype)", reference="arguments['out'] * 2")
+    sets = OperandSets.make(case, True, 1, 1 << 20, OperandMemory(CPU, [], list))
+    setup = ProblemSetup(case, sets, ReferenceLevel("torch 2.13.0", "GPU-0", 1000.0))
+    assert [setup.check(lambda out, *_: out.mul_(2), 0).reason for _ in range(3)] == ["", "", ""]
+    assert "error norm" in setup.check(lambda *_: None, 0).reason
+
+
 def test_memory_that_a_kernel_changes_is_shared_with_nothing(case_of):
     case = case_of(**IN_PLACE, out="(one := make.normal((n,), dtype))", x="one")
-    operands = make_operands(case, CPU)
+    operands = operands_of(case)
     assert operands.by_name["out"].data_ptr() != operands.by_name["x"].data_ptr()
 
 
@@ -293,10 +311,10 @@ def test_the_hook_of_a_config_is_that_of_the_autotuners_config_with_equal_params
 
 def test_a_hooked_launch_zeroes_what_the_hook_says(case_of):
     case = case_of(**HOOKED)
-    operands = make_operands(case, CPU)
+    operands = operands_of(case)
     hook = definition_of(case).decorators.hook_of({"BLOCK": 128})
     seen = []
-    kernels = HookedKernels(lambda *given: seen.append(given[0].sum().item()), hook, ("out", "x", "n"), {"BLOCK": 128})  # type: ignore[arg-type]
+    kernels = HookedKernels(lambda *given: seen.append(given[0].sum().item()), hook, ("out", "x", "n"), {"BLOCK": 128})
     poison(operands.outputs[0])
     kernels(*operands.arguments)
     assert seen == [0.0]
