@@ -71,3 +71,60 @@ def _module(path):
     found = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(found)
     return found
+
+
+FORMS = """
+import torch
+import triton
+import triton.language as tl
+
+
+def zero(nargs):
+    nargs["out"].zero_()
+
+
+@triton.autotune([triton.Config({"SPLIT": split}, pre_hook=zero) for split in (1, 4)], key=["n"])
+@triton.jit
+def sums(out, x, n, SPLIT: tl.constexpr):
+    at = tl.program_id(0) * (n // SPLIT) + tl.arange(0, 64)
+    for start in range(0, n // SPLIT, 64):
+        tl.atomic_add(out + tl.arange(0, 64), tl.load(x + at + start))
+
+
+@triton.autotune([triton.Config({"BLOCK": 256}, num_ctas=ctas) for ctas in (1, 2)], key=["n"], restore_value=["x"])
+@triton.jit
+def double(x, n, by: tl.float64, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(x + at, (tl.load(x + at) * by).to(tl.float32))
+
+
+class Sums:
+    kernel, outputs, cases = sums, ("out",), {"one": {"n": 1 << 16}}
+    def arguments(self, case, make):
+        return {"out": make.empty((64,), torch.float32), "x": make.normal((case["n"],), torch.float32), "n": case["n"]}
+    def grid(self, case, meta):
+        return (meta["SPLIT"],)
+    def reference(self, case, arguments):
+        return arguments["x"].double().view(-1, 64).sum(0)
+
+
+class Double:
+    kernel, outputs, cases = double, ("x",), {"one": {"n": 1 << 16}}
+    def arguments(self, case, make):
+        return {"x": make.normal((case["n"],), torch.float32), "n": case["n"], "by": 2.0}
+    def grid(self, case, meta):
+        return (case["n"] // meta["BLOCK"],)
+    def reference(self, case, arguments):
+        return arguments["x"].double() * 2
+"""
+
+
+@pytest.mark.parametrize("name", ["Sums", "Double"])
+def test_hooks_clusters_fp64_scalars_and_operands_in_place_are_right_and_timed(tmp_path, name):
+    (tmp_path / "forms.py").write_text(FORMS)
+    result = gt.tune(
+        f"triton:{tmp_path / 'forms.py'}:{name}", sampler="exhaustive", budget=8, database=tmp_path / "m.db"
+    )
+    with Database.open(str(tmp_path / "m.db"), read_only=True) as store:
+        assert {m.status for m in store.measurements()} == {Status.OK}
+    assert result.rows[0].baseline is not None

@@ -2,6 +2,7 @@
 
 import importlib.util
 import sys
+from importlib.metadata import version
 from types import SimpleNamespace
 
 import pytest
@@ -60,9 +61,10 @@ def write(folder, **change):
     return expand_workloads(f"triton:{file}:Scale")
 
 
-def row(case, *configs, space="triton_kernel", toolchain="torch 2.13.0, triton 3.7.1"):
+def row(case, *configs, space="triton_kernel", toolchain=None):
     """Return a row of configs, each with its time in ns or 9,000 ns."""
     timed = [each if isinstance(each, tuple) else (each, 9e3) for each in configs or (TUNED,)]
+    toolchain = toolchain or f"triton {version('triton')}"
     choices = tuple(
         Choice(space, config, ns, ns, ns, 32, Evidence.MEASURED, toolchain, "graph-cold-l2") for config, ns in timed
     )
