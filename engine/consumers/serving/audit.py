@@ -1,15 +1,20 @@
 """Audit of the tuned files of an engine: every file by itself, and files against each other."""
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
-from gemmtune.engine.consumers.serving.contract.file_name import FileName, device_of, device_text, parse_name
+from gemmtune.engine.consumers.serving.contract.devices import device_named, device_of, device_text
+from gemmtune.engine.consumers.serving.contract.file_name import FileName, parse_name
 from gemmtune.engine.consumers.serving.contract.tuned_file import TunedFile, parse_file
 from gemmtune.engine.consumers.serving.rules import Finding, Level, Rule, examine, in_order
 from gemmtune.engine.consumers.serving.sources import json_files, pinned_triton
-from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import TableError, UsageError
+
+
+class NoTunedFileError(UsageError):
+    """A source has no tuned file, or none for the device."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +22,7 @@ class Audit:
     """Result of an audit."""
 
     source: str
-    """Folder, wheel or package that was audited."""
+    """Files, folders, wheels and packages that were audited, separated by commas."""
     device: str
     """Short name of the device whose files were audited; empty for all."""
     triton: str
@@ -37,20 +42,23 @@ class Audit:
         return all(finding.level is not Level.FAULT for finding in self.findings)
 
 
-def audit(source: str, device: Device | None = None, triton: str = "") -> Audit:
-    """Audit the tuned files of a folder, a wheel or an installed package, without a GPU and without importing it.
+def audit(source: str, device: str | None = None, triton: str = "") -> Audit:
+    """Audit the tuned files of a source, without a GPU and without importing it.
 
     Args:
-        source: the folder, the wheel's file or the package's name.
-        device: audit the files that the engine loads on this device; None for those of every device.
+        source: a tuned file, a folder, a wheel's file or an installed package's name.
+        device: sku of the device whose files are audited; None for those of every device.
         triton: release of Triton that the engine runs with; by default the one that the package or wheel requires.
 
     Raises:
-        UsageError: there is no such source, or it has no tuned file, or none for the device.
+        DeviceError: no device has that sku.
+        NoTunedFileError: it has no tuned file, or none for the device.
+        UsageError: there is no such source.
     """
+    wanted = None if device is None else device_named(device)
 
     def is_asked(name: FileName) -> bool:
-        return device is None or name.device == device_text(device, name.engine, name.kernel)
+        return wanted is None or name.device == device_text(wanted.name, name.engine, name.kernel)
 
     required = triton or pinned_triton(source)
     files, findings, others = [], [], 0
@@ -67,9 +75,9 @@ def audit(source: str, device: Device | None = None, triton: str = "") -> Audit:
     chosen = [file for file in files if is_asked(file.name)]
     if not chosen and not findings:
         known = ", ".join(sorted({file.name.device for file in files}))
-        raise UsageError(
-            f"{source} has no tuned file for {device.name}; it has some for {known}"
-            if device is not None and files
+        raise NoTunedFileError(
+            f"{source} has no tuned file for {wanted.name}; it has some for {known}"
+            if wanted is not None and files
             else f"{source} has no tuned file of vLLM or SGLang (E=…,N=….json or N=…,K=….json)"
         )
     for file in chosen:
@@ -78,12 +86,50 @@ def audit(source: str, device: Device | None = None, triton: str = "") -> Audit:
     findings += _down_rows(chosen, files)
     return Audit(
         source=source,
-        device=device.sku if device else "",
+        device=wanted.sku if wanted else "",
         triton=required,
         files=tuple(chosen),
         findings=in_order(findings),
         other_files=others,
         unknown_devices=tuple(sorted({f.name.device for f in chosen if device_of(f.name.device) is None})),
+    )
+
+
+def audit_all(sources: Sequence[str], device: str | None = None, triton: str = "") -> list[Audit]:
+    """Return an audit per source; of a folder that holds wheels, one per wheel that has tuned files.
+
+    Arguments and errors are those of `audit`.
+    """
+    found = []
+    for source in sources:
+        wheels = sorted(map(str, Path(source).glob("*.whl")))
+        of_source = []
+        for each in (source, *wheels):
+            try:
+                of_source.append(audit(each, device, triton))
+            except NoTunedFileError:
+                if not wheels or (each == wheels[-1] and not of_source):
+                    raise
+        found += of_source
+    return found
+
+
+def joined(audits: Sequence[Audit]) -> Audit:
+    """Return one audit of several sources, each examined by itself; the paths of several begin with their source."""
+    if len(audits) == 1:
+        return audits[0]
+
+    def under(each: Audit, path: str) -> str:
+        return path if path == each.source else f"{each.source}/{path}"
+
+    return Audit(
+        source=", ".join(each.source for each in audits),
+        device=audits[0].device,
+        triton=" and ".join(dict.fromkeys(each.triton for each in audits if each.triton)),
+        files=tuple(replace(file, path=under(each, file.path)) for each in audits for file in each.files),
+        findings=in_order(replace(f, path=under(each, f.path)) for each in audits for f in each.findings),
+        other_files=sum(each.other_files for each in audits),
+        unknown_devices=tuple(sorted({name for each in audits for name in each.unknown_devices})),
     )
 
 
@@ -108,7 +154,7 @@ def _down_rows(chosen: list[TunedFile], files: list[TunedFile]) -> list[Finding]
     ups = {replace(file.name, down=False): file for file in files if not file.name.down}
     found = []
     for file in chosen:
-        up = ups.get(file.name.up())
+        up = ups.get(file.name.up()) if file.name.down else None
         if up is None or not up.entries:
             continue
         differ = [

@@ -4,7 +4,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from gemmtune.engine.consumers.serving.audit import Audit
-from gemmtune.engine.consumers.serving.contract.file_name import device_text, version_numbers
+from gemmtune.engine.consumers.serving.contract.devices import device_text
+from gemmtune.engine.consumers.serving.contract.file_name import version_numbers
 from gemmtune.engine.consumers.serving.contract.layer_files import file_name_of
 from gemmtune.engine.consumers.serving.contract.tuned_file import TunedFile
 from gemmtune.engine.consumers.serving.rules import Finding, Rule, in_order
@@ -70,7 +71,7 @@ def _losses(table: Table, files: Mapping[tuple[str, str], TunedFile]) -> Iterato
     for row in table.rows:
         name = file_name_of(row.problem, table.device)
         file = None if name is None else files.get((name.engine, name.text))
-        if name is None or file is None or name.device != device_text(table.device, name.engine, name.kernel):
+        if name is None or file is None or name.device != device_text(table.device.name, name.engine, name.kernel):
             continue
         entry = file.entry(row.problem.size)
         measured = None if entry.config is None else _measured(row, entry.config)

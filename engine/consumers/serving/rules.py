@@ -5,8 +5,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
 
-from gemmtune.engine.consumers.serving.contract.file_name import TUNED_TOKENS, Engine, Kernel, device_of
+from gemmtune.engine.consumers.serving.contract.devices import device_of, misspelled
+from gemmtune.engine.consumers.serving.contract.file_name import TUNED_TOKENS, Engine, Kernel
 from gemmtune.engine.consumers.serving.contract.tuned_file import Entry, TunedFile, moe_swaps, nearest
+from gemmtune.engine.consumers.serving.values import clamped_depth, integer_of, refused_values
 from gemmtune.engine.toolchain.triton_tiles import least_shared_bytes
 
 _FAR = 4.0
@@ -47,6 +49,7 @@ class Rule(StrEnum):
     NEVER_READ = "name never read"
     MISSING_PARAMS = "missing parameters"
     UNKNOWN_PARAMS = "unknown parameters"
+    VALUES = "values no launch takes"
     WRONG_SCALES = "tile over the block of scales"
     SHARED_MEMORY = "shared memory"
     MISSING_KEYS = "missing keys"
@@ -66,6 +69,7 @@ RULES: dict[Rule, tuple[Level, str]] = {
     Rule.NEVER_READ: (Level.ADVICE, "no layer looks for this name: the file has no effect"),
     Rule.MISSING_PARAMS: (Level.FAULT, "the launch fails: the kernel has no value for an argument"),
     Rule.UNKNOWN_PARAMS: (Level.FAULT, "the launch fails: neither the kernel nor Triton knows the argument"),
+    Rule.VALUES: (Level.FAULT, "the look-up or the launch fails: the kernel cannot be compiled with such a value"),
     Rule.WRONG_SCALES: (Level.FAULT, "a step over k applies one scale to elements that have several"),
     Rule.SHARED_MEMORY: (Level.FAULT, "the launch fails: a block of this device has less shared memory"),
     Rule.MISSING_KEYS: (Level.FAULT, "the engine runs a config tuned for another number of tokens"),
@@ -124,7 +128,9 @@ def _odd_keys(file: TunedFile) -> Iterator[_Found]:
 
 
 def _never_read(file: TunedFile) -> Iterator[_Found]:
-    if not file.name.is_read:
+    if misspelling := misspelled(file.name):
+        yield (), misspelling
+    elif not file.name.is_read:
         dtype = f"dtype={file.name.dtype}" if file.name.dtype else "no dtype"
         block = f" with block_shape {list(file.name.block)}" if file.name.block else ""
         yield (), f"{dtype}{block} is no name that {file.name.engine} builds for a {file.name.kernel} kernel"
@@ -153,18 +159,18 @@ def _unknown_params(file: TunedFile) -> Iterator[_Found]:
 
 def _wrong_scales(file: TunedFile) -> Iterator[_Found]:
     if not _is_clamped_by_kernel(file):
-        yield from _deep_tiles(file)
+        yield from _deep_tiles(file, _depth(file))
 
 
 def _clamped(file: TunedFile) -> Iterator[_Found]:
     if _is_clamped_by_kernel(file):
-        yield from _deep_tiles(file)
+        yield from _deep_tiles(file, None)
     if file.name.engine is Engine.SGLANG and file.name.kernel is Kernel.LINEAR and file.name.block is not None:
         depth = file.name.block[1]
         yield from _by_text(
             (entry, f"BLOCK_SIZE_K {block_k} does not divide the block of {depth}")
             for entry in file.entries
-            if (block_k := _integer(entry, "BLOCK_SIZE_K")) and block_k < depth and depth % block_k
+            if (block_k := integer_of(entry, "BLOCK_SIZE_K")) and block_k < depth and depth % block_k
         )
 
 
@@ -172,14 +178,20 @@ def _is_clamped_by_kernel(file: TunedFile) -> bool:
     return file.name.engine is Engine.VLLM and file.name.kernel is Kernel.MOE
 
 
-def _deep_tiles(file: TunedFile) -> Iterator[_Found]:
+def _depth(file: TunedFile) -> int | None:
+    """Return the k of the product, of which a tile masks the rest; None if the name does not state it."""
+    return file.name.sizes[1] if file.name.kernel is Kernel.LINEAR or file.name.down else None
+
+
+def _deep_tiles(file: TunedFile, depth: int | None) -> Iterator[_Found]:
+    """Yield the tiles that hold elements of several scales in a product of that depth; None for any depth."""
     if file.name.block is None:
         return
-    depth = file.name.block[1]
+    block = file.name.block[1]
     yield from _by_text(
-        (entry, f"BLOCK_SIZE_K {block_k} > {depth}, the block of scales")
+        (entry, f"BLOCK_SIZE_K {block_k} > {block}, the block of scales")
         for entry in file.entries
-        if (block_k := _integer(entry, "BLOCK_SIZE_K")) and block_k > depth
+        if (block_k := integer_of(entry, "BLOCK_SIZE_K")) and min(block_k, depth or block_k) > block
     )
 
 
@@ -187,22 +199,22 @@ def _shared_memory(file: TunedFile) -> Iterator[_Found]:
     device, itemsize = device_of(file.name.device), _ITEMSIZE.get(file.name.dtype)
     if device is None or itemsize is None:
         return
-    limit = device.shared_memory_per_block_bytes
     yield from _by_text(
-        (entry, f"at least {needed} B of shared memory > {limit} B per block of {file.name.device}")
+        (entry, f"at least {needed} B of shared memory > {device.shared_bytes} B per block of {file.name.device}")
         for entry in file.entries
-        if (needed := _shared_bytes(file, entry, device.capability, itemsize)) > limit
+        if (needed := _shared_bytes(file, entry, device.capability, itemsize)) > device.shared_bytes
     )
 
 
-def _shared_bytes(file: TunedFile, entry: Entry, capability: tuple[int, int], itemsize: int) -> int:
-    tile = [_integer(entry, f"BLOCK_SIZE_{axis}") for axis in "MNK"]
-    stages = _integer(entry, "num_stages")
+def _shared_bytes(file: TunedFile, entry: Entry, capability: tuple[int, int] | None, itemsize: int) -> int:
+    tile = [integer_of(entry, f"BLOCK_SIZE_{axis}") for axis in "MNK"]
+    stages = integer_of(entry, "num_stages")
     if not all(tile) or not stages:
         return 0
-    block_m, block_n, block_k = tile
-    if file.name.block is not None and _is_clamped_by_kernel(file):
-        block_k = min(block_k, *file.name.block)
+    block_m, block_n = tile[:2]
+    block_k = clamped_depth(file.name, tile[2])
+    if capability is None:  # on AMD's GPUs the engines' own tuners count one buffer per operand
+        return block_k * (block_m + block_n) * itemsize
     swaps = file.name.dtype == "fp8_w8a8" and moe_swaps(capability, block_m, block_n)
     if file.name.kernel is Kernel.LINEAR and entry.config is not None:
         swaps = bool(entry.config.get("SWAP_AB"))
@@ -240,7 +252,7 @@ def _wide_only(file: TunedFile) -> Iterator[_Found]:
     hopper_fp8 = name.kernel is Kernel.MOE and name.dtype == "fp8_w8a8" and name.block is not None
     if not hopper_fp8 or device is None or device.capability != (9, 0) or not file.entries:
         return
-    narrowest = min(_integer(entry, "BLOCK_SIZE_N") or _NARROW for entry in file.entries)
+    narrowest = min(integer_of(entry, "BLOCK_SIZE_N") or _NARROW for entry in file.entries)
     if narrowest >= _NARROW:
         yield (), f"the narrowest of {len(file.entries)} tiles has {narrowest} columns"
 
@@ -254,7 +266,12 @@ def _versions(file: TunedFile, triton: str) -> Iterator[Finding]:
 
 
 def _ratio(entries: tuple[Entry, ...], tokens: int) -> float:
-    key = nearest(entries, tokens).tokens
+    """Return the ratio of a token count and its key; 1 between two keys of one config, which are a range's ends."""
+    below = max((entry for entry in entries if entry.tokens <= tokens), key=lambda each: each.tokens, default=None)
+    above = min((entry for entry in entries if entry.tokens >= tokens), key=lambda each: each.tokens, default=None)
+    if below is not None and above is not None and below.config == above.config:
+        return 1.0
+    key = max(1, nearest(entries, tokens).tokens)
     return max(key / tokens, tokens / key)
 
 
@@ -262,13 +279,7 @@ def _candidates(entries: tuple[Entry, ...]) -> list[int]:
     """Return the token counts at which the distance to the nearest key can be largest: both sides of each middle."""
     keys = sorted({entry.tokens for entry in entries})
     middles = [(low + high) // 2 + offset for low, high in pairwise(keys) for offset in (0, 1)]
-    return [1, *(tokens for tokens in middles if tokens <= _MOST_TOKENS), _MOST_TOKENS]
-
-
-def _integer(entry: Entry, name: str) -> int:
-    """Return a positive number of an entry; 0 where it has none."""
-    value = None if entry.config is None else entry.config.get(name)
-    return value if isinstance(value, int) and value > 0 else 0
+    return [1, *(tokens for tokens in middles if 1 <= tokens <= _MOST_TOKENS), _MOST_TOKENS]
 
 
 def _by_text(faults: Iterator[tuple[Entry, str]]) -> Iterator[_Found]:
@@ -290,6 +301,7 @@ _CHECKS: dict[Rule, Callable[[TunedFile], Iterator[_Found]]] = {
     Rule.NEVER_READ: _never_read,
     Rule.MISSING_PARAMS: _missing_params,
     Rule.UNKNOWN_PARAMS: _unknown_params,
+    Rule.VALUES: lambda file: _by_text(refused_values(file)),
     Rule.WRONG_SCALES: _wrong_scales,
     Rule.SHARED_MEMORY: _shared_memory,
     Rule.MISSING_KEYS: _missing_keys,

@@ -7,9 +7,6 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import PurePosixPath
 
-from gemmtune.engine.records import catalogue
-from gemmtune.engine.records.device import Device
-
 TUNED_TOKENS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 256, 512, 1024, 1536, 2048, 3072, 4096)
 """Token counts that the tuners of vLLM 0.33 and SGLang 0.5.23 measure."""
 
@@ -90,9 +87,9 @@ class FileName:
 
     @property
     def is_read(self) -> bool:
-        """Whether a look-up of the engine builds this name for some layer."""
+        """Whether a look-up of the engine builds this name for some layer; `devices.misspelled` looks at the device."""
         scaled = self.block is not None or self.dtype == "fp8_w8a8_channelwise"
-        if self.dtype not in _READ_DTYPES[self.engine, self.kernel] or not self.device:
+        if self.dtype not in _READ_DTYPES[self.engine, self.kernel]:
             return False
         return scaled if self.kernel is Kernel.LINEAR else not (self.block and self.dtype in _UNSCALED_BLOCKS)
 
@@ -126,28 +123,6 @@ def parse_name(path: PurePosixPath) -> FileName | None:
     )
 
 
-def device_text(device: Device, engine: Engine, kernel: Kernel) -> str:
-    """Return the name of a device in the file names that an engine looks for on it."""
-    name = re.sub(r"[\s/]", "_", device.name)
-    if engine is Engine.VLLM and kernel is Kernel.MOE and "H200" in name.split("_"):
-        return "NVIDIA_H200"  # vLLM has one file for the H200 and its variants
-    return name
-
-
 def version_numbers(text: str) -> tuple[int, ...]:
     """Return the numbers of a version, `3.6.0`, or of SGLang's folder for one, `triton_3_6_0`."""
     return tuple(int(part) for part in re.split("[._]", text) if part.isdecimal())
-
-
-def device_of(text: str) -> Device | None:
-    """Return the catalogue's device that a file's device name means, or a variant of it; None if it has neither.
-
-    `NVIDIA_H200_NVL` and `NVIDIA_H100` find the H200 and a H100, whose limits per block they share.
-    """
-    wanted = text.split("_")
-    for device in catalogue.devices():
-        words = device.name.split(" ")
-        shorter = min(len(words), len(wanted))
-        if shorter > 1 and words[:shorter] == wanted[:shorter]:
-            return device
-    return None

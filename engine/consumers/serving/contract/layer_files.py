@@ -1,7 +1,8 @@
 """The tuned file that an engine looks for, by layer and device."""
 
 from gemmtune.engine.consumers.serving.contract.block_linear import BlockLinear
-from gemmtune.engine.consumers.serving.contract.file_name import Engine, FileName, Kernel, device_text
+from gemmtune.engine.consumers.serving.contract.devices import device_text
+from gemmtune.engine.consumers.serving.contract.file_name import Engine, FileName, Kernel
 from gemmtune.engine.consumers.serving.contract.layer import SCALE_BLOCK
 from gemmtune.engine.consumers.serving.contract.moe_layer import MoeLayer, MoeType
 from gemmtune.engine.records.device import Device
@@ -25,11 +26,11 @@ def file_name_of(layer: Workload, device: Device) -> FileName | None:
             engine=engine,
             kernel=Kernel.MOE,
             sizes=(layer.experts, layer.inter),
-            device=device_text(device, engine, Kernel.MOE),
+            device=device_text(device.name, engine, Kernel.MOE),
             dtype="" if layer.dtype is MoeType.BF16 else "fp8_w8a8",
             block=_BLOCK if layer.dtype is MoeType.FP8_BLOCK else None,
         )
     if isinstance(layer, BlockLinear):
-        of = device_text(device, engine, Kernel.LINEAR)
+        of = device_text(device.name, engine, Kernel.LINEAR)
         return FileName(engine, Kernel.LINEAR, (layer.n, layer.k), of, "fp8_w8a8", _BLOCK)
     return None

@@ -69,7 +69,7 @@ def parse_file(path: str, name: FileName, content: bytes) -> TunedFile:
     # vLLM's look-up for MoE layers alone drops this key; every other one fails at it.
     drops = name.engine is Engine.VLLM and name.kernel is Kernel.MOE
     version = fields.pop(_VERSION_KEY, "") if drops else ""
-    odd = tuple(key for key in fields if not _is_count(key))
+    odd = tuple(key for key in fields if not _is_integer(key))
     entries = []
     for key, config in fields.items():
         if key in odd:
@@ -81,8 +81,9 @@ def parse_file(path: str, name: FileName, content: bytes) -> TunedFile:
     return TunedFile(path, name, tuple(entries), triton, odd, sha256(content).hexdigest())
 
 
-def _is_count(key: str) -> bool:
+def _is_integer(key: str) -> bool:
     try:
-        return int(key) > 0
+        int(key)
     except ValueError:
         return False
+    return True

@@ -4,15 +4,7 @@ from pathlib import PurePosixPath
 
 import pytest
 
-from gemmtune.engine.consumers.serving.contract.file_name import (
-    Engine,
-    FileName,
-    Kernel,
-    device_of,
-    device_text,
-    parse_name,
-)
-from gemmtune.engine.records import catalogue
+from gemmtune.engine.consumers.serving.contract.file_name import Engine, FileName, Kernel, parse_name
 
 VLLM_MOE = FileName(Engine.VLLM, Kernel.MOE, (128, 768), "NVIDIA_H200", "fp8_w8a8", (128, 128))
 SGLANG_DOWN = FileName(
@@ -55,18 +47,9 @@ def test_a_file_of_another_kind_has_no_name(name):
     [
         "E=128,N=8960,device_name=NVIDIA_H100_80GB_HBM3,dtype=bf16.json",
         "E=128,N=8960,device_name=NVIDIA_H200,block_shape=[128,128].json",
-        "E=128,N=8960,device_name=.json",
     ],
 )
 def test_a_name_that_no_look_up_builds_is_known(name):
     found = parse_name(PurePosixPath(name))
     assert found is not None
     assert not found.is_read
-
-
-def test_the_catalogue_knows_variants_of_a_device_but_no_other_one():
-    assert device_of("NVIDIA_H200_NVL") == catalogue.device("H200")
-    assert device_of("NVIDIA_H100").capability == (9, 0)
-    assert device_of("NVIDIA_H20") is None
-    assert device_of("AMD_Instinct_MI300X") is None
-    assert device_text(catalogue.device("H200"), Engine.SGLANG, Kernel.LINEAR) == "NVIDIA_H200"

@@ -8,8 +8,9 @@ from hashlib import sha256
 
 import pytest
 
+from gemmtune.engine.consumers.serving.contract.devices import device_text
 from gemmtune.engine.consumers.serving.contract.engine_source import find_engine
-from gemmtune.engine.consumers.serving.contract.file_name import Engine, FileName, Kernel, device_text
+from gemmtune.engine.consumers.serving.contract.file_name import Engine, FileName, Kernel
 from gemmtune.engine.consumers.serving.contract.layer_files import engine_of, file_name_of
 from gemmtune.engine.consumers.serving.contract.tuned_file import moe_swaps, parse_file
 from gemmtune.engine.records import catalogue
@@ -70,11 +71,11 @@ def test_a_folder_of_sglang_names_the_version_of_triton():
 
 
 def test_only_vllms_moe_layers_have_one_name_for_all_variants_of_the_h200():
-    names = {(engine, kernel): device_text(NVL, engine, kernel) for engine in Engine for kernel in Kernel}
+    names = {(engine, kernel): device_text(NVL.name, engine, kernel) for engine in Engine for kernel in Kernel}
     assert names.pop((Engine.VLLM, Kernel.MOE)) == "NVIDIA_H200"
     assert set(names.values()) == {"NVIDIA_H200_NVL_141_GB"}
     h100 = catalogue.device("H100")
-    assert device_text(h100, Engine.VLLM, Kernel.MOE) == h100.name.replace(" ", "_")
+    assert device_text(h100.name, Engine.VLLM, Kernel.MOE) == h100.name.replace(" ", "_")
 
 
 CHANNEL = "fp8_w8a8_channelwise"
@@ -97,18 +98,19 @@ def test_look_ups_build_names_of_their_types_alone(of, dtypes):
     known = {"", "fp8_w8a8", "fp8_w8a16", "int8_w8a8", "int8_w8a16", "int4_w4a16", "float32", CHANNEL, "bf16"}
     name = FileName(engine, kernel, (8, 256), "NVIDIA_H200", block=block)
     assert {dtype for dtype in known if replace(name, dtype=dtype).is_read} == dtypes
-    assert not any(replace(name, dtype=dtype, device="").is_read for dtype in known)
 
 
 def test_a_tuned_file_has_its_entries_in_order_and_the_nearest_is_the_earlier_of_two():
-    content = json.dumps({"16": {"BLOCK_SIZE_M": 16}, "8": {"BLOCK_SIZE_M": 8}, "x": {}, "0": {}, "32": None}).encode()
+    content = json.dumps(
+        {"16": {"BLOCK_SIZE_M": 16}, "8": {"BLOCK_SIZE_M": 8}, "x": {}, "1.5": {}, "32": None}
+    ).encode()
     file = parse_file("a/b.json", MOE, content)
     assert [(each.tokens, each.config) for each in file.entries] == [
         (16, {"BLOCK_SIZE_M": 16}),
         (8, {"BLOCK_SIZE_M": 8}),
         (32, None),
     ]
-    assert (file.odd_keys, file.triton, file.path) == (("x", "0"), "", "a/b.json")
+    assert (file.odd_keys, file.triton, file.path) == (("x", "1.5"), "", "a/b.json")
     assert file.sha256 == sha256(content).hexdigest()
     assert [file.entry(tokens).tokens for tokens in (1, 11, 12, 13, 24, 25, 10**6)] == [8, 8, 16, 16, 16, 32, 32]
 

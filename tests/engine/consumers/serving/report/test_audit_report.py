@@ -53,7 +53,8 @@ def test_the_page_holds_every_finding_and_loads_nothing(tmp_path):
 @pytest.fixture
 def two_kinds(tmp_path):
     """Audit with two faults of a linear file, a fault and advice of a MoE file for an unknown device."""
-    (tmp_path / NAME).write_text(json.dumps({str(tokens): ENTRY for tokens in (1, 2, 4, 8, 16, 32, 64, 2048)}))
+    entries = {str(tokens): ENTRY | {"GROUP_SIZE_M": tokens} for tokens in (1, 2, 4, 8, 16, 32, 64, 2048)}
+    (tmp_path / NAME).write_text(json.dumps(entries))
     (tmp_path / MOE).write_text(json.dumps({"4096": ENTRY | {"num_stages": 3}}))
     (tmp_path / "other.json").write_text("{}")
     return audit(str(tmp_path))
@@ -154,6 +155,7 @@ def test_every_rule_is_a_fault_or_advice_for_what_the_engine_does():
         "non-integer keys",
         "missing parameters",
         "unknown parameters",
+        "values no launch takes",
         "tile over the block of scales",
         "shared memory",
         "missing keys",
