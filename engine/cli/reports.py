@@ -10,13 +10,12 @@ from gemmtune.engine.cli import output
 from gemmtune.engine.cli.choices import Kind
 from gemmtune.engine.cli.options import AsJson, named, plan_option
 from gemmtune.engine.io.printing import print_notice, print_text
-from gemmtune.engine.records import catalogue
 from gemmtune.engine.report.progress.work import show_work
 from gemmtune.engine.store.files import write_whole
 
 _DEVICE = Annotated[str | None, typer.Option(help="The device, where the database has several; for example H200.")]
 
-_SOURCE_HELP = "A folder, a wheel, or an installed package: vllm or sglang."
+_SOURCE_HELP = "A tuned file, a folder (of files or of wheels), a wheel, or an installed package; several may follow."
 _DEVICE_HELP = "Only the files that the engine loads on this device, for example H200. [default: all files]"
 _TRITON_HELP = "The Triton version that the engine runs with. [default: the one that the package requires]"
 _TABLE_HELP = "A table (table.json) of the engine's layers: say what each entry loses against its rows."
@@ -75,7 +74,7 @@ def table(
 
 
 def audit(
-    source: Annotated[str, typer.Argument(metavar="PATH|PACKAGE", help=_SOURCE_HELP)],
+    sources: Annotated[list[str], typer.Argument(metavar="PATH|PACKAGE", help=_SOURCE_HELP)],
     device: Annotated[str | None, named(Kind.DEVICES, _DEVICE_HELP)] = None,
     triton: Annotated[str, typer.Option(help=_TRITON_HELP, metavar="VERSION")] = "",
     table: Annotated[Path | None, typer.Option(help=_TABLE_HELP)] = None,
@@ -89,16 +88,20 @@ def audit(
     that was tuned on a GPU, entries that lose to its rows are named, too.
     """
     from gemmtune.engine.api.table import read_table
-    from gemmtune.engine.consumers.serving.audit import audit as examine_files
-    from gemmtune.engine.consumers.serving.losses import entry_losses, with_losses
+    from gemmtune.engine.consumers.serving.audit import audit_all, joined
+    from gemmtune.engine.consumers.serving.losses import EntryLoss, entry_losses, with_losses
     from gemmtune.engine.consumers.serving.report.report import audit_report
 
-    with show_work(f"reading {source}", quiet=as_json):
+    losses: list[EntryLoss] = []
+    with show_work(f"reading {', '.join(sources)}", quiet=as_json):
         measured = read_table(table) if table is not None else None
-        found = examine_files(source, catalogue.device(device) if device else None, triton)
-        losses = () if measured is None else entry_losses(found, measured)
+        audits = audit_all(sources, device, triton)
         if measured is not None:
-            found = with_losses(found, losses, measured.margin)
+            for index, found in enumerate(audits):
+                of_source = entry_losses(found, measured)
+                audits[index] = with_losses(found, of_source, measured.margin)
+                losses += of_source
+        found = joined(audits)
     if html is not None:
         from gemmtune.engine.consumers.serving.report.page import audit_html  # matplotlib takes a while to import
 

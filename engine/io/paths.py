@@ -54,7 +54,7 @@ _TAKEN = {
     FileKind.BENCH: "gemmtune report shows it with its folder",
     FileKind.CAMPAIGN: "gemmtune tune takes it",
     FileKind.RECORDING: "gemmtune capture and tune take it",
-    FileKind.SERVING: "gemmtune audit takes its folder",
+    FileKind.SERVING: "gemmtune audit takes it",
     FileKind.PAGE: "a browser opens it",
     FileKind.PYTHON: "gemmtune tune --kernel FILE.py:CLASS takes a kernel, and capture a model by MODULE:NAME",
     FileKind.YAML: "no command takes it",

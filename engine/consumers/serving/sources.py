@@ -1,4 +1,4 @@
-"""The JSON files of an installed package, a wheel or a folder, read without importing the package."""
+"""The JSON files of an installed package, a wheel, a folder or by themselves, read without importing a package."""
 
 import zipfile
 import zlib
@@ -19,7 +19,7 @@ _TRITON_OF_TORCH = {"2.11": "3.6", "2.12": "3.7", "2.13": "3.7", "2.14": "3.8", 
 
 
 def json_files(source: str) -> Iterator[tuple[PurePosixPath, bytes]]:
-    """Yield path and content of each JSON file of a folder, a wheel or an installed package, sorted by path.
+    """Yield path and content of each JSON file of a source, sorted by path.
 
     Raises:
         UsageError: there is no such source, or it cannot be read.
@@ -28,6 +28,8 @@ def json_files(source: str) -> Iterator[tuple[PurePosixPath, bytes]]:
     if path.is_dir():
         files = ((file.relative_to(path), file) for file in sorted(path.rglob("*.json")) if file.is_file())
         yield from ((PurePosixPath(name.as_posix()), _content(file)) for name, file in files)
+    elif path.suffix == ".json":
+        yield PurePosixPath(path.as_posix()), _content(path)
     elif path.suffix == ".whl":
         with _wheel(path) as wheel:
             for name in sorted(name for name in wheel.namelist() if name.endswith(".json")):
@@ -57,12 +59,12 @@ def _installed(name: str) -> Distribution:
     try:
         return distribution(name)
     except (PackageNotFoundError, ValueError):
-        raise UsageError(f"{name} is no folder, no wheel and no installed package") from None
+        raise UsageError(f"{name} is no folder, no wheel, no tuned file (.json) and no installed package") from None
 
 
 def _requirements(source: str) -> list[str]:
     path = Path(source)
-    if path.is_dir():
+    if path.is_dir() or path.suffix == ".json":
         return []
     if path.suffix != ".whl":
         return _installed(source).requires or []

@@ -22,4 +22,14 @@ def test_the_exit_status_tells_a_fault_from_advice(run, tmp_path):
 def test_a_source_that_is_nothing_is_refused(run, tmp_path):
     done = run("audit", tmp_path / "nothing")
     assert done.status == 2
-    assert "is no folder, no wheel and no installed package" in done.err
+    assert "is no folder, no wheel, no tuned file (.json) and no installed package" in done.err
+
+
+def test_several_files_are_audited_in_one_call(run, tmp_path):
+    paths = [tmp_path / f"E={experts},N=512,device_name=NVIDIA_H20.json" for experts in (8, 16)]
+    for path in paths:
+        path.write_text(json.dumps(GOOD))
+    done = run("audit", *paths, "--device", "H20", "--json")
+    assert done.status == 0
+    assert done.record["files"] == 2
+    assert {finding["path"] for finding in done.record["findings"]} == {str(path) for path in paths}

@@ -63,7 +63,7 @@ def test_json_files_come_sorted_with_their_content(tmp_path):
 
 @pytest.mark.parametrize("source", ["no_such_package_here", "a/b"])
 def test_a_source_that_is_nothing_is_refused(source):
-    with pytest.raises(UsageError, match="is no folder, no wheel and no installed package"):
+    with pytest.raises(UsageError, match=r"is no folder, no wheel, no tuned file .*and no installed package"):
         list(json_files(source))
 
 
