@@ -93,7 +93,7 @@ _DATABASE_SUFFIXES = (".db", ".sqlite", ".sqlite3")
 _SNIFFED_JSON_BYTES = 2**20
 _URL = re.compile(r"[A-Za-z][\w+.-]+:/")  # a path joins the two slashes of a URL
 _CALLABLE = re.compile(r"(?:[\w./-]+\.py|[A-Za-z_][\w.]*):[A-Za-z_][\w.]*")
-_UNTUNED = re.compile(rb"(?:Gemm\w*TunableOp|GemmAndBias)_")  # first line of what TunableOp records
+_UNTUNED = re.compile(rb"(?:Validator,|\w*Gemm\w*TunableOp_)")  # first line of what TunableOp writes
 
 
 def find(given: str | os.PathLike[str], *wanted: FileKind) -> str:

@@ -20,6 +20,8 @@ _TUNABLE_OPS = {"GemmTunableOp": "mm", "GemmStridedBatchedTunableOp": "bmm", "Ge
 _EMPTY = re.compile(r"([0-9]+x)*0+(x[0-9]+)*(:.*)?")
 """Name of a product with a size of 0, as `record` of gemmtune 0.1.0 wrote it."""
 _NO_ROW = "tables have rows of mm, addmm, bmm and baddbmm with one type of 16 or 32 bits"
+_WHOLE = re.compile(r"^Validator,|_ld_[0-9]+_[0-9]+_[0-9]+|,[^,]+,[0-9.e-]+$")
+"""Line of TunableOp that nothing was cut from, though it has no newline."""
 
 
 def read_recorded(path: Path) -> Captured:
@@ -123,7 +125,9 @@ def _tunable(lines: Iterable[tuple[int, str]]) -> Iterator[CapturedProduct | Uns
         if not signature or signature == "Validator":
             continue
         parts = sizes.split(",")[0].split("_")
-        if not comma or len(parts) < 8 or parts[0] not in ("nn", "nt", "tn", "tt"):
+        if not line.endswith("\n") and not _WHOLE.search(line):
+            continue  # a program writes here now, or was stopped as it did
+        if not comma or len(parts) < 4 or parts[0] not in ("nn", "nt", "tn", "tt"):
             raise UsageError(f"line {number} is no untuned GEMM: expected OP_TYPE_LAYOUT,layout_n_m_k_ld_..")
         operation, _, kind = signature.partition("_")
         op, dtype = _TUNABLE_OPS.get(operation), _TUNABLE_TYPES.get(kind.rpartition("_")[0])
@@ -133,18 +137,25 @@ def _tunable(lines: Iterable[tuple[int, str]]) -> Iterator[CapturedProduct | Uns
         try:
             n, m, k = map(int, parts[1:4])
             batch = int(parts[5]) if op == "bmm" else 1
-            b_lead, a_lead, _ = map(int, parts[parts.index("ld") + 1 :][:3])
-        except ValueError:
+            has_leads = len(parts) > (6 if op == "bmm" else 4)
+            leads = map(int, parts[parts.index("ld") + 1 :][:3]) if has_leads else (*_dense(parts[0], n, m, k), 0)
+            b_lead, a_lead, _ = leads
+        except (ValueError, IndexError):
             raise UsageError(f"line {number}: {sizes.strip()[:80]!r} has no sizes and leading dimensions") from None
         b_layout, a_layout = parts[0][0], parts[0][1]
         suffix = "" if op == "mm" else f":{op}"
-        if (b_lead, a_lead) != (k if b_layout == "t" else n, m if a_layout == "t" else k):
+        if (b_lead, a_lead) != _dense(parts[0], n, m, k):
             if op == "bmm":
                 yield Unseen(signature, f"the file names no batch strides, in a product of {batch}x{m}x{n}x{k}", 1)
                 continue
             suffix += f":lda={a_lead}:ldb={b_lead}"
         prefix = f"{batch}x" if op == "bmm" else ""
         yield CapturedProduct(Problem.parse(f"{prefix}{m}x{n}x{k}:{dtype}:{a_layout}{b_layout}{suffix}"), 1)
+
+
+def _dense(layout: str, n: int, m: int, k: int) -> tuple[int, int]:
+    """Return the leading dimensions of operands without gaps, which torch before 2.6 does not write."""
+    return k if layout[0] == "t" else n, m if layout[1] == "t" else k
 
 
 def _integer(fields: Mapping[str, object], name: str) -> int:

@@ -186,7 +186,7 @@ def test_an_open_size_begins_at_two_and_may_have_an_end(tmp_path):
     [
         ("GemmTunableOp_Half_NN", "line 1 is no untuned GEMM: expected OP_TYPE_LAYOUT,layout_n_m_k_ld_"),
         ("GemmTunableOp_Half_NN,nx_1_2_3_ld_1_3_1", "line 1 is no untuned GEMM"),
-        ("GemmTunableOp_Half_NN,nn_1_2_3_ld_1_3", "line 1 is no untuned GEMM"),
+        ("GemmTunableOp_Half_NN,nn_1_2_3_ld_1_3", "line 1: .* has no sizes and leading dimensions"),
         ("GemmTunableOp_Half_NN,nn_1_2_x_ld_1_3_1", "line 1: 'nn_1_2_x_ld_1_3_1' has no sizes and leading dimensions"),
         ("GemmTunableOp_Half_NN,nn_1_2_3_no_1_3_1", "line 1: .* has no sizes and leading dimensions"),
     ],
@@ -206,6 +206,26 @@ def test_tunableops_head_and_further_columns_are_no_products(tmp_path):
     assert [product.problem.name for product in found.products] == ["2x4x3:fp16:nn", "2x4x3:fp32:tt"]
     assert found.source == "Products that TunableOp recorded in untuned.csv."
     assert not found.unseen
+
+
+def test_results_of_tunableop_are_read_without_leading_dimensions_and_a_torn_last_line(tmp_path):
+    path = tmp_path / "tunableop_results0.csv"
+    path.write_text(
+        "Validator,PT_VERSION,2.2.0\n"
+        "GemmTunableOp_float_NT,nt_25088_4096_64,1219,1.262\n"
+        "GemmStridedBatchedTunableOp_Half_NN,nn_64_32_128_B_6,3,0.1\n"
+        "GemmTunableOp_float_NT,nt_25088_4",
+        encoding="utf-8",
+    )
+    found = [product.problem.name for product in gt.capture(str(path)).products]
+    assert found == ["4096x25088x64:fp32:tn", "6x32x64x128:fp16:nn:bmm"]
+
+
+def test_a_file_that_begins_with_a_scaled_product_is_no_landscape(tmp_path):
+    path = tmp_path / "tunableop_untuned0.csv"
+    scaled = "ScaledGemmTunableOp_Float8_e4m3fn_BFloat16_TN,tn_64_128_32_ld_32_32_64_rw_1_bias_None"
+    path.write_text(f"{scaled}\nGemmTunableOp_Half_NN,nn_4_2_3_ld_4_3_4\n", encoding="utf-8")
+    assert [product.problem.name for product in gt.capture(str(path)).products] == ["2x4x3:fp16:nn"]
 
 
 @pytest.mark.parametrize("inputs", [("bf16[2,2]",), (3, 4)])
