@@ -38,6 +38,7 @@ _TOOLKIT = "13.0"  # version of CUDA in a torch that was built without
 _METHODS = 64  # more than the interface of a guard has
 _MOST_ON_CPU = 2**20  # elements of a tensor on the CPU that has data
 _run_folder = UniformValueConstantFolder.run
+_fill_truncated: Callable[..., torch.Tensor] = torch.nn.init._no_grad_trunc_normal_
 
 
 @contextlib.contextmanager
@@ -65,6 +66,7 @@ def fake_gpu(device: Device) -> Iterator[FakeTensorMode]:
         "torch.cuda._maybe_exchange_device": lambda _: 0,
         "torch.utils._triton.has_triton_tma_device": lambda: device.capability >= (9, 0),
         "torch._subclasses.fake_tensor.init_gpu_context": lambda *_: None,
+        "torch.nn.init._no_grad_trunc_normal_": _truncate_normal,
         "torch.Tensor.pin_memory": lambda tensor, *_: tensor,
         "torch._subclasses.functional_tensor.FunctionalTensor.cuda": _to_gpu,
         "torch._inductor.graph.GraphLowering.constant_name": lambda _, name, __: name,
@@ -139,6 +141,11 @@ def _convert(module: torch.nn.Module, convert: Callable[[torch.Tensor], torch.Te
             if buffer is not None:
                 each._buffers[name] = convert(buffer)
     return module
+
+
+def _truncate_normal(tensor: torch.Tensor, *bounds: Any, **named: Any) -> torch.Tensor:  # noqa: ANN401 (torch's)
+    """Replace torch's initialisation that draws again until it reads no value out of bounds."""
+    return tensor if isinstance(tensor, FakeTensor) else _fill_truncated(tensor, *bounds, **named)
 
 
 def _to_gpu(tensor: torch.Tensor, device: object = None, *rest: Any, **named: Any) -> torch.Tensor:  # noqa: ANN401

@@ -190,6 +190,12 @@ def reads_what_it_makes():
     return ReadsWhatItMakes().bfloat16()
 
 
+def draws_until_it_fits():
+    layer = torch.nn.Linear(2048, 1024, bias=False, dtype=torch.bfloat16)
+    torch.nn.init.trunc_normal_(layer.weight, std=0.02)
+    return layer
+
+
 def reads_what_is_large():
     torch.nn.Linear(2048, 2048).weight.norm().item()
 

@@ -305,6 +305,11 @@ def test_a_builder_may_read_values_of_small_tensors_that_it_makes():
     assert found.products[0].epilogues == (("mul(0.5)", 1),)
 
 
+def test_a_builder_may_draw_large_weights_until_they_are_in_bounds():
+    found = captured("models:draws_until_it_fits", "bf16[16,2048]")
+    assert names(found) == {"16x1024x2048:bf16:nt": 1}
+
+
 def test_a_builder_that_reads_a_large_tensor_or_fails_is_refused_with_its_line_and_the_way_out():
     with pytest.raises(UsageError, match=r"models.py, line \d+\); .* build it as its module is imported"):
         captured("models:reads_what_is_large", "bf16[16,64]")
