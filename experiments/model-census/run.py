@@ -1,0 +1,207 @@
+"""Capture every architecture of transformers, and families of timm and diffusers. Usage: run.py --out FOLDER.
+
+Each model is captured in a process of its own, forked from one that has imported torch. One line of lines.jsonl is one
+capture; those that are there already are not repeated, so a run that was killed goes on. See README.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+SEED = 5
+TRAINED = 3  # one in so many
+LIMIT_SECONDS = 100
+MOST_BYTES = 14 * 2**30  # address space of a process
+_IMPORTS = "import torch, torch._inductor.compile_fx, gemmtune.engine.consumers.inductor.capture.capture, transformers"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, required=True, help="folder of lines.jsonl and result.json")
+    parser.add_argument("--minutes", type=float, default=600.0, help="begin no further model after this time")
+    parser.add_argument("--only", default="", help="names that contain one of these texts, with commas")
+    parser.add_argument("--again", default="", help="repeat lines whose outcome or reason contains this text")
+    parser.add_argument("--part", default="0/1", help="I/N: every Nth model from the Ith on, for several workers")
+    parser.add_argument("--summary", action="store_true", help="run nothing, write result.json")
+    given = parser.parse_args()
+    given.out.mkdir(parents=True, exist_ok=True)
+    lines = read(given.out)
+    if given.summary:
+        from summary import write
+
+        sys.path[:0] = [str(HERE)]
+        import models
+
+        write(given.out / "result.json", lines, ordered(models.names()))
+        return 0
+    sys.path[:0] = [str(HERE)]
+    began = time.monotonic()
+    startup = cpu_seconds([sys.executable, "-c", _IMPORTS])
+    exec(_IMPORTS)
+    import models
+
+    wanted = [*ordered(models.names())]
+    number, _, parts = given.part.partition("/")
+    wanted = wanted[int(number) :: int(parts)]
+    for key in wanted:
+        if given.only and not any(text in key for text in given.only.split(",")):
+            continue
+        if key in lines and not (given.again and given.again in json.dumps(lines[key])):
+            continue
+        if time.monotonic() - began > given.minutes * 60:
+            break
+        line = one(key, startup)
+        with open(given.out / f"lines{number}.jsonl", "a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+        print(
+            key,
+            line["outcome"],
+            line.get("why", "")[:150],
+            line.get("difference", ""),
+            line.get("seconds", ""),
+            flush=True,
+        )
+    return 0
+
+
+def read(folder: Path) -> dict[str, dict[str, Any]]:
+    """Return the last line of each capture."""
+    found = {}
+    for path in sorted(folder.glob("lines*.jsonl"), key=lambda each: each.stat().st_mtime):
+        for text in path.read_text(encoding="utf-8").splitlines():
+            if text.endswith("}"):
+                line = json.loads(text)
+                if line.get("at", 0) >= found.get(line["name"], {}).get("at", 0):
+                    found[line["name"]] = line
+    return found
+
+
+def ordered(names: list[str]) -> list[str]:
+    """Return all captures in an order that any beginning of represents all: a third of the models trained, too."""
+    draw = random.Random(SEED)
+    captures = [
+        key for name in names for key in ((name, f"{name} --grad") if draw.randrange(TRAINED) == 0 else (name,))
+    ]
+    draw.shuffle(captures)
+    return captures
+
+
+def cpu_seconds(command: list[str]) -> float:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(command, check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def one(key: str, startup: float) -> dict[str, Any]:
+    """Return the line of one capture."""
+    name, _, option = key.partition(" ")
+    grad = option == "--grad"
+    line: dict[str, Any] = {"name": key, "at": time.time()}
+    truth, _ = forked(truth_of, name, grad)
+    if "inputs" not in truth:
+        return {
+            **line,
+            "outcome": "not runnable",
+            "why": truth.get("why") or truth["died"],
+            "all": truth.get("all", []),
+        }
+    line |= {each: truth[each] for each in ("class", "dtype", "cut", "inputs", "device")}
+    found, seconds = forked(captured, name, truth, grad)
+    line["seconds"] = round(startup + seconds, 1)
+    if "products" not in found:
+        return {**line, "outcome": "refused", "why": found.get("refused") or found["died"]}
+    line |= {"runs": sum(found["products"].values()), "unserved": found["unserved"]}
+    from compared import difference
+
+    apart = difference(found, truth)
+    if apart:
+        again, _ = forked(graphs_of, name, truth, grad)
+        apart_again = (
+            difference(found, again) if "products" in again else {"no graphs": again.get("why", again.get("died"))}
+        )
+        line["by"] = "graphs"
+        if apart_again:
+            return {
+                **line,
+                "outcome": "unequal",
+                "difference": apart,
+                "of graphs": apart_again,
+                "unseen": found["unseen"],
+            }
+    return {**line, "outcome": "equal"}
+
+
+def forked(work: Any, *arguments: Any) -> tuple[dict[str, Any], float]:
+    """Return what a function returns in a process of its own, and the process's seconds of CPU time."""
+    path = f"/tmp/model-census-{os.getpid()}.json"
+    Path(path).unlink(missing_ok=True)
+    pid = os.fork()
+    if pid == 0:
+        try:
+            signal.alarm(LIMIT_SECONDS)
+            resource.setrlimit(resource.RLIMIT_AS, (MOST_BYTES, MOST_BYTES))
+            log = os.open("/tmp/model-census.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            os.dup2(log, 1)
+            os.dup2(log, 2)
+            found = work(*arguments)
+            Path(path).write_text(json.dumps(found), encoding="utf-8")
+        except BaseException as error:
+            Path(path).write_text(json.dumps({"died": f"{type(error).__name__}: {str(error)[:300]}"}), encoding="utf-8")
+        finally:
+            os._exit(0)
+    _, status, usage = os.wait4(pid, 0)
+    seconds = usage.ru_utime + usage.ru_stime
+    if not Path(path).exists():
+        return {"died": f"ended by signal {status & 127} after {seconds:.0f} s"}, seconds
+    return json.loads(Path(path).read_text(encoding="utf-8")), seconds
+
+
+def truth_of(name: str, grad: bool) -> dict[str, Any]:
+    import truth
+
+    return truth.found_truth(name, grad)
+
+
+def graphs_of(name: str, how: dict[str, Any], grad: bool) -> dict[str, Any]:
+    import truth
+
+    return truth.graphs(name, how["dtype"], how["cut"], how["inputs"], grad)
+
+
+def captured(name: str, how: dict[str, Any], grad: bool) -> dict[str, Any]:
+    """Return the products that gemmtune captures, or its refusal."""
+    import gemmtune as gt
+
+    os.environ["CENSUS"] = json.dumps({"name": name, "dtype": how["dtype"], "cut": how["cut"]})
+    try:
+        found = gt.capture("models:build", *how["inputs"], grad=grad, device="H200")
+        found.to_toml()
+    except Exception as error:
+        return {"refused": f"{type(error).__name__}: {error}"[:400]}
+    products: Counter[str] = Counter()
+    for each in found.products:
+        its = each.problem
+        products[f"{its.batch}x{its.m}x{its.n}x{its.k}"] += int(each.count)
+    unseen = [[each.operation, each.reason, int(each.count)] for each in found.unseen]
+    return {
+        "products": dict(products),
+        "unserved": sum(each[2] for each in unseen if " of " in each[1]),
+        "unseen": unseen,
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,39 @@
+"""Result of a census: the lines of every capture up to the first that is missing in the seeded order. Imports nothing.
+
+Lines beyond it are left out: a rerun may have dropped failures there and kept what was equal.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+
+def write(path: Path, lines: dict[str, dict[str, Any]], order: list[str]) -> None:
+    """Write counts, seconds, and the reason of everything that is not equal."""
+    end = next((number for number, key in enumerate(order) if key not in lines), len(order))
+    found = [lines[key] for key in order[:end]]
+    seconds = sorted(line["seconds"] for line in found if line["outcome"] in ("equal", "unequal"))
+    result = {
+        "captures": len(order),
+        "reached": end,
+        "outcomes": dict(Counter(line["outcome"] for line in found)),
+        "equal by": dict(Counter(line.get("by", "dispatch") for line in found if line["outcome"] == "equal")),
+        "whole depth": sum(not line.get("cut", True) for line in found),
+        "cpu seconds": {
+            "median": seconds[len(seconds) // 2],
+            "90 %": seconds[len(seconds) * 9 // 10],
+            "most": seconds[-1],
+            "at most 6": sum(each <= 6 for each in seconds),
+        },
+        "equal": {line["name"]: line["seconds"] for line in found if line["outcome"] == "equal"},
+        "others": [_short(line) for line in found if line["outcome"] != "equal"],
+    }
+    path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+
+
+def _short(line: dict[str, Any]) -> dict[str, Any]:
+    kept = ("name", "class", "outcome", "inputs", "device", "difference", "of graphs", "seconds")
+    return {name: line[name] for name in kept if name in line} | {"why": line.get("why", "")[:200]}
