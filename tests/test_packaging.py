@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[1]
 FOLDERS = ("engine", "objectives", "spaces")
 DATA = ("py.typed", "*.toml", "*.csv.gz", "*.md")
 HEAVY = {"torch", "triton", "cutlass", "ray", "optuna"}
-OPTIONAL = {"torch", "triton", "cutlass", "ray"}
+OPTIONAL = {"torch", "triton", "cutlass", "ray", "transformers"}
 
 
 def sources(*patterns: str) -> set[str]:

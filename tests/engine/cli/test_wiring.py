@@ -197,7 +197,7 @@ def test_status_is_shown_again_every_two_seconds_until_it_is_stopped(run, monkey
     [
         ("16x32x64:b", ["16x32x64:bf16"]),
         ("16x32x64:bf16:n", ["16x32x64:bf16:nn", "16x32x64:bf16:nt"]),
-        ("16x32x64:bf16:nt:b", ["16x32x64:bf16:nt:bmm"]),
+        ("16x32x64:bf16:nt:b", ["16x32x64:bf16:nt:bmm", "16x32x64:bf16:nt:baddbmm"]),
         ("16x32x64:bf16:nt:mm:d", ["16x32x64:bf16:nt:mm:dynamic_m=true"]),
         ("16x32x64:x", []),
     ],
