@@ -228,7 +228,10 @@ except Exception as error:
     ],
     ids=["configs", "same text", "constant", "helper"],
 )
-def test_a_builder_that_sees_no_gpu_builds_what_the_parent_read_or_refuses_it_by_name(tmp_path, old, new, said):
+def test_a_builder_that_sees_no_gpu_builds_what_the_parent_read_or_refuses_it_by_name(
+    tmp_path, monkeypatch, old, new, said
+):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     write(tmp_path, "scale.py", old, new)
     file = tmp_path / "scale.py"
     form = f"{GPU_DEPENDENT}from helpers_of_act import inner\nform = act if SEES else inner\n"

@@ -42,7 +42,9 @@ class SoftmaxFp32(Softmax):
 
 
 def row(problem, config, space="triton_kernel"):
-    choice = Choice(space, config, 9e3, 8.9e3, 9.1e3, 32, Evidence.MEASURED, "triton 3.7.0", "graph-cold-l2")
+    choice = Choice(
+        space, config, 9e3, 8.9e3, 9.1e3, 32, Evidence.MEASURED, f"triton {triton.__version__}", "graph-cold-l2"
+    )
     return Row(problem, (choice,), None, 0.0, (config,), regret_bound=0.001)
 
 
