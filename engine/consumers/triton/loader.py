@@ -174,7 +174,7 @@ def load(kernel: Any, path: str | Path | None = None, *, device: str | None = No
     configs = {key: _config(triton.Config, row, own["configs"]) for key, row in rows.items()}
     _warn_of_release(triton.__version__, rows.values())
     tuned = TunedConfigs(configs, positions, python_function(kernel).__name__, _acceptor(tuner, own))
-    _install(tuner, own, tuned, keyed)
+    _install(tuner, own, tuned, keyed, compiles=_may_prune(kernel))
     _loaded[id(tuner)] = tuned
     return sum(len(entry["rows"]) for entry in found)
 
@@ -232,8 +232,22 @@ def _acceptor(tuner: Any, own: Mapping[str, Any]) -> Callable[[Any], bool]:  # n
     return accepts
 
 
-def _install(tuner: Any, own: Mapping[str, Any], configs: TunedConfigs, keyed: Sequence[str]) -> None:  # noqa: ANN401
-    """Give an autotuner its tuned configs, for launches and for torch.compile."""
+def _may_prune(kernel: Any) -> bool:  # noqa: ANN401 (Triton has no types)
+    """Return whether torch.compile can prune a kernel's configs: torch 2.11 fails where the kernel has heuristics."""
+    from torch import __version__ as release
+
+    return not (release.startswith("2.11.") and any(hasattr(layer, "values") for layer in layers(kernel)))
+
+
+def _install(
+    tuner: Any,  # noqa: ANN401 (Triton has no types)
+    own: Mapping[str, Any],
+    configs: TunedConfigs,
+    keyed: Sequence[str],
+    *,
+    compiles: bool,
+) -> None:
+    """Give an autotuner its tuned configs, for launches and, if it `compiles`, for torch.compile."""
     from triton.runtime.errors import OutOfResources
 
     launch = type(tuner).run.__get__(tuner)
@@ -251,7 +265,7 @@ def _install(tuner: Any, own: Mapping[str, Any], configs: TunedConfigs, keyed: S
 
     tuner.cache, tuner.run = configs, run
     resets = bool(getattr(tuner, "reset_to_zero", ()) or getattr(tuner, "restore_value", ()))
-    if resets and own["prune"] is None:  # torch.compile would forget them if it pruned
+    if own["prune"] is None and (resets or not compiles):  # torch.compile would forget the resets if it pruned
         tuner.configs = own["configs"] * (1 + (len(own["configs"]) == 1))  # one config alone is never looked up
         return
     tuned = list(dict.fromkeys(configs.values()))

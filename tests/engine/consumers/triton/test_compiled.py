@@ -86,7 +86,11 @@ def test_a_compiled_launch_between_rows_has_the_nearest_ones_config(forms, lower
     ids=["above", "below", "one config"],
 )
 def test_a_compiled_launch_below_heuristics_has_the_rows_config(forms, lowered, decorators):
-    assert lowered(loaded(forms, parameters="EVEN: tl.constexpr, ", decorators=decorators), 4096) == [[(512, 8)]]
+    [found] = lowered(loaded(forms, parameters="EVEN: tl.constexpr, ", decorators=decorators), 4096)
+    if torch.__version__.startswith("2.11."):  # it cannot prune what has heuristics
+        assert set(found) <= set(OWN)
+    else:
+        assert found == [(512, 8)]
 
 
 def test_a_compiled_launch_is_told_apart_by_a_bool(forms, lowered):

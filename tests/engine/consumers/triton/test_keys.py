@@ -156,6 +156,7 @@ def test_only_the_autotuner_of_a_kernel_is_changed(tmp_path, forms):
     loader.load(fresh, device="NVIDIA H200")
     loader.load(fresh, device="NVIDIA H200")  # a second time, as two modules of a program may
     assert [type(layer).__name__ for layer in layers(fresh)] == ["Heuristics", "Autotuner", "JITFunction"]
-    assert len(launches.tuner.configs) == 3
+    # The third is for torch.compile, which does not prune below heuristics in torch 2.11.
+    assert len(launches.tuner.configs) == (2 if torch.__version__.startswith("2.11.") else 3)
     launches(*[torch.empty(64, dtype=torch.float32, device="meta")] * 2, 64)
     assert len(launches.benchmarked) == 2  # the kernel's own configs
