@@ -9,6 +9,7 @@ import pytest
 
 import gemmtune as gt
 from gemmtune.engine.records.errors import ToolchainMissing, UsageError
+from gemmtune.engine.toolchain.gpu_info import present_device
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("triton", reason="triton is not installed")
@@ -210,6 +211,7 @@ def test_without_transformers_the_extra_is_named(monkeypatch):
 
 
 @pytest.mark.gpu
+@pytest.mark.skipif(present_device() is None, reason="needs a GPU")
 def test_on_the_gpu_a_models_products_are_those_without_it(tmp_path):
     config = transformers.LlamaConfig(num_hidden_layers=2, num_key_value_heads=2, **SMALL)
     name = saved(tmp_path, config)
