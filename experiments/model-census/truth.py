@@ -115,6 +115,16 @@ def backward(output: Any) -> None:
         torch.autograd.backward(wanted, [torch.ones_like(each) for each in wanted])
 
 
+def summed(counts: Counts, attention: Counter[str]) -> dict[str, Any]:
+    """Return counts as a line of the census holds them."""
+    return {
+        "products": dict(counts.products),
+        "convolutions": dict(counts.convolutions),
+        "attention": dict(attention),
+        "others": dict(counts.others),
+    }
+
+
 def counted(model: Any, texts: list[str], device: str, grad: bool) -> dict[str, Any]:
     """Return the counts of an eager run."""
     model.train(grad)
@@ -124,12 +134,7 @@ def counted(model: Any, texts: list[str], device: str, grad: bool) -> dict[str, 
         output = model(*positional, **named)
         if grad:
             backward(output)
-    return {
-        "products": dict(counts.products),
-        "convolutions": dict(counts.convolutions),
-        "attention": dict(attention),
-        "others": dict(counts.others),
-    }
+    return summed(counts, attention)
 
 
 def graphs(name: str, dtype: str, cut: bool, texts: list[str], grad: bool) -> dict[str, Any]:
@@ -172,12 +177,7 @@ def graphs(name: str, dtype: str, cut: bool, texts: list[str], grad: bool) -> di
             output = torch.compile(model, backend=backend)(*positional, **named)
             if grad:
                 backward(output)
-    return {
-        "products": dict(counts.products),
-        "convolutions": dict(counts.convolutions),
-        "attention": dict(attention),
-        "others": dict(counts.others),
-    }
+    return summed(counts, attention)
 
 
 def found_truth(name: str, grad: bool) -> dict[str, Any]:
