@@ -22,7 +22,7 @@ class Builder:
     """Function that builds a model on the GPU, by a name for messages."""
 
     build: Callable[[], Call]
-    """Function without parameters."""
+    """Function without parameters that returns the model."""
     name: str
     """Name of the model."""
 

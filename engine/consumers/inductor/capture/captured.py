@@ -127,7 +127,7 @@ class CapturedCall:
     name: str
     """Text of the call's inputs."""
     weight: float
-    """How often the model is called so, against its other calls."""
+    """Call frequency, relative to the model's other calls."""
     products: int
     """Number of distinct products of the call."""
     runs: float

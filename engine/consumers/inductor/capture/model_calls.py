@@ -42,7 +42,7 @@ class ModelCall:
     sizes: Sequence[OpenSize] = ()
     """Open sizes of the descriptions."""
     weight: float = 1.0
-    """How often the model is called so, against its other calls; above 0."""
+    """Call frequency, relative to the model's other calls; above 0."""
 
 
 def parse_call(given: CallLike) -> ModelCall:

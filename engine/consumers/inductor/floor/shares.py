@@ -13,9 +13,9 @@ class Kind(Enum):
     """Kind of a part of a model."""
 
     PRODUCT = "product"
-    """Product of matrices."""
+    """Product of two matrices, or of batches of them."""
     ATTENTION = "attention"
-    """Kernel of attention."""
+    """Kernel that computes attention as a whole."""
     LIBRARY = "other kernel"
     """Kernel of a library or a user, such as a convolution."""
     REST = "everything else"
@@ -39,7 +39,7 @@ class Work:
     """Kernels of a model that are listed as one part."""
 
     name: str
-    """Problem, or operation."""
+    """Name of the problem, or of the operation."""
     kind: Kind
     """Kind of the kernels."""
     runs: Mapping[Cost, float]
@@ -53,7 +53,7 @@ class Part:
     """Part of a model, and its share of the least time."""
 
     name: str
-    """Problem, or operation."""
+    """Name of the problem, or of the operation."""
     kind: Kind
     """Kind of the kernels."""
     runs: float
@@ -81,7 +81,7 @@ class Floor:
     total_ns: float
     """Least time of a call, with launches one after the other."""
     unknown: Sequence[str]
-    """What is missing from the time, each a sentence's subject; empty where all is known."""
+    """Names of all that is missing from the time; empty where all is known."""
 
     @property
     def servable(self) -> float:

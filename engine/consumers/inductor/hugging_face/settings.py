@@ -25,7 +25,7 @@ class CallSettings:
     context: int = CONTEXT
     """Tokens that the cache of a decoding step holds."""
     weight: float = 1.0
-    """How often the model is called so, against its other calls."""
+    """Call frequency, relative to the model's other calls."""
 
     def name(self, *, has_cache: bool = False) -> str:
         """Return the text of the settings that the call depends on."""
