@@ -1,0 +1,97 @@
+"""The commands of docs/cluster.md, on ports of this host: a cluster with a token, a node that joins, a campaign."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("ray", reason="needs gemmtune[ray]")
+
+ROOT = Path(__file__).parents[4]
+BIN = Path(sys.executable).parent
+CAMPAIGN = 'problems = ["16x4096x4096:bf16:nt"]\nbudget = 8\n'
+
+pytestmark = [pytest.mark.slow(40), pytest.mark.timeout(300)]
+
+
+def documented(beginning: str) -> list[str]:
+    """Return the words of the one command of the page that begins so, without its comment."""
+    [line] = re.findall(rf"^({re.escape(beginning)}.*?) *(?:#.*)?$", (ROOT / "docs/cluster.md").read_text(), re.M)
+    return line.split()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def processes(mark: str) -> list[int]:
+    """Return the processes whose command line has the mark."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit() and int(folder.name) != os.getpid():
+            try:
+                text = (folder / "cmdline").read_bytes()
+            except OSError:
+                continue
+            found += [int(folder.name)] if mark.encode() in text else []
+    return found
+
+
+@pytest.fixture
+def host(tmp_path_factory, monkeypatch):
+    """Give a home without a token and a folder of Ray, whose processes end with the test; return how to run words."""
+    home = tmp_path_factory.mktemp("home")
+    folder = tmp_path_factory.mktemp("ray")
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("RAY_TMPDIR", str(folder))
+    monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+
+    def run(words: list[str], *more: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        command = [str(BIN / words[0]), *words[1:], *more]
+        return subprocess.run(
+            command, env=os.environ | environment, cwd=home, capture_output=True, text=True, timeout=120, check=False
+        )
+
+    yield run
+    for number in processes(str(folder)):
+        os.kill(number, signal.SIGKILL)
+
+
+def test_the_page_s_commands_start_a_cluster_that_asks_for_its_token(host, tmp_path):
+    made = host(documented("ray get-auth-token"))
+    assert made.returncode == 0, made.stderr
+    token = Path(os.environ["HOME"], ".ray/auth_token")
+    [mode] = documented("chmod")[1:-1]
+    token.chmod(int(mode, 8))
+    assert token.stat().st_mode & 0o077 == 0
+    [setting] = documented("export RAY_AUTH_MODE=")[1:]
+    with_token = dict([setting.split("=")])
+    port, client = free_port(), free_port()
+    few = ("--num-cpus=1", "--disable-usage-stats")
+    head = [word.replace("6379", str(port)) for word in documented("ray start --head")]
+    started = host(head, *few, "--include-dashboard=false", f"--ray-client-server-port={client}", **with_token)
+    assert started.returncode == 0, started.stdout + started.stderr
+    address = re.search(r"ray start --address='([^']+)'", started.stdout + started.stderr)[1]
+    join = [word.replace("FIRST:6379", address) for word in documented("ray start --address")]
+    joined = host(join, *few, **with_token)
+    assert joined.returncode == 0, joined.stdout + joined.stderr
+    refused = host(["python", "-c", f"import ray; ray.init(address={address!r})"], RAY_AUTH_MODE="disabled")
+    assert refused.returncode != 0, "the cluster was joined without its token"
+    (Path(os.environ["HOME"]) / "campaign.toml").write_text(CAMPAIGN)
+    for fleet in ("ray --device", "ray://"):
+        tune = documented(f"gemmtune tune campaign.toml --fleet {fleet}")
+        tune = [word.replace("FIRST:10001", f"127.0.0.1:{client}") for word in tune]
+        out = tmp_path / fleet.split()[0].strip(":/")
+        done = host(tune, "--out", str(out), "--no-report", **with_token)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert (out / "table.json").is_file()
