@@ -1,4 +1,4 @@
-"""Record landscapes: every feasible config of each problem, measured on this machine's GPU."""
+"""Record landscapes: every feasible config of each problem, measured on the GPUs of one model."""
 
 import os
 import sys
@@ -12,10 +12,10 @@ from gemmtune.engine.api.plans import parse_problems
 from gemmtune.engine.api.tuning import database_url
 from gemmtune.engine.campaign.measured_backend import measured_backend, unsearched
 from gemmtune.engine.campaign.plan import Plan, ProblemLike
+from gemmtune.engine.execution.fleet import LOCAL, Fleet, require_lockable
 from gemmtune.engine.execution.gpu_normalization import GpuNormalization
-from gemmtune.engine.execution.local import LocalExecutor
+from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.config import Config
-from gemmtune.engine.records.errors import DeviceError
 from gemmtune.engine.records.landscape import Landscape, Point
 from gemmtune.engine.records.measurement import Measurement
 from gemmtune.engine.records.task import Task
@@ -24,7 +24,6 @@ from gemmtune.engine.scheduling.scheduler import Scheduler
 from gemmtune.engine.seams.space import Space
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.landscapes.landscape_file import write_landscapes
-from gemmtune.engine.toolchain.gpu_info import present_device, why_no_gpu
 
 
 def record(
@@ -32,6 +31,9 @@ def record(
     *,
     spaces: Sequence[str] = ("triton_mm",),
     objective: str = "latency",
+    device: str | None = None,
+    fleet: str = LOCAL,
+    ray_address: str | None = None,
     builders: int | None = None,
     lock_clocks: int | None = None,
     callbacks: Sequence[Callback] = (),
@@ -44,6 +46,9 @@ def record(
         problems: problems or their texts.
         spaces: spaces to measure.
         objective: registered objective, whose timing protocol is used.
+        device: SKU of the GPUs to measure on, where a cluster has several.
+        fleet: where to build and measure: local, ray, or ray://HOST:PORT.
+        ray_address: cluster that fleet="ray" stands for; by default one that runs here, else a new one.
         builders: builder processes; by default one per core, less one.
         lock_clocks: SM clock to lock meanwhile, MHz.
         callbacks: followers of the measurements.
@@ -54,24 +59,26 @@ def record(
         The landscapes by their file.
 
     Raises:
-        DeviceError: there is no GPU here.
+        DeviceError: the fleet has no GPU, or several models of which none is named.
         UsageError: no problem is named, no space has a config for one, or `out` cannot be written.
     """
     named = parse_problems(problems)
     names = tuple(dict.fromkeys((*spaces, *(problem.baseline_space for problem in named))))
     plan = Plan(named, names, "exhaustive", (), objective, budget=sys.maxsize, batch=256)
     plan.require_kinds()
-    device, folder, tell = present_device(), folder_of(out), partial(notify, callbacks)
-    if device is None:
-        raise DeviceError(f"record measures, and {why_no_gpu()}")
+    folder, tell = folder_of(out), partial(notify, callbacks)
+    require_lockable(lock_clocks, fleet)
+    machines = Fleet(fleet, ray_address, tell)
+    wanted = None if device is None else catalogue.device(device)
+    present = machines.require_device("record", wanted)
     open_executor = partial(
-        LocalExecutor,
+        machines.executor(present),
         protocol_name=plan.plugins.objective.protocol,
         builders=builders,
         early_stopping=False,  # every config gets all its launches
         notify=tell,
     )
-    backend = measured_backend(plan, device, open_executor, clock_mhz=lock_clocks, notify=tell)
+    backend = measured_backend(plan, present, open_executor, clock_mhz=lock_clocks, notify=tell)
     written: dict[Path, list[Landscape]] = {}
     with closing(backend), Database.open(database_url(database, folder)) as store:
         searches = backend.searches
@@ -80,7 +87,7 @@ def record(
         Scheduler(searches, backend.executor, store, plan.plugins.objective, callbacks, hold_finals=False).run()
         normalization = GpuNormalization(store)
         for name in names:
-            path = folder / f"{device.sku.lower()}_{name}.csv.gz"
+            path = folder / f"{present.sku.lower()}_{name}.csv.gz"
             written[path] = [
                 landscape_from(
                     search.task,

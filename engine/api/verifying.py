@@ -16,6 +16,7 @@ from gemmtune.engine.api.tuning import database_url
 from gemmtune.engine.campaign.plan import OPTIONS
 from gemmtune.engine.campaign.verify import Verified, open_executor
 from gemmtune.engine.campaign.verify import verify as measure_again
+from gemmtune.engine.execution.fleet import LOCAL
 from gemmtune.engine.report.layout import Report
 from gemmtune.engine.report.tables import verify_report
 from gemmtune.engine.scheduling.callbacks import Callback, notify
@@ -55,6 +56,8 @@ def verify(
     *,
     margin: float | None = None,
     backend: LandscapeSource | Sequence[LandscapeSource] = "auto",
+    fleet: str = LOCAL,
+    ray_address: str | None = None,
     builders: int | None = None,
     callbacks: Sequence[Callback] = (),
     database: str | os.PathLike[str] | None = None,
@@ -68,7 +71,9 @@ def verify(
         table: a table or its file.
         margin: lead over the vendor library that a row needs to ship another kernel, as a fraction; by default the
             table's.
-        backend: "auto" for this machine's GPU, which must be the table's; landscapes or their files to answer instead.
+        backend: "auto" for the fleet's GPUs of the table's model; landscapes or their files to answer instead.
+        fleet: where to build and measure: local, ray, or ray://HOST:PORT.
+        ray_address: cluster that fleet="ray" stands for; by default one that runs here, else a new one.
         builders: builder processes; by default one per core, less one.
         callbacks: followers of the measurements.
         database: file or URL of the measurements; those that it holds are not made again. By default measurements.db
@@ -77,7 +82,7 @@ def verify(
         out: folder for the repaired table.json and report.html; by default nothing is written but the database.
 
     Raises:
-        DeviceError: there is no GPU here, or it is not the table's.
+        DeviceError: the fleet has no GPU, or none of the table's model.
         TableError: the table's file cannot be read.
         LandscapeError: the landscapes cannot be read.
         ToolchainMissing: `out` is given and matplotlib or jinja2 is not installed.
@@ -95,7 +100,14 @@ def verify(
     content = table if isinstance(table, Table) else read_table(table)
     margin = content.margin if margin is None else OPTIONS["margin"].checked(margin)
     recorded, _ = sources_of(backend)
-    executor = open_executor(content, landscapes=recorded, builders=builders, notify=partial(notify, callbacks))
+    executor = open_executor(
+        content,
+        landscapes=recorded,
+        builders=builders,
+        cluster=fleet,
+        ray_address=ray_address,
+        notify=partial(notify, callbacks),
+    )
     folder = None if out is None else folder_of(out)
     url = database_url(database, folder)
     with closing(executor), Database.open(url) as store:

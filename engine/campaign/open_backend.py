@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 from gemmtune.engine.campaign.backend import Backend
 from gemmtune.engine.campaign.estimated_backend import estimated_backend
@@ -18,20 +17,15 @@ from gemmtune.engine.campaign.replayed_backend import (
     replayed_backend,
 )
 from gemmtune.engine.execution.estimate import EstimateExecutor
-from gemmtune.engine.execution.local import LocalExecutor
+from gemmtune.engine.execution.fleet import Fleet, require_lockable
 from gemmtune.engine.measure.builder import prepare_builders
 from gemmtune.engine.processes.process_pool import Notify, log_notice
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import DeviceError, ToolchainMissing, UsageError
 from gemmtune.engine.records.landscape import Landscape
-from gemmtune.engine.seams.executor import Executor
 from gemmtune.engine.store.landscapes.landscape_file import embedded
-from gemmtune.engine.toolchain.gpu_info import present_device, why_no_gpu
-from gemmtune.engine.toolchain.installed import require_extra
+from gemmtune.engine.toolchain.gpu_info import why_no_gpu
 from gemmtune.engine.toolchain.telemetry import gpu_names
-
-if TYPE_CHECKING:
-    from gemmtune.engine.execution.ray.cluster import Cluster  # imports ray, which is optional
 
 
 def open_backend(
@@ -73,17 +67,16 @@ def open_backend(
         ToolchainMissing: Ray is not installed, or a space cannot build.
     """
     plan.require_kinds()
-    if clock_mhz is not None and cluster != "local":
-        raise UsageError(f"locked clocks are for GPUs of this machine, and fleet {cluster} measures on a cluster's")
-    connection = _connected(cluster, ray_address, notify)
-    if connection is None and builds and not landscapes and gpu_names():
+    require_lockable(clock_mhz, cluster)
+    fleet = Fleet(cluster, ray_address, notify)
+    if fleet.cluster is None and builds and not landscapes and gpu_names():
         prepare_builders(plan.spaces)
     estimated = partial(_estimated, plan, builders, clock_mhz, notify)
-    present = None if landscapes else _cluster_device(connection, device) if connection else present_device()
+    present = None if landscapes else fleet.device(device)
     if present is not None:
         if device not in (None, present):
             return estimated(device, f"the GPU here is {present.name} ({present.sku})")
-        return _measured(plan, present, connection, builders, clock_mhz, notify)
+        return _measured(plan, present, fleet, builders, clock_mhz, notify)
     found = completed(landscapes or recorded_of(plan), plan.spaces, device)
     recorded = recorded_device(found)
     if device not in (None, recorded):
@@ -95,8 +88,8 @@ def open_backend(
     if device is not None and missing and not landscapes:
         return estimated(device, f"there is no GPU here and nothing is recorded in space {missing}")
     notes = _unlocked(clock_mhz, "recorded landscapes answer")
-    if connection is not None:
-        connection.close()
+    if fleet.cluster is not None:
+        fleet.close()
         why = "Landscapes were named" if landscapes else "No GPU in the Ray cluster"
         notes += (f"{why}; the recorded landscapes answer in this process.",)
     elif not landscapes:
@@ -106,15 +99,10 @@ def open_backend(
 
 
 def _measured(
-    plan: Plan, device: Device, cluster: Cluster | None, builders: int | None, clock_mhz: int | None, notify: Notify
+    plan: Plan, device: Device, fleet: Fleet, builders: int | None, clock_mhz: int | None, notify: Notify
 ) -> Backend:
-    executor: Callable[..., Executor] = LocalExecutor
-    if cluster is not None:
-        from gemmtune.engine.execution.ray.executor import RayExecutor
-
-        executor = partial(RayExecutor, cluster, device.sku)
     open_executor = partial(
-        executor,
+        fleet.executor(device),
         protocol_name=plan.plugins.objective.protocol,
         builders=builders,
         pruners=plan.plugins.pruners,
@@ -142,26 +130,3 @@ def _estimated(
 def _unlocked(clock_mhz: int | None, answers: str) -> tuple[str, ...]:
     """Return the line that clocks stay as they are, where a lock was asked for."""
     return () if clock_mhz is None else (f"clocks are not locked: {answers}, nothing is measured",)
-
-
-def _connected(cluster: str, ray_address: str | None, notify: Notify) -> Cluster | None:
-    """Connect to a Ray cluster; None for this machine's own processes."""
-    if cluster == "local":
-        return None
-    if cluster != "ray" and not cluster.startswith("ray://"):
-        raise UsageError(f"no fleet {cluster!r}; known: local, ray, ray://HOST:PORT")
-    require_extra("ray", f"--fleet {cluster}", "ray")
-    from gemmtune.engine.execution.ray.cluster import Cluster
-
-    return Cluster(ray_address if cluster == "ray" else cluster, notify=notify)
-
-
-def _cluster_device(cluster: Cluster, wanted: Device | None) -> Device | None:
-    """Return the cluster's GPU model that is wanted, or its only one; None where it has no GPU."""
-    devices = cluster.devices()
-    skus = list(dict.fromkeys(device.sku for device in devices))
-    if wanted is not None and wanted.sku in skus:
-        return wanted
-    if len(skus) > 1:
-        raise DeviceError(f"the cluster has {' and '.join(skus)}, and a campaign is of one: name the device")
-    return devices[0] if devices else None

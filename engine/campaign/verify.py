@@ -5,11 +5,10 @@ from dataclasses import dataclass, replace
 
 from gemmtune.engine.campaign.replayed_backend import completed
 from gemmtune.engine.campaign.result import read_problems
-from gemmtune.engine.execution.local import LocalExecutor
+from gemmtune.engine.execution.fleet import LOCAL, Fleet
 from gemmtune.engine.execution.replay import ReplayExecutor
 from gemmtune.engine.processes.process_pool import Notify, log_notice
 from gemmtune.engine.records.config import Config
-from gemmtune.engine.records.errors import DeviceError
 from gemmtune.engine.records.landscape import Landscape
 from gemmtune.engine.records.table import Choice, RangeRow, Table
 from gemmtune.engine.records.task import Task
@@ -27,7 +26,6 @@ from gemmtune.engine.tables.ranges import build_ranges, loss_at
 from gemmtune.engine.tables.ranking import Ranking, rank
 from gemmtune.engine.tables.rows import build_table
 from gemmtune.engine.tables.table_file import require_device
-from gemmtune.engine.toolchain.gpu_info import present_device, why_no_gpu
 
 WORST = 0.02
 """Loss against the best contender, a fraction, at which a choice still holds: the spread across GPUs of one model."""
@@ -86,28 +84,37 @@ class Verified:
 
 
 def open_executor(
-    table: Table, *, landscapes: Sequence[Landscape] = (), builders: int | None = None, notify: Notify = log_notice
+    table: Table,
+    *,
+    landscapes: Sequence[Landscape] = (),
+    builders: int | None = None,
+    cluster: str = LOCAL,
+    ray_address: str | None = None,
+    notify: Notify = log_notice,
 ) -> Executor:
     """Open the executor that measures a table again.
 
     Args:
         table: the table to verify.
-        landscapes: landscapes to answer from; without any, this machine's GPUs measure.
+        landscapes: landscapes to answer from; without any, the fleet's GPUs measure.
         builders: builder processes; by default one per core that feeds no GPU.
+        cluster: local for this machine, ray, or ray://HOST:PORT.
+        ray_address: the cluster that `ray` stands for; by default one that runs here, or a new one of this machine.
         notify: called with lines for a person.
 
     Raises:
-        DeviceError: there is no GPU here.
-        TableError: the GPU here is not the table's.
+        DeviceError: the fleet has no GPU, or no GPU of the table's model.
+        UsageError: the fleet is unknown or cannot be reached.
+        ToolchainMissing: Ray is not installed.
     """
     if landscapes:
         return ReplayExecutor(completed(landscapes, ["triton_mm"], table.device))
-    device = present_device()
-    if device is None:
-        raise DeviceError(f"verify measures, and {why_no_gpu()}; --replay answers from landscapes")
+    fleet = Fleet(cluster, ray_address, notify)
+    device = fleet.require_device("verify", table.device, way_out="; --replay answers from landscapes")
     require_device(table, device)
-    spaces = dict.fromkeys(space for _, space, _ in _contenders(table))
-    return LocalExecutor(tuple(spaces), registry.objective(table.objective).protocol, builders=builders, notify=notify)
+    spaces = tuple(dict.fromkeys(space for _, space, _ in _contenders(table)))
+    protocol = registry.objective(table.objective).protocol
+    return fleet.executor(device)(spaces, protocol_name=protocol, builders=builders, notify=notify)
 
 
 def verify(

@@ -19,9 +19,11 @@ from gemmtune.engine.cli.options import (
     LockClocks,
     Problems,
     Replayed,
+    Where,
     named,
     takes_plan_options,
 )
+from gemmtune.engine.execution.fleet import LOCAL
 from gemmtune.engine.io.printing import print_text
 from gemmtune.engine.report.progress.work import show_work
 from gemmtune.engine.seams import registry
@@ -31,12 +33,9 @@ _CAMPAIGN_HELP = (
     "campaign: weights of equal problems add up."
 )
 _DEVICE_HELP = f"The device that the table is for, {one_of(Kind.DEVICES)}."
+_MODEL_HELP = "The GPU model to measure on, where a cluster has several."
 _KERNEL_HELP = "A class that describes your own Triton kernel; all of its cases are tuned. Repeat for more."
 _REPLACE_HELP = "Drop the rows that OUT already has of other problems; by default they stay in the table."
-_FLEET_HELP = (
-    "Where to build and measure: local, ray (the cluster of RAY_ADDRESS, one that runs here, or a new one of this "
-    "machine) or ray://HOST:PORT."
-)
 
 
 @takes_plan_options
@@ -54,7 +53,7 @@ def tune(
     device: Annotated[str | None, named(Kind.DEVICES, _DEVICE_HELP, "Where")] = None,
     replay: Replayed = None,
     database: DatabaseUrl = None,
-    fleet: Annotated[str, typer.Option(metavar="WHERE", help=_FLEET_HELP, rich_help_panel="Where")] = "local",
+    fleet: Where = LOCAL,
     builders: Builders = None,
     lock_clocks: LockClocks = None,
     replace: Annotated[bool, typer.Option("--replace", help=_REPLACE_HELP, rich_help_panel="Output")] = False,
@@ -118,13 +117,15 @@ def record(
     space: Annotated[list[str] | None, typer.Option(help="A space to measure. Repeat for more.")] = None,
     out: Annotated[Path, typer.Option(help="Folder for the landscapes and the database.")] = Path("recorded"),
     objective: Annotated[str, typer.Option(help="The objective whose timing protocol is used.")] = "latency",
+    device: Annotated[str | None, named(Kind.DEVICES, _MODEL_HELP)] = None,
+    fleet: Where = LOCAL,
     database: DatabaseUrl = None,
     builders: Builders = None,
     lock_clocks: LockClocks = None,
 ) -> None:
-    """Measure every feasible config of each problem here.
+    """Measure every feasible config of each problem.
 
-    Uses this machine's GPU and writes the landscapes to OUT/<device>_<space>.csv.gz. A recording that was stopped goes
+    Uses the fleet's GPUs and writes the landscapes to OUT/<device>_<space>.csv.gz. A recording that was stopped goes
     on where it was.
     """
     with show_work("at work", quiet=False):
@@ -136,6 +137,9 @@ def record(
             problem or (),
             spaces=space or ("triton_mm",),
             objective=objective,
+            device=device,
+            fleet=fleet,
+            ray_address=os.environ.get("RAY_ADDRESS"),
             builders=builders,
             lock_clocks=lock_clocks,
             callbacks=callbacks,

@@ -133,6 +133,11 @@ Builders = Annotated[
     int | None,
     typer.Option(min=1, help="Builder processes. [default: one per core, less one]", rich_help_panel="Where"),
 ]
+_FLEET_HELP = (
+    "Where to build and measure: local, ray (the cluster of RAY_ADDRESS, one that runs here, or a new one of this "
+    "machine) or ray://HOST:PORT."
+)
+Where = Annotated[str, typer.Option("--fleet", metavar="WHERE", help=_FLEET_HELP, rich_help_panel="Where")]
 Replayed = Annotated[
     list[Path] | None,
     typer.Option(

@@ -1,5 +1,6 @@
 """The commands that read tables and databases: show, verify, diff, export, warmup, status and merge."""
 
+import os
 import sys
 import time
 from contextlib import ExitStack
@@ -11,7 +12,16 @@ import typer
 
 from gemmtune.engine.cli import output
 from gemmtune.engine.cli.choices import Kind, completed, one_of
-from gemmtune.engine.cli.options import NO_BINARIES_HELP, AsJson, Builders, DatabaseUrl, Replayed, plan_option
+from gemmtune.engine.cli.options import (
+    NO_BINARIES_HELP,
+    AsJson,
+    Builders,
+    DatabaseUrl,
+    Replayed,
+    Where,
+    plan_option,
+)
+from gemmtune.engine.execution.fleet import LOCAL
 from gemmtune.engine.io.blame import account
 from gemmtune.engine.io.importing import imported, parse_callable
 from gemmtune.engine.io.paths import FileKind, find
@@ -60,6 +70,7 @@ def verify(
     margin: Annotated[float | None, plan_option("margin", "the table's")] = None,
     replay: Replayed = None,
     database: DatabaseUrl = None,
+    fleet: Where = LOCAL,
     builders: Builders = None,
     as_json: AsJson = False,
 ) -> None:
@@ -81,6 +92,8 @@ def verify(
             content,
             margin=margin,
             backend=replay or "auto",
+            fleet=fleet,
+            ray_address=os.environ.get("RAY_ADDRESS"),
             builders=builders,
             callbacks=callbacks,
             database=database,

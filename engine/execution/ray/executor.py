@@ -125,6 +125,7 @@ class RayExecutor(BuildMeasurePipeline):
         *,
         builders: int | None = None,
         pruners: Mapping[str, Pruner] | None = None,
+        early_stopping: bool = True,
         notify: Notify = log_notice,
     ) -> None:
         """Prepare the executor, which starts no actor yet; `close` closes the cluster too.
@@ -152,7 +153,7 @@ class RayExecutor(BuildMeasurePipeline):
             partial(RayMachines, cluster, plan_actors, notify=notify),
             max(sum(node.gpus for node in cluster.nodes()), 1),
             pruners=pruners,
-            early_stopping=not timed.energy,
+            early_stopping=early_stopping and not timed.energy,
             notify=notify,
         )
 

@@ -27,14 +27,14 @@ TUNE = {"portfolio": False, "ranges": False, "backend": "auto", "fleet": "local"
     [
         (benching.bench, {"binaries": True, "grad": False, "seconds": 10.0}),
         (capturing.capture, {"grad": False}),
-        (recording.record, {"objective": "latency", "out": "recorded"}),
+        (recording.record, {"objective": "latency", "fleet": "local", "out": "recorded"}),
         (replaying.replay, STUDY),
         (reporting.table_of_database, {"objective": "latency", "margin": 0.02}),
         (table.Table.export, {"estimated": False}),
         (tune_result.TuneResult.save, {"report": True}),
         (tune_result.TuneResult.save_with, {"report": True}),
         (tuning.tune, TUNE | {"report": True, "command": ""}),
-        (verifying.verify, {"backend": "auto"}),
+        (verifying.verify, {"backend": "auto", "fleet": "local"}),
     ],
 )
 def test_a_public_function_does_what_it_did_without_its_options(function, defaults):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from types import SimpleNamespace
 
 import pytest
@@ -10,29 +9,19 @@ import pytest
 from gemmtune.engine.campaign import open_backend as opening
 from gemmtune.engine.campaign.open_backend import open_backend
 from gemmtune.engine.campaign.plan import Plan
+from gemmtune.engine.execution import fleet as fleets
 from gemmtune.engine.execution.estimate import EstimateExecutor
 from gemmtune.engine.execution.local import LocalExecutor
 from gemmtune.engine.records import catalogue
-from gemmtune.engine.records.errors import DeviceError, ToolchainMissing, UsageError
+from gemmtune.engine.records.errors import DeviceError, UsageError
 from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.tables.loss_limits import RangeLimits
+
+from ..execution.fleets import FakeCluster, fleet_of
 
 H200, H100 = catalogue.device("H200"), catalogue.device("H100")
 PLAN = Plan((Problem(16, 64, 128),), spaces=("triton_mm", "aten"))
 RECORDED = [SimpleNamespace(context={"space": name}) for name in ("triton_mm", "aten")]
-
-
-class FakeCluster:
-    """Cluster with GPUs of some models."""
-
-    def __init__(self, *devices):
-        self.found, self.closed = list(devices), False
-
-    def devices(self):
-        return self.found
-
-    def close(self):
-        self.closed = True
 
 
 @pytest.fixture
@@ -45,18 +34,18 @@ def host(monkeypatch):
 
     def make(*, gpu=None, names=(), recorded=RECORDED, cluster=None):
         replaced = {
-            "present_device": lambda: gpu,
             "gpu_names": lambda: names,
             "why_no_gpu": lambda: "The driver is too old",
             "prepare_builders": calls.prepared.append,
             "recorded_of": lambda plan: ["shipped"],
             "completed": lambda *asked: calls.completed.append(asked) or recorded,
             "recorded_device": lambda found: H200,
-            "_connected": lambda fleet, address, notify: cluster,
+            "Fleet": lambda name, address, notify: fleet_of(cluster),
             **{f"{kind}_backend": answer(kind) for kind in ("replayed", "measured", "estimated")},
         }
         for name, value in replaced.items():
             monkeypatch.setattr(opening, name, value)
+        monkeypatch.setattr(fleets, "present_device", lambda: gpu)
         return calls
 
     return make
@@ -182,39 +171,3 @@ def test_clocks_of_a_cluster_cannot_be_locked(host):
     assert str(refused.value) == (
         "locked clocks are for GPUs of this machine, and fleet ray://head:1 measures on a cluster's"
     )
-
-
-@pytest.mark.parametrize(
-    ("gpus", "wanted", "found"),
-    [((), None, None), ((H100,), None, H100), ((H100, H100), H200, H100), ((H100, H200), H200, H200)],
-)
-def test_the_wanted_or_only_model_of_a_cluster_is_measured(gpus, wanted, found):
-    assert opening._cluster_device(FakeCluster(*gpus), wanted) is found
-
-
-def test_a_cluster_of_several_models_needs_a_name():
-    with pytest.raises(DeviceError) as refused:
-        opening._cluster_device(FakeCluster(H200, H100, H200), None)
-    assert str(refused.value) == (
-        f"the cluster has {H200.sku} and {H100.sku}, and a campaign is of one: name the device"
-    )
-
-
-@pytest.mark.parametrize("fleet", ["slurm", "rays", "Ray", ""])
-def test_an_unknown_fleet_is_refused(fleet):
-    with pytest.raises(UsageError) as refused:
-        opening._connected(fleet, None, print)
-    assert str(refused.value) == f"no fleet {fleet!r}; known: local, ray, ray://HOST:PORT"
-
-
-def test_a_fleet_names_its_address_and_needs_ray(monkeypatch):
-    assert opening._connected("local", "head:1", print) is None
-    module = "gemmtune.engine.execution.ray.cluster"
-    monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(ToolchainMissing, match=r"^--fleet ray needs ray: \S"):
-        opening._connected("ray", None, print)
-    monkeypatch.setitem(sys.modules, "ray", sys)  # there, and never used
-    fake = SimpleNamespace(Cluster=lambda address, notify: (address, notify))
-    monkeypatch.setitem(sys.modules, module, fake)
-    assert opening._connected("ray", "head:1", print) == ("head:1", print)
-    assert opening._connected("ray://other:2", "head:1", print) == ("ray://other:2", print)

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from gemmtune.engine.api import recording
 from gemmtune.engine.campaign import open_backend
+from gemmtune.engine.execution import fleet
 from gemmtune.engine.processes.process_pool import Quarantined
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.artifact import Toolchain
@@ -62,12 +62,10 @@ class SimulatedExecutor:
 
 @pytest.fixture
 def simulated(monkeypatch):
-    for module in (recording, open_backend):
-        monkeypatch.setattr(module, "present_device", lambda: catalogue.device("H200"))
+    monkeypatch.setattr(fleet, "present_device", lambda: catalogue.device("H200"))
 
     def use(executor=SimulatedExecutor):
-        for module in (recording, open_backend):
-            monkeypatch.setattr(module, "LocalExecutor", executor)
+        monkeypatch.setattr(fleet, "LocalExecutor", executor)
         return executor
 
     return use

@@ -40,7 +40,8 @@ def test_record_measures_every_config_of_the_named_problems(run, asked):
     calls = asked(recording, "record", {Path("a.csv.gz"): [landscape, landscape]})
     assert run("record").out == "a.csv.gz: 2 problems, 14 configs\n"
     options = ("--space", "a", "--space", "b", "--out", "there", "--objective", "energy", "--db", "m.db")
-    run("record", "--problem", "1x2x3", *options, "--builders", "3", "--lock-clocks", "1500")
+    where = ("--device", "H200", "--fleet", "ray", "--builders", "3", "--lock-clocks", "1500")
+    run("record", "--problem", "1x2x3", *options, *where)
     [((default,), plain), ((problems,), given)] = calls
     assert ([*default], problems) == ([], ["1x2x3"])
     plain.pop("callbacks")
@@ -48,6 +49,9 @@ def test_record_measures_every_config_of_the_named_problems(run, asked):
     assert plain == {
         "spaces": ("triton_mm",),
         "objective": "latency",
+        "device": None,
+        "fleet": "local",
+        "ray_address": None,
         "builders": None,
         "lock_clocks": None,
         "database": None,
@@ -56,6 +60,9 @@ def test_record_measures_every_config_of_the_named_problems(run, asked):
     assert given == {
         "spaces": ["a", "b"],
         "objective": "energy",
+        "device": "H200",
+        "fleet": "ray",
+        "ray_address": None,
         "builders": 3,
         "lock_clocks": 1500,
         "database": "m.db",

@@ -1,0 +1,25 @@
+"""A cluster with GPUs of some models, of which nothing runs."""
+
+from __future__ import annotations
+
+from gemmtune.engine.execution.fleet import Fleet
+
+
+class FakeCluster:
+    """Cluster with GPUs of some models."""
+
+    def __init__(self, *devices):
+        self.found, self.closed = list(devices), False
+
+    def devices(self):
+        return self.found
+
+    def close(self):
+        self.closed = True
+
+
+def fleet_of(cluster):
+    """Return the fleet of a cluster; None for this machine's."""
+    fleet = Fleet()
+    fleet.cluster = cluster
+    return fleet
