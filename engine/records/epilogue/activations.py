@@ -24,68 +24,44 @@ def _substituted(formula: Term, values: Mapping[Term, Term]) -> Term:
     return values.get(formula, formula)
 
 
-def _x(op: str, *others: Term) -> Call:
-    return Call(op, (Product(), *others))
-
-
-def _on(first: Term, op: str, *others: Term) -> Call:
-    return Call(op, (first, *others))
+def _chain(term: Term, *steps: str | tuple[str, Term]) -> Call:
+    """Return operations on a term, each on what the one before gives; one of two arguments comes with its second."""
+    for step in steps:
+        op, *others = (step,) if isinstance(step, str) else step
+        term = Call(op, (term, *others))
+    assert isinstance(term, Call)
+    return term
 
 
 _X = Product()
 _SAVED = Operand(OperandShape.MATRIX)
 _SQRT_HALF, _SQRT_2_BY_PI, _CUBIC = 0.7071067811865476, 0.7978845608028654, 0.044715
-_INNER = _on(_on(_on(_x("mul", _X), "mul", _X), "mul", _CUBIC), "add", _X)
-_SAVED_SQUARE = _on(_SAVED, "mul", _SAVED)
-_SAVED_TANH = _on(
-    _on(_on(_on(_on(_SAVED_SQUARE, "mul", _SAVED), "mul", _CUBIC), "add", _SAVED), "mul", _SQRT_2_BY_PI), "tanh"
-)
+_INNER = _chain(_X, ("mul", _X), ("mul", _X), ("mul", _CUBIC), ("add", _X))
+_SQUARE = _chain(_SAVED, ("mul", _SAVED))
+_TANH = _chain(_SQUARE, ("mul", _SAVED), ("mul", _CUBIC), ("add", _SAVED), ("mul", _SQRT_2_BY_PI), "tanh")
+_BELL = _chain(_SQUARE, ("mul", -0.5), "exp", ("mul", 0.3989422804014327))
+_ERF = _chain(_SAVED, ("mul", _SQRT_HALF), "erf", ("add", 1.0), ("mul", 0.5))
+_SLOPE = _chain(_SQUARE, ("mul", 0.134145), ("add", 1.0), ("mul", _SQRT_2_BY_PI))
+_REST = _chain(_SAVED, ("mul", 0.5), ("mul", Call("sub", (1.0, _chain(_TANH, ("mul", _TANH))))), ("mul", _SLOPE))
 
 
 def _silu_backward(sigmoid: Call) -> Call:
-    return _on(_x("mul", sigmoid), "mul", _on(_on(_SAVED, "mul", Call("sub", (1.0, sigmoid))), "add", 1.0))
+    return _chain(_X, ("mul", sigmoid), ("mul", _chain(_SAVED, ("mul", Call("sub", (1.0, sigmoid))), ("add", 1.0))))
 
 
 _FORMULAS: tuple[tuple[str, Call], ...] = (
-    ("silu", _x("div", _on(_on(_x("neg"), "exp"), "add", 1.0))),
-    ("gelu", _on(_x("mul", 0.5), "mul", _on(_on(_x("mul", _SQRT_HALF), "erf"), "add", 1.0))),
-    ("gelu_tanh", _on(_x("mul", 0.5), "mul", _on(_on(_on(_INNER, "mul", _SQRT_2_BY_PI), "tanh"), "add", 1.0))),
-    ("relu_backward", Call("where", (_on(_SAVED, "le", 0.0), 0.0, _X))),
-    ("silu_backward", _silu_backward(_on(_SAVED, "sigmoid"))),
-    (
-        "gelu_backward",
-        _x(
-            "mul",
-            _on(
-                _on(_on(_on(_on(_SAVED, "mul", _SQRT_HALF), "erf"), "add", 1.0), "mul", 0.5),
-                "add",
-                _on(_SAVED, "mul", _on(_on(_on(_SAVED_SQUARE, "mul", -0.5), "exp"), "mul", 0.3989422804014327)),
-            ),
-        ),
-    ),
-    (
-        "gelu_tanh_backward",
-        _x(
-            "mul",
-            _on(
-                _on(_on(_SAVED_TANH, "add", 1.0), "mul", 0.5),
-                "add",
-                _on(
-                    _on(_on(_SAVED, "mul", 0.5), "mul", Call("sub", (1.0, _on(_SAVED_TANH, "mul", _SAVED_TANH)))),
-                    "mul",
-                    _on(_on(_on(_SAVED_SQUARE, "mul", 0.134145), "add", 1.0), "mul", _SQRT_2_BY_PI),
-                ),
-            ),
-        ),
-    ),
+    ("silu", _chain(_X, ("div", _chain(_X, "neg", "exp", ("add", 1.0))))),
+    ("gelu", _chain(_X, ("mul", 0.5), ("mul", _chain(_X, ("mul", _SQRT_HALF), "erf", ("add", 1.0))))),
+    ("gelu_tanh", _chain(_X, ("mul", 0.5), ("mul", _chain(_INNER, ("mul", _SQRT_2_BY_PI), "tanh", ("add", 1.0))))),
+    ("relu_backward", Call("where", (_chain(_SAVED, ("le", 0.0)), 0.0, _X))),
+    ("silu_backward", _silu_backward(_chain(_SAVED, "sigmoid"))),
+    ("gelu_backward", _chain(_X, ("mul", _chain(_ERF, ("add", _chain(_SAVED, ("mul", _BELL))))))),
+    ("gelu_tanh_backward", _chain(_X, ("mul", _chain(_TANH, ("add", 1.0), ("mul", 0.5), ("add", _REST))))),
 )
 """Formulas into which torch decomposes activations, of `x` and, in a backward pass, of the saved input `_SAVED`."""
 
 _EARLIER_FORMULAS = (
-    (
-        "silu_backward",
-        _silu_backward(_on(_on(_on(_on(_on(_SAVED, "neg"), "exp"), "add", 1.0), "reciprocal"), "mul", 1.0)),
-    ),
+    ("silu_backward", _silu_backward(_chain(_SAVED, "neg", "exp", ("add", 1.0), "reciprocal", ("mul", 1.0)))),
 )
 """Formulas of torch 2.11 and 2.12, where later releases have another of the same activation."""
 

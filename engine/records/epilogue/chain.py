@@ -3,22 +3,7 @@
 An epilogue is written as a chain: each operation takes the value before it, the first one the product. The text is part
 of a problem's name, `16x4096x4096:bf16:nt:epilogue=silu.mul(matrix)`, and needs quotes in a shell.
 
-| text | meaning, for a product x of m×n |
-|---|---|
-| `none` | no epilogue |
-| `relu` | relu(x) |
-| `add(matrix).relu` | relu(x + r), r of m×n |
-| `silu.mul(matrix)` | silu(x) · r |
-| `mul(matrix.silu)` | x · silu(r): an argument has a chain of its own |
-| `mul(x.sigmoid)` | x · sigmoid(x): `x` is the product |
-| `sub(1,x)` | 1 - x: a first argument that is a number stands in the parentheses, as do the others |
-| `mul(row).add(row2)` | x · s + t, two vectors of n, broadcast over the rows |
-| `mul(column)`, `mul(scalar)` | x · c, a value per row; x · s, one value |
-| `mul(gate[64]).add(matrix)` | x · g + r, g with a vector of n per 64 rows, as per sample of a batch |
-| `add(matrix).mul(matrix)` | (x + r) · r: equal names are one tensor, `matrix2` would be another |
-| `mul(matrix[fp32,t])` | the tensor has fp32 elements, and columns in memory one after another |
-| `mul(0.5).to(fp32)` | x · 0.5 stored in fp32 |
-| `relu+x` | relu(x), and x itself: each is stored |
+`add(matrix).relu` is relu(x + r), for a product x and r of m×n; docs/epilogues.md has the whole grammar.
 
 Elements are those of the product's output unless a type is given. All is computed in fp32, as Inductor does it, so that
 conversions between floats on the way do not count: `to` ends an output and stands nowhere else. Terms whose generated
@@ -87,22 +72,6 @@ class Epilogue:
         """Names of the operations, each as often as the text has it."""
         return tuple(call.op for output in self.outputs for call in _calls(output.term))
 
-    def relative_to(self, dtype: str) -> Epilogue:
-        """Return the epilogue with types left out where they are those of a product's output."""
-
-        def plain(term: Term) -> Term:
-            if isinstance(term, Operand):
-                return replace(term, dtype="" if term.dtype == dtype else term.dtype)
-            return Call(term.op, tuple(map(plain, term.arguments))) if isinstance(term, Call) else term
-
-        outputs = [Output(plain(o.term), "" if o.dtype == dtype else o.dtype) for o in self.outputs]
-        return epilogue_of(outputs)
-
-    @property
-    def steps(self) -> int:
-        """Number of operations with the formulas of activations written out: a measure of the work per element."""
-        return sum(len(list(_calls(expanded(output.term)))) for output in self.outputs)
-
     @property
     def is_cheap(self) -> bool:
         """Whether a plain product's kernel may compute the epilogue although it was not timed with it.
@@ -144,6 +113,22 @@ def epilogue_of(outputs: Iterable[Output]) -> Epilogue:
         ValueError: an output does not depend on the product, or there are too many operations.
     """
     return ordered_epilogue(outputs).epilogue
+
+
+def relative_to(epilogue: Epilogue, dtype: str) -> Epilogue:
+    """Return an epilogue with types left out where they are those of a product's output."""
+
+    def plain(term: Term) -> Term:
+        if isinstance(term, Operand):
+            return replace(term, dtype="" if term.dtype == dtype else term.dtype)
+        return Call(term.op, tuple(map(plain, term.arguments))) if isinstance(term, Call) else term
+
+    return epilogue_of(Output(plain(o.term), "" if o.dtype == dtype else o.dtype) for o in epilogue.outputs)
+
+
+def steps_of(epilogue: Epilogue) -> int:
+    """Return the number of operations with the formulas of activations written out, which measures the work."""
+    return sum(len(list(_calls(expanded(output.term)))) for output in epilogue.outputs)
 
 
 def ordered_epilogue(outputs: Iterable[Output]) -> OrderedEpilogue:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from operator import attrgetter
 from typing import Any, ClassVar, Self, get_type_hints
 
-from gemmtune.engine.records.epilogue.chain import NO_EPILOGUE, Epilogue
+from gemmtune.engine.records.epilogue.chain import NO_EPILOGUE, Epilogue, relative_to, steps_of
 from gemmtune.engine.records.epilogue.terms import ELEMENT_BYTES, OperandShape
 from gemmtune.engine.records.errors import ProblemError
 from gemmtune.engine.records.gemm.stated import STATED, STRIDES, USUAL, stated_texts, strides_of, unusual_strides
@@ -172,7 +172,7 @@ class Problem(Workload):
                 f"epilogue={self.epilogue} behind an output of {self.out_dtype}: it needs a float: add out_dtype=bf16"
             )
         try:
-            object.__setattr__(self, "epilogue", self.epilogue.relative_to(self.out_dtype.value))
+            object.__setattr__(self, "epilogue", relative_to(self.epilogue, self.out_dtype.value))
         except ValueError as error:
             raise ProblemError(str(error)) from None
 
@@ -297,7 +297,7 @@ class Problem(Workload):
     @property
     def sizes(self) -> Mapping[str, int]:
         """Sizes m, n, k and batch, and 1 plus the epilogue's steps: searches learn from epilogues that are alike."""
-        steps = 1 + self.epilogue.steps
+        steps = 1 + steps_of(self.epilogue)
         return {"m": self.m, "n": self.n, "k": self.k, "batch": self.batch, "steps": steps}
 
     @property

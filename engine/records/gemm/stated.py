@@ -11,8 +11,6 @@ STRIDES = ("lda", "ldb", "batch_stride_a", "batch_stride_b")
 """Names of the strides."""
 STATED: Mapping[str, float | None] = {**dict.fromkeys(("alpha", "beta"), 1.0), **dict.fromkeys(STRIDES)}
 """Names of the facts with the values that no name states; None is the dense stride."""
-
-
 USUAL = tuple(STATED.values())
 """Usual values, in the order of the names."""
 
@@ -30,13 +28,8 @@ def unusual_strides(
 ) -> tuple[int | None, int | None]:
     """Return an operand's leading dimension and batch stride in elements, with None in place of a dense one.
 
-    Args:
-        layout: `n` for rows of elements that lie side by side, `t` for such columns.
-        rows: rows of the operand.
-        columns: columns of the operand.
-        lead: elements from a row, or column, to the next.
-        batch: number of matrices.
-        batch_stride: elements from a matrix to the next; the dense one is that of whole rows, or columns, of `lead`.
+    With layout `n`, elements of a row lie side by side, with `t` those of a column. A batch is dense if each matrix
+    begins where the whole rows, or columns, of the one before end, `lead` elements each.
     """
     inner, outer = (columns, rows) if layout == "n" else (rows, columns)
     whole = outer * (inner if lead is None else lead)

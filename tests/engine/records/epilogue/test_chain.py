@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gemmtune.engine.records.epilogue.chain import MOST_OPERATIONS, epilogue_of
+from gemmtune.engine.records.epilogue.chain import MOST_OPERATIONS, epilogue_of, relative_to, steps_of
 from gemmtune.engine.records.gemm.problem import Problem
 
 
@@ -47,13 +47,13 @@ def test_operations_count_each_call_and_operands_each_tensor_once(text, operatio
 
 
 def test_steps_write_the_formulas_of_activations_out():
-    assert epilogue("relu").steps == 1
-    assert epilogue("silu").steps > 1
-    assert epilogue("silu+silu.neg").steps == 2 * epilogue("silu").steps + 1
+    assert steps_of(epilogue("relu")) == 1
+    assert steps_of(epilogue("silu")) > 1
+    assert steps_of(epilogue("silu+silu.neg")) == 2 * steps_of(epilogue("silu")) + 1
 
 
 def test_types_of_the_products_output_are_left_out():
-    found = epilogue("add(matrix[fp32]).to(fp32)").relative_to("fp32")
+    found = relative_to(epilogue("add(matrix[fp32]).to(fp32)"), "fp32")
     assert str(found) == "add(matrix)"
     assert epilogue_of(found.outputs) == found
     assert MOST_OPERATIONS == 24
