@@ -1,4 +1,8 @@
-"""Reader and checks of sealed files, which exporters write and loaders contain. Needs the standard library alone."""
+"""Reader and checks of sealed files, which exporters write and loaders contain. Needs the standard library alone.
+
+A check returns its value. It raises TypeError for a wrong type and ValueError for a wrong value, in one line that names
+the field.
+"""
 
 import gc
 import hashlib
@@ -18,12 +22,11 @@ _LARGEST_NUMBER = 1e300
 
 
 def read_sealed(path: Path, parse: Callable[[bytes], T]) -> T:
-    """Return what `parse` makes of a file's content.
+    """Return what `parse` makes of a file's content; its errors get a message that begins with the path.
 
     Raises:
         OSError: the file cannot be read.
-        TypeError: `parse` raised it; the message begins with the path.
-        ValueError: `parse` raised it; the message begins with the path.
+        TypeError, ValueError: `parse` raised it.
     """
     collects = gc.isenabled()
     gc.disable()  # many rows, none of them in a cycle: searching for cycles takes a quarter of the time
@@ -53,24 +56,18 @@ def parse_sealed(content: bytes, consumer: str, schema: int, names: Set[str]) ->
     """Return a sealed file's fields after checks of its schema, hash and common fields.
 
     `names` are the fields that only this consumer's tables have.
-
-    Raises:
-        TypeError: the record or a common field has the wrong type.
-        ValueError: the content is not JSON, of another schema, or edited, or has an unknown, missing or repeated field.
     """
     record = _load(content)
+    export = f"gemmtune export --to {consumer}"
     if not isinstance(record, dict) or "schema" not in record:
-        raise TypeError(f"not a table for {consumer}: export one with gemmtune export --to {consumer}")
+        raise TypeError(f"not a table for {consumer}: export one with {export}")
     if "ranges" in record:  # gemmtune's own table.json
-        raise ValueError(
-            f"the table itself, not its export for {consumer}: name {consumer}/{consumer}_table.json beside it, "
-            f"or make one with gemmtune export --to {consumer}"
-        )
+        instead = f"name {consumer}/{consumer}_table.json beside it, or make one with {export}"
+        raise ValueError(f"the table itself, not its export for {consumer}: {instead}")
     if type(record["schema"]) is not int or record["schema"] != schema:
-        raise ValueError(
-            f"schema={shortened(record['schema'])} (written by gemmtune {shortened(record.get('gemmtune'))}) is not "
-            f"{schema}, which this loader reads: use the loader that was exported beside the table"
-        )
+        found = f"schema={shortened(record['schema'])} (written by gemmtune {shortened(record.get('gemmtune'))})"
+        way = "use the loader that was exported beside the table"
+        raise ValueError(f"{found} is not {schema}, which this loader reads: {way}")
     texts = {"sha256", "gemmtune", "table_sha256", "objective"}
     require_object("the table", record, names | texts | {"schema", "device"})
     for name in texts:
@@ -95,9 +92,8 @@ def require_object(name: str, value: object, names: Set[str] | None = None) -> d
     """Return a JSON object; refuse one whose fields are not `names`, if these are given, or may not be printed."""
     if not isinstance(value, dict):
         raise TypeError(f"{name}={shortened(value)} is not an object")
-    if not all(map(str.isprintable, value)):
-        field = next(each for each in value if not each.isprintable())
-        raise ValueError(f"{name} has the field {shortened(field)}, which may not be printed")
+    if hidden := [each for each in value if not each.isprintable()]:
+        raise ValueError(f"{name} has the field {shortened(hidden[0])}, which may not be printed")
     if names is not None and value.keys() != names:
         field = min(value.keys() ^ names)
         raise ValueError(f"{name} has the {'unknown' if field in value else 'missing'} field {shortened(field)}")
@@ -108,6 +104,13 @@ def require_integer(name: str, value: object, least: int, most: int) -> int:
     """Return an integer from `least` to `most`."""
     if type(value) is not int:
         raise TypeError(f"{name}={shortened(value)} is not an integer")
+    return int(require_number(name, value, least, most))
+
+
+def require_number(name: str, value: object, least: float, most: float) -> float:
+    """Return a number from `least` to `most`."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{name}={shortened(value)} is not a number")
     if not least <= value <= most:
         raise ValueError(f"{name}={shortened(value)} is not from {least} to {most}")
     return value
@@ -127,15 +130,6 @@ def require_texts(name: str, value: object) -> list[str]:
     if not isinstance(value, list):
         raise TypeError(f"{name}={shortened(value)} is not a list")
     return [require_text(name, text) for text in value]
-
-
-def require_number(name: str, value: object, least: float, most: float) -> float:
-    """Return a number from `least` to `most`."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError(f"{name}={shortened(value)} is not a number")
-    if not least <= value <= most:
-        raise ValueError(f"{name}={shortened(value)} is not from {least:g} to {most:g}")
-    return value
 
 
 def require_params(name: str, value: object, names: Set[str] | None = None) -> dict[str, dict[str, object]]:
@@ -165,8 +159,7 @@ def require_facts(value: object) -> dict[str, Any]:
             if not its.isprintable():
                 raise ValueError(f"{where}={shortened(its)} may not be printed")
         elif its is not None:
-            numbers = require_object(where, its) if isinstance(its, dict) else {"": its}
-            for inner, each in numbers.items():
+            for inner, each in (require_object(where, its) if isinstance(its, dict) else {"": its}).items():
                 at = f"{where}.{_cut(inner)}" if inner else where
                 require_number(at, each, -_LARGEST_NUMBER, _LARGEST_NUMBER)
     return facts

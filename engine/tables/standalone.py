@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from graphlib import TopologicalSorter
 from importlib.resources import files
+from itertools import groupby
 from textwrap import indent
 from typing import NamedTuple, Self, TypeGuard
 
@@ -58,12 +59,12 @@ def package(
     Args:
         module: full name of the package's module, whose `__all__` is what the package is for.
         resolver: full name of a function that takes the place of imports from torch's modules, whose names come and
-            go: of a module's name and a name in it, it returns what stands for that name.
-        instead: full names of modules, each with that of the module whose text is taken instead.
+            go: of a module's name and names in it, it returns what stands for the names, or for the only one.
+        instead: full names of modules, each with that of the module that takes its place.
         replaced: texts in the modules, each with the one that stands for it in the files.
     """
     found = {}
-    for name, its in _reached(module, [resolver], instead=dict(instead)).items():
+    for name, its in _reached(module, [resolver], instead=instead).items():
         text = _text(its, resolver)
         for before, after in replaced:
             text = text.replace(before, after)
@@ -132,8 +133,8 @@ class _Module:
         has_future: whether annotations of the module are not evaluated.
     """
 
-    def __init__(self, text: str) -> None:
-        self.text, self.kept = text, list[_Statement]()
+    def __init__(self, text: str, instead: Iterable[tuple[str, str]] = ()) -> None:
+        self.text, self.kept, self._instead = text, list[_Statement](), dict(instead)
         self._wanted, every = set[str](), list(_statements(text))
         self._imports = [each.node for each in every if isinstance(each.node, _IMPORTS)]
         self._for_types = [line for each in every if _is_for_types(each.node) for line in each.node.body]
@@ -143,7 +144,8 @@ class _Module:
     @property
     def imports(self) -> set[_Import]:
         """Names that the kept statements use of other modules."""
-        return _imports(self._imports, self._used())
+        found = _imports(self._imports, self._used())
+        return {each._replace(module=self._instead.get(each.module, each.module)) for each in found}
 
     @property
     def for_types(self) -> set[_Import]:
@@ -169,7 +171,7 @@ def _reached(
     module: str,
     others: Iterable[str] = (),
     *,
-    instead: Mapping[str, str] | None = None,
+    instead: Iterable[tuple[str, str]] = (),
     beside: Container[str] = (),
 ) -> dict[str, _Module]:
     """Return a module and those that it reaches by its `__all__`, by their full names.
@@ -177,14 +179,14 @@ def _reached(
     Args:
         module: full name of the module.
         others: further names that are needed, each behind its module's.
-        instead: full names of modules, each with that of the module whose text is taken instead.
+        instead: full names of modules, each with that of the module that takes its place.
         beside: full names of modules to leave out, with what they alone reach.
     """
     found: dict[str, _Module] = {}
     waiting = [(module, "__all__"), *((name.rpartition(".")[0], name.rpartition(".")[2]) for name in others)]
     while waiting:
         name, wanted = waiting.pop()
-        its = found.setdefault(name, _Module(_source((instead or {}).get(name, name))))
+        its = found.setdefault(name, _Module(_source(name), instead))
         waiting += [(each.module, each.name) for each in its.keep({wanted}) if each.module not in beside]
     return found
 
@@ -197,11 +199,25 @@ def _text(module: _Module, resolver: str) -> str:
     head = _head_of(module.text) + (f"\n{_FUTURE}" if module.has_future else "")
     if found or module.for_types:
         head += "\n" + _import_blocks({each.relative() for each in found}, module.for_types)
-    names = [f'{each.bound} = {resolve}("{each.module}", "{each.name}")\n' for each in sorted(resolved)]
+    names = _resolved_lines(resolved, resolve)
     if names:
         head += "\n" + "".join(names)
     body = _joined(module.kept)
     return head + ("" if names or body.startswith("\n") else "\n") + body
+
+
+def _resolved_lines(resolved: Iterable[_Import], resolve: str) -> list[str]:
+    """Return a line per module that binds its names to what a function returns for them, wrapped as formatters do."""
+    found = []
+    for module, names in groupby(sorted(resolved), key=lambda each: each.module):
+        each = [*names]
+        bound, asked = (
+            ", ".join(it.bound for it in each),
+            ", ".join(f'"{text}"' for text in (module, *(it.name for it in each))),
+        )
+        line = f"{bound} = {resolve}({asked})\n"
+        found.append(line if len(line) <= _WIDTH + 1 else f"{bound} = {resolve}(\n    {asked}\n)\n")
+    return found
 
 
 def _source(module: str) -> str:

@@ -14,6 +14,7 @@ from gemmtune.engine.consumers.inductor.loader.kernels.builds import Built, buil
 from gemmtune.engine.consumers.inductor.loader.loader_rows import PACKAGES, SCHEMA, parse_inductor_table
 from gemmtune.engine.consumers.inductor.loader.lookup import lookup_table
 from gemmtune.engine.consumers.inductor.loader.templates import is_cute, template_of
+from gemmtune.engine.consumers.inductor.written import parse_written_table
 from gemmtune.engine.records.artifact import Toolchain
 from gemmtune.engine.records.config import Config, Value
 from gemmtune.engine.records.device import Device
@@ -60,7 +61,7 @@ class InductorExporter(Exporter):
             "rows": rows,
             "kernels": dict(sorted(kernels.values())),
         }
-        sealed = sealed_json(table, SCHEMA, content, parse_inductor_table)
+        sealed = sealed_json(table, SCHEMA, content, parse_written_table)
         compiled = {package for task, _ in kernels for package in registry.space(task.space).compiled_packages}
         return {
             "lookup_table.json": json.dumps(lookup_table(table), indent=2, sort_keys=True, ensure_ascii=False) + "\n",

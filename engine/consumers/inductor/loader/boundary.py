@@ -1,4 +1,4 @@
-"""Boundary between Inductor and the loader: what fails behind it ends in a warning and in torch's own choice."""
+"""Boundary to torch: where a part of it is gone or fails, a warning says so, and torch makes its own choice."""
 
 import functools
 import warnings
@@ -10,6 +10,24 @@ import torch
 _Asked = ParamSpec("_Asked")
 _Answer = TypeVar("_Answer")
 _warned: set[object] = set()  # kinds of warnings, of the whole process
+absent: list[str] = []
+"""Names that were asked for and that this torch lacks, such as `torch._inductor.choices.InductorChoices`."""
+
+
+def private(module: str, *names: str) -> Any:  # noqa: ANN401 (whatever torch has under the names)
+    """Return names of a module of torch; in the place of one that this torch lacks, a class without content.
+
+    An exported loader asks here instead of importing, so that its own import ends well under every torch. With a name
+    `absent`, `install` uses no table.
+    """
+    found: list[Any] = []
+    for name in names:
+        try:
+            found.append(getattr(__import__(module, fromlist=[name]), name))
+        except Exception:  # a module of torch may fail in any way
+            absent.append(f"{module}.{name}")
+            found.append(type(name, (), {}))
+    return found if len(names) > 1 else found[0]
 
 
 def or_else(instead: Callable[_Asked, _Answer]) -> Callable[[Callable[_Asked, _Answer]], Callable[_Asked, _Answer]]:
@@ -27,12 +45,10 @@ def or_else(instead: Callable[_Asked, _Answer]) -> Callable[[Callable[_Asked, _A
             except Warning:
                 raise
             except Exception as error:  # a torch that changed fails in any way
-                what = next(iter(str(error).splitlines()), "")
-                message = (
-                    f"gemmtune's loader failed in {function.__name__} under torch {torch.__version__}: "
-                    f"{type(error).__name__}: {what}. torch goes on as without a table; please report this"
-                )
-                warn_once(message, (function.__qualname__, type(error)), (type(error), what))
+                what = f"{type(error).__name__}: {first_line(error)}"
+                message = f"gemmtune's loader failed in {function.__name__} under torch {torch.__version__}: {what}"
+                kinds = (function.__qualname__, type(error)), (type(error), what)
+                warn_once(f"{message}. torch goes on as without a table; please report this", *kinds)
             return instead(*args, **kwargs)
 
         return guarded
@@ -50,3 +66,8 @@ def warn_once(message: str, *kinds: object) -> None:
     _warned.update(kinds or {message})
     if is_new:
         warnings.warn(message, stacklevel=3)
+
+
+def first_line(error: Exception) -> str:
+    """Return the first line of an error's message; empty without one."""
+    return next(iter(str(error).splitlines()), "")

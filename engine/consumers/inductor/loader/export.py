@@ -3,14 +3,17 @@
 Imports of torch's names ask `private`, for such names come and go.
 """
 
+import json
 from collections.abc import Mapping
 
+from gemmtune.engine.consumers.inductor.loader.kernels.binary import KernelBinary
 from gemmtune.engine.consumers.inductor.loader.loader_rows import InductorTable
+from gemmtune.engine.seams.kernel_call import CLUSTERS
 from gemmtune.engine.tables.standalone import package
 
 _LOADER = "gemmtune.engine.consumers.inductor.loader"
-_EPILOGUES = "gemmtune.engine.consumers.inductor.epilogues.reader"
 _RECORDER = f"{_LOADER}.recorder"
+_RESOLVER = f"{_LOADER}.boundary.private"
 
 
 def loader_files(table: InductorTable) -> Mapping[str, str]:
@@ -18,22 +21,28 @@ def loader_files(table: InductorTable) -> Mapping[str, str]:
     rows = [row for of_product in table.rows.values() for row in of_product]
     reads = any(row.fuses_cheap for row in rows) or any(map(_has_epilogue, table.rows))
     parts = {
-        (_EPILOGUES, "epilogues", "_HAS_EPILOGUES"): reads,
-        (f"{_LOADER}.hooks.dynamic_rows", "dynamic_rows", "_HAS_DYNAMIC_ROWS"): any(
-            ":dynamic" in key for key in table.rows
+        ("gemmtune.engine.consumers.inductor.epilogues.reader", "_HAS_EPILOGUES"): reads,
+        (f"{_LOADER}.hooks.dynamic_rows", "_HAS_DYNAMIC_ROWS"): any(":dynamic" in key for key in table.rows),
+        ("gemmtune.engine.toolchain.unread_bias", "_HAS_UNREAD_BIAS"): any(
+            "beta=0" in key.split(":") for key in table.rows
         ),
-        (f"{_LOADER}.hooks.binaries", "binaries", ""): bool(table.kernels),
-        (f"{_LOADER}.kernels.binary", "binary", ""): bool(table.kernels),
+        ("gemmtune.engine.toolchain.occupancy", ""): any(map(_has_clusters, table.kernels.values())),
+        (f"{_LOADER}.hooks.binaries", ""): bool(table.kernels),
+        (f"{_LOADER}.kernels.binary", ""): bool(table.kernels),
     }
     lacking = [part for part, has_it in parts.items() if not has_it]
-    instead = tuple((module, f"{_LOADER}.without.{name}") for module, name, _ in lacking)
-    flags = tuple((f"{flag} = True", f"{flag} = False") for _, _, flag in lacking if flag)
-    resolver = f"{_LOADER}.hooks.private_names.private"
+    instead = tuple((module, f"{_LOADER}.without") for module, _ in lacking)
+    flags = tuple((f"{flag} = True", f"{flag} = False") for _, flag in lacking if flag)
     packages = {
-        "gemmtune_inductor": package(f"{_LOADER}.loader", resolver, instead, (*flags, (_RECORDER, "gemmtune_record"))),
-        "gemmtune_record": package(_RECORDER, resolver),
+        "gemmtune_inductor": package(f"{_LOADER}.loader", _RESOLVER, instead, (*flags, (_RECORDER, "gemmtune_record"))),
+        "gemmtune_record": package(_RECORDER, _RESOLVER),
     }
     return {f"{name}/{file}": text for name, files in packages.items() for file, text in files.items()}
+
+
+def _has_clusters(kernel: KernelBinary) -> bool:
+    """Return whether the launch of a kernel depends on the number of clusters that a GPU runs at once."""
+    return f'"{CLUSTERS}.' in json.dumps(kernel.call)
 
 
 def _has_epilogue(key: str) -> bool:

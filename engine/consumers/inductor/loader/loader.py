@@ -6,19 +6,11 @@
     model = torch.compile(model, options=gemmtune_inductor.options())
 
 A product (mm, addmm, bmm) that has a row compiles to the row's kernel, any other to ATen. Nothing is benchmarked,
-unless `install(miss="autotune")` asks for it where there is no row. torch.export and AOTInductor use the table alike.
+unless `install(miss="autotune")` asks for it. A row serves one m or a range of m. The loader guards a dynamic m, so
+that an m of another range compiles a graph of its own. torch.export and AOTInductor use the table alike.
 
-A row serves one m or a range of m. A graph with a dynamic m serves one range, of rows that were tuned with a dynamic m:
-the loader guards m, so that an m of another range compiles a graph of its own.
-
-A row of a CuTe kernel runs a binary that the table contains: such a table is code. Where the kernel cannot run, the
-row's next choice runs, and a warning tells it.
-
-This package uses parts of Inductor that torch may change. Where one is missing or fails, a warning says so once, and
-torch compiles as without a table. `report()` tells which products have a row.
-
-`options()` is needed: Inductor's padding pass would change sizes after a benchmark. While a table is installed, a rule
-pads large products instead.
+A table with rows of CuTe kernels contains their binaries: it is code. Where such a kernel cannot run, the row's next
+choice runs. Where torch lacks or changes a part of Inductor, it compiles as without a table. A warning tells either.
 """
 
 import hashlib
@@ -32,7 +24,7 @@ import torch
 from torch._inductor import config, virtualized
 from torch._inductor.choices import InductorChoices
 
-from gemmtune.engine.consumers.inductor.loader.boundary import warn_once
+from gemmtune.engine.consumers.inductor.loader.boundary import first_line, warn_once
 from gemmtune.engine.consumers.inductor.loader.hooks.activation import activate, lacking, restore
 from gemmtune.engine.consumers.inductor.loader.hooks.table_choices import TableChoices, changed_templates
 from gemmtune.engine.consumers.inductor.loader.loader_rows import InductorTable, parse_inductor_table
@@ -42,8 +34,7 @@ from gemmtune.engine.tables.sealed import read_sealed, shortened
 
 __all__ = ["install", "options", "record", "report", "sizes", "stop_recording", "uninstall", "warm_up"]
 
-_POLICIES = ("strict", "warn", "ignore", "raise")
-_MISSES = ("aten", "autotune")
+_KNOWN = {"policy": ("strict", "warn", "ignore", "raise"), "miss": ("aten", "autotune")}
 _OPTIONS: dict[str, bool | str] = {"max_autotune_gemm": False, "shape_padding": False}
 _AUTOTUNING: dict[str, bool | str] = {"max_autotune_gemm": True, "max_autotune_conv_backends": "ATEN"}
 _lock = Lock()
@@ -62,10 +53,8 @@ def install(
 ) -> None:
     """Use a table in every thread of this process, in the place of one that an earlier call has installed.
 
-        gemmtune_inductor.install("tables/h200/inductor_table.json", policy="strict")
-
-    A table with rows of CuTe kernels is code: this process links and calls the binaries that it contains. A call that
-    raises leaves the earlier table in place. Compiled code stays as it is; compile caches on disk tell tables apart.
+    A call that raises leaves the earlier table in place. Compiled code stays as it is; compile caches on disk tell
+    tables apart.
 
     | policy | rows whose template's source differs or is not known | the GPU differs | this torch lacks a part |
     |---|---|---|---|
@@ -83,15 +72,12 @@ def install(
 
     Raises:
         OSError: the file cannot be read.
-        TypeError: a part of the file has the wrong type, or `binaries` is no bool.
-        ValueError: the file has another digest, is not JSON, of another schema, edited, needs a part that this loader
-            has not, or has an invalid row; or `policy` or `miss` is unknown.
+        TypeError, ValueError: an argument or a part of the file has another type or value than it may have.
         RuntimeError: another choices handler is in place; or the policy is `raise`, and the others would warn now.
     """
-    if policy not in _POLICIES:
-        raise ValueError(f"policy={policy!r} is not one of {', '.join(_POLICIES)}")
-    if miss not in _MISSES:
-        raise ValueError(f"miss={miss!r} is not one of {', '.join(_MISSES)}")
+    for name, value in (("policy", policy), ("miss", miss)):
+        if value not in _KNOWN[name]:
+            raise ValueError(f"{name}={value!r} is not one of {', '.join(_KNOWN[name])}")
     if not isinstance(binaries, bool):  # the text "False" of a setting is true
         raise TypeError(f"binaries={binaries!r} is neither True nor False")
     table = _read(path, sha256)
@@ -145,6 +131,14 @@ def _put(handler: AtenChoices) -> None:
     _placed[:] = [handler]
 
 
+def _check_place() -> None:
+    """Refuse to choose where another handler does."""
+    handler = virtualized.V.choices
+    kind = type(handler)
+    if kind is not InductorChoices and handler not in _placed:
+        raise RuntimeError(f"Inductor already chooses by {kind.__module__}.{kind.__qualname__}: remove it first")
+
+
 def uninstall() -> None:
     """Let Inductor choose as before `install`; do nothing if no table is installed."""
     with _lock:
@@ -156,12 +150,9 @@ def uninstall() -> None:
 def record(path: str | Path) -> None:
     """Append every product that this process compiles from now on to a file, for `gemmtune tune FILE`.
 
-        gemmtune_inductor.record("problems.jsonl")      # before the first torch.compile
-
     With a table, its rows run while recording; without one, Inductor's own kernels. Lines are written whole, so a
     process that is killed leaves a good file, and several processes may write to one. Graphs of torch's caches are
-    compiled again, since a cached graph shows no product. With `torch.compile(options=gemmtune_inductor.options())`,
-    Inductor makes and pads the products that a table will serve, and times none.
+    compiled again. With `options()`, Inductor makes and pads the products that a table will serve, and times none.
 
     Raises:
         OSError: the file cannot be written.
@@ -195,8 +186,7 @@ def stop_recording() -> None:
 
 def _end_recording() -> bool:
     """Forget the recording and return whether there was one. Called under the lock."""
-    ended = [_recordings.pop() for _ in _recordings[:]]
-    for each in ended:
+    for each in (ended := [_recordings.pop() for _ in _recordings[:]]):
         each.close()
     return bool(ended)
 
@@ -204,8 +194,8 @@ def _end_recording() -> bool:
 def options() -> dict[str, bool | str]:
     """Return settings for `torch.compile(options=...)` that allow every row of the installed table.
 
-    There is none where `install` used no table because this torch lacks a part of Inductor. A setting that this torch
-    no longer has is left out, with a warning.
+    Inductor's padding pass, for one, would change sizes after a benchmark; a rule pads large products instead. There is
+    no setting where `install` used no table. One that this torch no longer has is left out, with a warning.
     """
     if lacking() or (_uses and _uses[-1].unused):
         return {}
@@ -218,10 +208,9 @@ def options() -> dict[str, bool | str]:
 
 
 def report() -> TableUse:
-    """Return which rows the products use that were compiled since the last `install`.
+    """Return which rows the products use that were compiled since the last `install`, but for those of torch's caches.
 
-    The report has a text, `misses` as names for `gemmtune tune --problem`, and `to_dict()`. Graphs that torch takes
-    from its caches are not counted.
+    The report has a text, `misses` as names for `gemmtune tune --problem`, and `to_dict()`.
 
     Raises:
         RuntimeError: no table was installed.
@@ -234,8 +223,7 @@ def report() -> TableUse:
 def sizes(path: str | Path | None = None, *, sha256: str | None = None) -> tuple[int, ...]:
     """Return one m per graph that a table may make, ascending: for each row, each range, and beyond the last range.
 
-    Raises:
-        OSError, TypeError, ValueError: the file cannot be read, or is no valid table, see `install`.
+    Arguments and errors of the file are those of `install`.
     """
     rows = [row for of_product in _read(path, sha256).rows.values() for row in of_product]
     beyond = max((row.last for row in rows if row.first < row.last), default=None)
@@ -246,16 +234,13 @@ def warm_up(call: Callable[[int], object], path: str | Path | None = None, *, sh
     """Call a model at every m of `sizes`, and return the compiled code for the processes that serve it.
 
         artifacts = gemmtune_inductor.warm_up(lambda m: model(torch.randn(m, 4096, device="cuda")))
-        Path("warm.bin").write_bytes(artifacts)
 
     A serving process gives it to `torch.compiler.load_cache_artifacts` after `install` with equal arguments and before
-    the first call, and then compiles nothing. The file holds code: load only one that you have made. A size that the
-    model refuses is skipped with a warning, unless it is the first.
+    the first call, and then compiles nothing. It is code: load only what you have made. A size that the model refuses
+    is skipped with a warning, unless it is the first, whose exception is raised as it is.
 
     Raises:
-        OSError, TypeError, ValueError: the file cannot be read, or is no valid table, see `install`.
         RuntimeError: torch compiled nothing that it caches.
-        Exception: the call of the first size failed; its exception is raised as it is.
     """
     first, *others = sizes(path, sha256=sha256)
     call(first)
@@ -263,22 +248,12 @@ def warm_up(call: Callable[[int], object], path: str | Path | None = None, *, sh
         try:
             call(m)
         except Exception as error:  # a model may refuse a long input in any way
-            what = next(iter(str(error).splitlines()), "")
-            text = f"the model does not run at m = {m}, nothing is compiled for it: {type(error).__name__}: {what}"
-            warnings.warn(text, stacklevel=2)
+            what = f"{type(error).__name__}: {first_line(error)}"
+            warnings.warn(f"the model does not run at m = {m}, nothing is compiled for it: {what}", stacklevel=2)
     found = torch.compiler.save_cache_artifacts()
     if found is None:
         raise RuntimeError("nothing was compiled that torch caches: is the model compiled, and fx_graph_cache on?")
-    artifacts, _ = found
-    return artifacts
-
-
-def _check_place() -> None:
-    """Refuse to choose where another handler does."""
-    handler = virtualized.V.choices
-    current = type(handler)
-    if current is not InductorChoices and handler not in _placed:
-        raise RuntimeError(f"Inductor already chooses by {current.__module__}.{current.__qualname__}: remove it first")
+    return found[0]
 
 
 def _read(path: str | Path | None, sha256: str | None = None) -> InductorTable:

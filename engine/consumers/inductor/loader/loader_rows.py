@@ -5,17 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from operator import itemgetter
 from typing import Any, NamedTuple
 
 from gemmtune.engine.consumers.inductor.loader.kernels.binary import KernelBinary, parse_kernels
 from gemmtune.engine.tables.sealed import (
     parse_sealed,
-    require_config,
-    require_facts,
     require_integer,
     require_object,
-    require_params,
     require_texts,
     shortened,
 )
@@ -26,6 +22,7 @@ PACKAGES = ("torch", "triton")
 
 _HAS_EPILOGUES = True
 _HAS_DYNAMIC_ROWS = True
+_HAS_UNREAD_BIAS = True
 """Whether the loader serves such rows; an export has the parts that its table needs."""
 _LARGEST = 2**31 - 1  # that of a problem's sizes
 _SIZE = r"[1-9]\d{0,9}"
@@ -41,11 +38,9 @@ _TEMPLATES_OF = {
     "baddbmm": ("aten::baddbmm", "triton::bmm"),
 }
 _ROW_FIELDS = {"first", "last", "template", "kwargs", "fuses_cheap", "facts", "kernel", "otherwise"}
-_CUTE = "cute::"
-_OPS_OF_CUTE = ("mm", "addmm")
-_KWARGS = {"BLOCK_M", "BLOCK_N", "BLOCK_K", "GROUP_M", "num_stages", "num_warps"}
-_POWERS_OF_2 = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "num_warps")  # Triton compiles no other values
-_Params = Mapping[str, Mapping[str, Mapping[str, object]]]
+_CUTE, _OPS_OF_CUTE, _CUTE_TEMPLATE = "cute::", ("mm", "addmm"), re.compile(r"cute::\w+", re.ASCII)
+_MOST = {**dict.fromkeys(("BLOCK_M", "BLOCK_N", "BLOCK_K", "GROUP_M"), 4096), "num_stages": 10, "num_warps": 32}
+"""Keywords of Triton's templates with their largest values; torch derives all others."""
 
 
 class ProductRow(NamedTuple):
@@ -90,82 +85,56 @@ class InductorTable(NamedTuple):
 
 
 def parse_inductor_table(content: bytes) -> InductorTable:
-    """Check the JSON of a table.
+    """Return a table from its JSON; refuse, by row and field, what Inductor would fail on or compute wrongly.
 
     Raises:
-        TypeError: a part has the wrong type; the message names row and field.
-        ValueError: a part has a value that Inductor would fail on or compute wrongly; the message names row and field.
+        TypeError, ValueError: a part has the wrong type or value.
     """
     fields = parse_sealed(content, "inductor", SCHEMA, {"made_with", "templates", "params", "rows", "kernels"})
-    made_with = _texts_by_name("made_with", fields["made_with"], PACKAGES)
-    triton = [name for names in _TEMPLATES_OF.values() for name in names if name.startswith("triton::")]
-    templates = _texts_by_name("templates", fields["templates"], triton)
-    params = {name: _params(name, values) for name, values in require_object("params", fields["params"]).items()}
+    made_with = _texts_by_name("made_with", fields, PACKAGES)
+    templates = _texts_by_name("templates", fields, [triton for _, triton in _TEMPLATES_OF.values()])
     kernels = parse_kernels(fields["kernels"])
-    rows = {key: _rows(key, its, params, kernels) for key, its in require_object("rows", fields["rows"]).items()}
+    rows = {key: _rows(key, its, kernels) for key, its in require_object("rows", fields["rows"]).items()}
     return InductorTable(fields["sha256"], fields["device"]["name"], made_with, templates, rows, kernels)
 
 
-def _texts_by_name(name: str, value: object, known: Sequence[str]) -> dict[str, list[str]]:
-    found = require_object(name, value)
+def _texts_by_name(name: str, fields: Mapping[str, object], known: Sequence[str]) -> dict[str, list[str]]:
+    found = require_object(name, fields[name])
     if unknown := [key for key in found if key not in known]:
         raise ValueError(f"{name} has the unknown field {shortened(unknown[0])}; known: {', '.join(known)}")
     return {key: require_texts(f"{name}.{key}", texts) for key, texts in found.items()}
 
 
-def _params(template: str, values: object) -> dict[str, dict[str, object]]:
-    """Return the values of a template's keywords; torch derives all others, and a wrong EVEN_K gives wrong results."""
-    name = f"params.{shortened(template)}"
-    if template.startswith(_CUTE):
-        if values == {}:
-            raise ValueError(f"{name} is empty: every CuTe kernel has params")
-        return require_params(name, values)
-    params = require_params(name, values, _KWARGS if template.startswith("triton::") else set())
-    for keyword, known in params.items():
-        for value in known.values():
-            number = require_integer(f"{name}.{keyword}", value, 1, _LARGEST)
-            if keyword in _POWERS_OF_2 and number & number - 1:
-                raise ValueError(f"{name}.{keyword}={number} is not a power of 2")
-    return params
-
-
-def _rows(key: str, entries: object, params: _Params, kernels: Mapping[str, KernelBinary]) -> tuple[ProductRow, ...]:
-    """Return the rows of one product; refuse two for one m, and two ranges that share an m.
-
-    A row for one m may lie within a range.
-    """
+def _rows(key: str, entries: object, kernels: Mapping[str, KernelBinary]) -> tuple[ProductRow, ...]:
+    """Return the rows of one product; refuse two for one m, and two ranges that share an m."""
     found = _KEY.fullmatch(key)
     if found is None:
         raise ValueError(f"rows: the key {shortened(key)} names no product of {', '.join(_TEMPLATES_OF)}")
-    if (found[3] == "dynamic" and not _HAS_DYNAMIC_ROWS) or (found[6] and not _HAS_EPILOGUES):
+    is_served = (_HAS_DYNAMIC_ROWS or found[3] == "static") and (_HAS_EPILOGUES or not found[6])
+    if not is_served or not (_HAS_UNREAD_BIAS or "beta=0" not in key.split(":")):
         raise ValueError(f"{key}: this loader serves no such rows: use the one that was exported beside the table")
     if not isinstance(entries, list):
         raise TypeError(f"{key}: its rows={shortened(entries)} are not a list")
     rows: list[ProductRow] = []
-    known = {template: params[template] for template in _TEMPLATES_OF[found[1]] if template in params}
-    if found[1] in _OPS_OF_CUTE and not found[4]:
-        known |= {template: its for template, its in params.items() if template.startswith(_CUTE)}
+    known = (*_TEMPLATES_OF[found[1]], *([_CUTE] if found[1] in _OPS_OF_CUTE and not found[4] else []))
     for number, entry in enumerate(entries, 1):
         try:
             rows.append(_row(entry, known, kernels, (found[6] or ":none")[1:]))
         except (TypeError, ValueError) as error:
             raise type(error)(f"{key}: row {number}: {error}") from None
-    rows.sort(key=itemgetter(0, 1))  # first and last
-    for one, other in pairwise([row for row in rows if row.first == row.last]):
-        if one.first == other.first:
-            raise ValueError(f"{key}: two rows are for m={one.first}")
-    for one, other in pairwise([row for row in rows if row.first < row.last]):
-        if other.first <= one.last:
-            raise ValueError(f"{key}: m={other.first} is in two ranges")
+    rows.sort(key=lambda row: (row.first, row.last))
+    for is_range, fault in ((False, "{}: two rows are for m={}"), (True, "{}: m={} is in two ranges")):
+        for one, other in pairwise([row for row in rows if (row.first < row.last) is is_range]):
+            if other.first <= one.last:  # a row for one m may lie within a range
+                raise ValueError(fault.format(key, other.first))
     return tuple(rows)
 
 
-def _row(entry: object, known: _Params, kernels: Mapping[str, KernelBinary], epilogue: str) -> ProductRow:
+def _row(entry: object, known: Sequence[str], kernels: Mapping[str, KernelBinary], epilogue: str) -> ProductRow:
     fields = require_object("it", entry, _ROW_FIELDS)
     first = require_integer("first", fields["first"], 1, _LARGEST)
     last = require_integer("last", fields["last"], first, _LARGEST)
     template, kwargs = _choice("", fields, known)
-    require_facts(fields["facts"])
     kernel, otherwise = fields["kernel"], fields["otherwise"]
     if not template.startswith(_CUTE):
         for name in ("kernel", "otherwise"):
@@ -178,15 +147,22 @@ def _row(entry: object, known: _Params, kernels: Mapping[str, KernelBinary], epi
         raise ValueError(f"kernel={shortened(kernel)} is not one of the table's kernels")
     if (computed := kernels[kernel].epilogue) != epilogue:
         raise ValueError(f"kernel={kernel} computes the epilogue {shortened(computed)}, its row has {epilogue}")
-    of_torch = {name: its for name, its in known.items() if not name.startswith(_CUTE)}
     next_choice = require_object("otherwise", otherwise, {"template", "kwargs"})
-    instead = ProductRow(first, last, *_choice("otherwise.", next_choice, of_torch))
+    instead = ProductRow(first, last, *_choice("otherwise.", next_choice, known[:2]))
     return ProductRow(first, last, template, kwargs, kernel, instead)
 
 
-def _choice(where: str, fields: Mapping[str, Any], known: _Params) -> tuple[str, Mapping[str, Any]]:
-    """Return the template and the tuned keywords of a choice."""
+def _choice(where: str, fields: Mapping[str, Any], known: Sequence[str]) -> tuple[str, Mapping[str, Any]]:
+    """Return the template and the tuned keywords of a choice; those of a CuTe kernel are in its binary."""
     template = fields["template"]
-    if not isinstance(template, str) or template not in known:
-        raise ValueError(f"{where}template={shortened(template)} is not one of {', '.join(known) or 'params'}")
-    return template, require_config(f"{where}kwargs", fields["kwargs"], known[template])
+    is_cute = isinstance(template, str) and _CUTE in known and _CUTE_TEMPLATE.fullmatch(template)
+    if not isinstance(template, str) or (template not in known[:2] and not is_cute):
+        raise ValueError(f"{where}template={shortened(template)} is not one of {', '.join(known)}")
+    if is_cute:
+        return template, require_object(f"{where}kwargs", fields["kwargs"])
+    kwargs = require_object(f"{where}kwargs", fields["kwargs"], _MOST.keys() if "triton" in template else set())
+    for name, value in kwargs.items():
+        number = require_integer(f"{where}kwargs.{name}", value, 1, _MOST[name])
+        if name != "num_stages" and number & number - 1:  # Triton compiles no other tiles
+            raise ValueError(f"{where}kwargs.{name}={number} is not a power of 2")
+    return template, kwargs

@@ -19,8 +19,8 @@ from torch._inductor.lowering import expand
 from torch._inductor.select_algorithm import ExternKernelChoice, realize_inputs
 from torch._inductor.utils import use_aten_gemm_kernels
 from torch._inductor.virtualized import V
+from torch.fx.experimental.symbolic_shapes import statically_known_true as is_known
 
-from gemmtune.engine.consumers.inductor.epilogues.graph_nodes import are_equal, name_of
 from gemmtune.engine.consumers.inductor.epilogues.reader import PLAIN, ReadEpilogue, read_epilogue
 from gemmtune.engine.consumers.inductor.loader.table_use import DTYPE_NAMES
 from gemmtune.engine.records.gemm.stated import stated_texts, unusual_strides
@@ -34,8 +34,12 @@ if TYPE_CHECKING:
 Template: TypeAlias = "KernelTemplate | ExternKernelChoice"
 """Kernel that Inductor offers: a template to render, or one of ATen's."""
 
-_BIAS = {"addmm": 0, "baddbmm": 0, "convolution": 2}
+Overrides: TypeAlias = "dict[str, dict[str, Any]] | None"
+"""Keywords that Inductor asks for, by template."""
+_aten = torch.ops.aten
+_BIAS_PLACES: dict[Any, int] = {_aten.addmm: 0, _aten.baddbmm: 0, _aten.convolution: 2}
 """Places of the bias among the arguments of the graph's operators that are lowered to a product with one."""
+_BIASED = ("addmm", "baddbmm")
 _ATEN = {"mm": aten_mm, "addmm": aten_addmm, "bmm": aten_bmm, "baddbmm": aten_baddbmm}
 _ALIGNED_BYTES = 16  # of the addresses that rows are timed at
 
@@ -63,7 +67,7 @@ class LoweredProduct:
     @property
     def is_dynamic(self) -> bool:
         """Whether m is an expression of sizes that torch left open."""
-        return bool(getattr(self.m, "free_symbols", None))
+        return is_open(self.m)
 
 
 class AtenChoices(InductorChoices):
@@ -74,22 +78,14 @@ class AtenChoices(InductorChoices):
         raise NotImplementedError
 
     def aten(
-        self,
-        kernel_inputs: KernelInputs,
-        templates: list[Template],
-        op_name: str,
-        kwarg_overrides: dict[str, dict[str, Any]] | None,
+        self, kernel_inputs: KernelInputs, templates: list[Template], op_name: str, kwarg_overrides: Overrides
     ) -> list[ChoiceCaller]:
-        """Return ATen's choice alone; if neither Inductor nor this file has one, all that Inductor offers.
-
-        Without autotuning, Inductor's own answer is ATen's choice.
-        """
-        if not is_autotuning():
+        """Return ATen's choice alone; if neither Inductor nor this file has one, all that Inductor offers."""
+        if not is_autotuning():  # then Inductor's own answer is ATen's choice
             return super().get_template_configs(kernel_inputs, templates, op_name, kwarg_overrides)
         offered: list[Template] = [t for t in templates if isinstance(t, ExternKernelChoice)]
-        aten = [t for t in offered if t is not aten_bias_addmm][:1] or (
-            [_ATEN[op_name]] if op_name in _ATEN else templates
-        )
+        known: list[Template] = [_ATEN[op_name]] if op_name in _ATEN else templates
+        aten = [t for t in offered if t is not aten_bias_addmm][:1] or known
         if _is_complete(templates):  # both are offered an expanded bias; only this one runs cuBLAS's fused epilogue
             found: list[ChoiceCaller] = super().get_template_configs(kernel_inputs, [aten_bias_addmm], op_name)
             if found:
@@ -117,16 +113,16 @@ def _described(kernel_inputs: MMKernelInputs, op_name: str) -> LoweredProduct | 
         return f"operands and output have several dtypes: {', '.join(str(t).removeprefix('torch.') for t in types)}"
     m, n, k = kernel_inputs.mnk_symbolic()
     *batch, _, _ = kernel_inputs.mat1mat2()[0].get_size()
-    if any(getattr(size, "free_symbols", None) for size in (n, k, *batch)):
+    if any(map(is_open, (n, k, *batch))):
         return "n, k or the batch is dynamic"  # with another k, EVEN_K would be wrong
     if 0 in (m, n, k, *batch):
         return "it is empty"
-    dtype, kind = dtype_name(types[0]), "dynamic" if getattr(m, "free_symbols", None) else "static"
+    dtype, kind = dtype_name(types[0]), "dynamic" if is_open(m) else "static"
     if dtype not in DTYPE_NAMES:
         return f"tables have no rows of {dtype}"
     if batch and kind == "dynamic":
         return "m is dynamic"
-    bias, stated = _bias_of(kernel_inputs) if op_name in _BIAS else ("none", {})
+    bias, stated = _bias_of(kernel_inputs) if op_name in _BIASED else ("none", {})
     if isinstance(stated, str):
         return stated
     layouts = ""
@@ -143,6 +139,11 @@ def _described(kernel_inputs: MMKernelInputs, op_name: str) -> LoweredProduct | 
     key = ":".join((op_name, dtype, layouts, counts, bias, kind, *stated_texts(stated)))
     node = V.graph.current_node
     return LoweredProduct(m, hint, key, count_k, read_epilogue(node) if isinstance(node, torch.fx.Node) else PLAIN)
+
+
+def is_open(size: Any) -> bool:  # noqa: ANN401 (a number or an expression)
+    """Return whether a size is an expression of sizes that torch left open."""
+    return bool(getattr(size, "free_symbols", None))
 
 
 def _sizes_of(kernel_inputs: MMKernelInputs) -> str:
@@ -172,7 +173,7 @@ def with_whole_bias(kernel_inputs: KernelInputs, product: LoweredProduct) -> MMK
 
 def leave_out_bias(made: Any, kernel_inputs: MMKernelInputs, op_name: str) -> None:  # noqa: ANN401 (Inductor's)
     """Let the template of a choice take nothing of a bias whose factor is 0."""
-    if op_name in _BIAS and kernel_inputs.get_scalar("beta") == 0:
+    if op_name in _BIASED and kernel_inputs.get_scalar("beta") == 0:
         made.extra_kwargs = {**made.extra_kwargs, **unread_bias(float(kernel_inputs.get_scalar("alpha")))}
 
 
@@ -191,10 +192,7 @@ def root_of(graph: Any) -> Any:  # noqa: ANN401 (Inductor's GraphLowering)
 
 
 def _strides(node: Any, size: Sequence[int], stride: Sequence[int]) -> Sequence[int]:  # noqa: ANN401 (Inductor's)
-    """Return the strides that an operand will have: Inductor may yet order it as what it is computed from.
-
-    A large transposed weight with padding is such an operand.
-    """
+    """Return the strides that an operand will have: Inductor may yet order a computed one anew."""
     while isinstance(node, MutableBox):
         node = node.data
     order = node.get_fill_order() if isinstance(node, ComputedBuffer) else None  # none once its layout is fixed
@@ -215,7 +213,7 @@ def _placed(kernel_inputs: MMKernelInputs, place: int) -> tuple[str, int | None,
     batch, step = (size[0], stride[0]) if len(size) > 2 else (1, None)
     found = unusual_strides(layout, size[-2], size[-1], lead, batch, step)
     if found != (None, None):
-        if any(getattr(each, "free_symbols", None) for each in kernel_inputs.strides_symbolic()[place]):
+        if any(map(is_open, kernel_inputs.strides_symbolic()[place])):
             return f"the strides of an operand, {_text(stride)}, are dynamic"
         if node.get_layout().offset * node.get_dtype().itemsize % _ALIGNED_BYTES:
             return f"an operand of strides {_text(stride)} begins at no multiple of {_ALIGNED_BYTES} bytes"
@@ -256,9 +254,8 @@ def _bias_in_graph() -> tuple[Sequence[Any], Sequence[Any]] | None:
     Torch asks several times for one addmm: with the bias, and with the bias expanded to all rows, which may be a copy.
     """
     node = V.graph.current_node
-    if not isinstance(node, torch.fx.Node) or name_of(node) not in _BIAS:
-        return None
-    bias = node.args[_BIAS[name_of(node)]]
+    place = _BIAS_PLACES.get(getattr(node.target, "overloadpacket", None)) if isinstance(node, torch.fx.Node) else None
+    bias = None if place is None else node.args[place]
     value = bias.meta.get("val") if isinstance(bias, torch.fx.Node) else None
     return (tuple(value.shape), tuple(value.stride())) if isinstance(value, torch.Tensor) else None
 
@@ -267,16 +264,16 @@ def _bias(size: Sequence[Any], stride: Sequence[Any], m: Any, n: int, batch: Any
     """Return the shape of a bias by its name, expanded or not; empty for one that is neither rows nor matrices."""
     if not size:
         return ""
-    if n != 1 and not (are_equal(size[-1], n) and are_equal(stride[-1], 1)):
+    if n != 1 and not (is_known(size[-1] == n) and is_known(stride[-1] == 1)):
         return ""
-    lone = len(size) == 1 or are_equal(stride[-2], 0) or (are_equal(size[-2], 1) and m != 1)
-    of_product = "vector" if lone else "matrix" if are_equal(stride[-2], n) else ""
-    if len(size) < 3 or (of_product == "vector" and batch == 1) or are_equal(stride[0], 0):
+    lone = len(size) == 1 or is_known(stride[-2] == 0) or (is_known(size[-2] == 1) and m != 1)
+    of_product = "vector" if lone else "matrix" if is_known(stride[-2] == n) else ""
+    if len(size) < 3 or (of_product == "vector" and batch == 1) or is_known(stride[0] == 0):
         return of_product
-    if batch != 1 and are_equal(size[0], 1):
+    if batch != 1 and is_known(size[0] == 1):
         return of_product
     of_batch = {"vector": ("vectors", n), "matrix": ("matrices", m * n)}.get(of_product)
-    return of_batch[0] if of_batch and (batch == 1 or are_equal(stride[0], of_batch[1])) else ""
+    return of_batch[0] if of_batch and (batch == 1 or is_known(stride[0] == of_batch[1])) else ""
 
 
 def _text(numbers: Sequence[Any]) -> str:

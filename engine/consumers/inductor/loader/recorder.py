@@ -26,8 +26,7 @@ from torch._inductor.graph import GraphLowering
 from torch._inductor.virtualized import V
 
 from gemmtune.engine.consumers.inductor.epilogues.reader import read_epilogue
-from gemmtune.engine.consumers.inductor.loader.boundary import nothing, or_else
-from gemmtune.engine.consumers.inductor.loader.hooks.private_names import absent
+from gemmtune.engine.consumers.inductor.loader.boundary import absent, nothing, or_else
 from gemmtune.engine.consumers.inductor.loader.lowered import (
     AtenChoices,
     LoweredProduct,

@@ -3,7 +3,7 @@
 import shlex
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from threading import Lock
 from weakref import WeakKeyDictionary
 
@@ -77,10 +77,7 @@ class TableUse:
             "device": self.device,
             "unused": self.unused,
             "misses": list(self.misses),
-            "uses": [
-                {"problem": use.problem, "outcome": use.outcome, "detail": use.detail, "count": number}
-                for use, number in self.counts.items()
-            ],
+            "uses": [{**asdict(use), "count": number} for use, number in self.counts.items()],
         }
 
     def __str__(self) -> str:
@@ -90,11 +87,10 @@ class TableUse:
         if not self.counts:
             return "no product was compiled since install: torch compiled nothing, or took it from its caches"
         counts = [f"{self.count(outcome)} {text}" for outcome, (_, text) in _OUTCOMES.items() if self.count(outcome)]
-        products = f"{self.products} product{'s' * (self.products > 1)}"
+        products, was = f"{self.products} product{'s' * (self.products > 1)}", "were" if self.products > 1 else "was"
         lines = [f"{products} compiled: {', '.join(counts)}"]
         if self.count("other device") == self.products:
             where = " and ".join(dict.fromkeys(use.detail.removeprefix("on ") for use in self.counts))
-            was = "were" if self.products > 1 else "was"
             lines = [f"{products} {was} compiled for {where}; the table is for {self.device}"]
         lines += [f"  {use}{f' ({number} times)' if number > 1 else ''}" for use, number in self.counts.items()]
         if self.misses:
@@ -106,12 +102,7 @@ class UseLog:
     """Uses of one installed table, by all threads of the process."""
 
     def __init__(self, device: str, unused: str = "") -> None:
-        """Begin without a use.
-
-        Args:
-            device: name of the table's GPU.
-            unused: reason why this torch can use no table; empty where it can.
-        """
+        """Begin without a use; `device` and `unused` are those of `TableUse`."""
         self._device, self.unused = device, unused
         self._lock = Lock()
         self._counts: Counter[ProductUse] = Counter()
@@ -121,11 +112,9 @@ class UseLog:
         """Record a product of a graph, and return whether it is the graph's first one; never without a graph."""
         with self._lock:
             self._counts[use] += 1
-            if graph is None:
-                return False
-            uses = self._graphs.setdefault(graph, [])
+            uses = [] if graph is None else self._graphs.setdefault(graph, [])
             uses.append(use)
-            return len(uses) == 1
+            return graph is not None and len(uses) == 1
 
     def end(self, graph: object) -> tuple[ProductUse, ...]:
         """Forget a graph and return the uses of its products."""

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from gemmtune.engine.consumers.inductor.loader.loader_rows import parse_inductor_table
+from gemmtune.engine.consumers.inductor.written import parse_written_table
 from gemmtune.engine.report.files import read_exported
 from gemmtune.engine.report.layout import Grid, Report, count, microseconds, params_text, span
 
@@ -15,7 +15,7 @@ def inductor_report(path: Path, record: Mapping[str, Any]) -> Report:
     Raises:
         TableError: the table is damaged.
     """
-    table = read_exported(path, parse_inductor_table)
+    table = read_exported(path, parse_written_table)
     entries = [(key, entry) for key, rows in record["rows"].items() for entry in rows]
     columns = {
         "product": [key for key, _ in entries],

@@ -2,7 +2,8 @@
 
 import copyreg
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
+from contextlib import nullcontext
 from typing import Any
 from uuid import uuid4
 
@@ -16,15 +17,18 @@ from torch._inductor.custom_graph_pass import CustomGraphModulePass
 from torch._inductor.fx_passes import pad_mm
 from torch._inductor.graph import GraphLowering
 from torch._inductor.lowering import lowerings
+from torch._inductor.virtualized import V
 
-from gemmtune.engine.consumers.inductor.loader.boundary import nothing, or_else
+from gemmtune.engine.consumers.inductor.loader.boundary import absent, nothing, or_else
 from gemmtune.engine.consumers.inductor.loader.hooks.convolutions import CONVOLUTION, asking_for_products
-from gemmtune.engine.consumers.inductor.loader.hooks.large_kernels import tuned_if_large
 from gemmtune.engine.consumers.inductor.loader.hooks.padding import should_pad
-from gemmtune.engine.consumers.inductor.loader.hooks.private_names import absent
-from gemmtune.engine.consumers.inductor.loader.hooks.replaced import Replaced
 from gemmtune.engine.consumers.inductor.loader.hooks.table_choices import TableChoices
-from gemmtune.engine.consumers.inductor.loader.lowered import AtenChoices
+from gemmtune.engine.consumers.inductor.loader.lowered import AtenChoices, has_options
+
+_NAME = "gemmtune"
+_L2_SIZES = 3  # bytes that a large kernel moves, in sizes of the L2: some 40 us on an H200, see experiments/models
+_register = getattr(inductor_choices, "register_inductor_choices", None)
+_unregister = getattr(inductor_choices, "unregister_inductor_choices", None)
 
 
 class _CacheTag(CustomGraphModulePass):
@@ -40,10 +44,56 @@ class _CacheTag(CustomGraphModulePass):
         return self._uuid
 
 
-_NAME = "gemmtune"
-_register = getattr(inductor_choices, "register_inductor_choices", None)
-_unregister = getattr(inductor_choices, "unregister_inductor_choices", None)
-_replaced: list[Replaced] = []  # at most one: that of the handler in place
+class _Replaced:
+    """Replacements of one install.
+
+    The program may replace a function, too. One from before is called, and put back; one from after stays in place, and
+    may still call ours, which then changes nothing.
+    """
+
+    def __init__(self) -> None:
+        self.is_undone = False
+        self._undo: list[Callable[[], None]] = []
+
+    def attribute(self, owner: Any, name: str, make: Callable[[Any], Any]) -> None:  # noqa: ANN401 (a module or class)
+        """Replace an attribute by what `make` returns for it; do nothing if there is none."""
+        earlier = getattr(owner, name, None)
+        if earlier is not None:
+            ours = make(earlier)
+            setattr(owner, name, ours)
+            self._undo.append(lambda: setattr(owner, name, earlier) if getattr(owner, name, None) is ours else None)
+
+    def function(self, owner: Any, name: str, ours: Callable[..., Any]) -> None:  # noqa: ANN401 (a module or class)
+        """Replace a function by ours, which takes the earlier one before its arguments."""
+
+        def make(earlier: Callable[..., Any]) -> Callable[..., Any]:
+            def call(*asked: Any, **named: Any) -> Any:  # noqa: ANN401 (torch's)
+                return earlier(*asked, **named) if self.is_undone else ours(earlier, *asked, **named)
+
+            return call
+
+        self.attribute(owner, name, make)
+
+    def item(self, mapping: MutableMapping[Any, Any], key: object, ours: object) -> None:
+        """Put a value into a mapping, in the place of the one that is there, if any."""
+        earlier = {key: mapping[key]} if key in mapping else {}
+        mapping[key] = ours
+
+        def undo() -> None:
+            if mapping.get(key) is ours:
+                del mapping[key]
+                mapping.update(earlier)
+
+        self._undo.append(undo)
+
+    def undo(self) -> None:
+        """Put back what was there, where nobody has replaced ours."""
+        self.is_undone = True
+        for each in reversed(self._undo):
+            each()
+
+
+_replaced: list[_Replaced] = []  # at most one: that of the handler in place
 
 
 def activate(handler: AtenChoices) -> None:
@@ -58,7 +108,7 @@ def activate(handler: AtenChoices) -> None:
     These keys also hold memory formats, pickled as attributes of any imported module that has a `torch`. That module
     differs between processes, so a reducer names torch itself.
     """
-    choices, replaced = virtualized._choices, Replaced()
+    choices, replaced = virtualized._choices, _Replaced()
     _replaced.append(replaced)
     replaced.attribute(choices, "_key", lambda key: f"{key}_gemmtune_{uuid4().hex}")
     if _register and _unregister:
@@ -70,46 +120,10 @@ def activate(handler: AtenChoices) -> None:
         replaced.item(custom_backend_passes, _NAME, _CacheTag(handler.uuid()))
     replaced.item(copyreg.dispatch_table, torch.memory_format, _name_in_torch)
     replaced.item(lowerings, CONVOLUTION, asking_for_products(lowerings[CONVOLUTION]))
-    replaced.attribute(pad_mm, "should_pad", lambda earlier: _padding(replaced, earlier))
+    replaced.function(pad_mm, "should_pad", _pads)
     if isinstance(handler, TableChoices):
-        replaced.attribute(TritonKernel, "codegen_kernel", lambda earlier: _generating(replaced, earlier))
-        replaced.attribute(GraphLowering, "run", lambda earlier: _seeing(replaced, handler, earlier))
-
-
-def _padding(replaced: Replaced, earlier: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a decision to pad; with `shape_padding` on, the earlier one decides."""
-
-    def pads(*arguments: Any, **named: Any) -> Any:  # noqa: ANN401 (torch's)
-        decides = earlier if getattr(config, "shape_padding", True) or replaced.is_undone else should_pad
-        return decides(*arguments, **named)
-
-    return pads
-
-
-def _generating(replaced: Replaced, earlier: Callable[..., str]) -> Callable[..., str]:
-    """Return a method that generates a kernel's source, in which large kernels descend."""
-
-    def generate(kernel: Any, *arguments: Any, **named: Any) -> str:  # noqa: ANN401 (torch's)
-        if replaced.is_undone:
-            return earlier(kernel, *arguments, **named)
-        return tuned_if_large(kernel, lambda: earlier(kernel, *arguments, **named))
-
-    return generate
-
-
-def _seeing(replaced: Replaced, handler: TableChoices, earlier: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a method that lowers a graph, which the handler sees before."""
-
-    def run(graph: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 (torch's)
-        if not replaced.is_undone:
-            handler.see_graph(graph)
-        return earlier(graph, *arguments, **named)
-
-    return run
-
-
-def _name_in_torch(memory_format: torch.memory_format) -> str:
-    return str(memory_format).removeprefix("torch.")
+        replaced.function(TritonKernel, "codegen_kernel", _tuned_if_large)
+        replaced.function(GraphLowering, "run", handler.run_graph)
 
 
 def restore() -> None:
@@ -124,20 +138,49 @@ def lacking() -> str:
     """Return the first part of Inductor that the handler needs and this torch lacks; empty if it has all."""
     if absent:
         return " and ".join(absent)
-    asked, answered = (
-        [*inspect.signature(getattr(its, "get_template_configs", lacking)).parameters]
-        for its in (InductorChoices, TableChoices)
-    )
-    fused = [*inspect.signature(getattr(InductorChoices, "can_fuse", lacking)).parameters]
+    asked, answered = (_parameters(its, "get_template_configs") for its in (InductorChoices, TableChoices))
+    fused = ["scheduler", "node1", "node2", "shared_data_score"]
     has = {
         "InductorChoices.get_template_configs with the known parameters": asked == answered,
         "InductorChoices.get_ktc": hasattr(InductorChoices, "get_ktc"),
         "TritonKernel.codegen_kernel and estimate_kernel_num_bytes": hasattr(TritonKernel, "codegen_kernel")
         and hasattr(TritonKernel, "estimate_kernel_num_bytes"),
-        "InductorChoices.can_fuse with the known parameters": fused
-        == ["scheduler", "node1", "node2", "shared_data_score"],
+        "InductorChoices.can_fuse with the known parameters": _parameters(InductorChoices, "can_fuse") == fused,
         "virtualized.V.choices": hasattr(getattr(virtualized, "V", None), "choices"),
         "virtualized._choices with _key and _default": {"_key", "_default"}
         <= set(vars(getattr(virtualized, "_choices", lacking))),
     }
     return next((name for name, is_there in has.items() if not is_there), "")
+
+
+def _parameters(owner: type, method: str) -> list[str]:
+    return [*inspect.signature(getattr(owner, method, lacking)).parameters]
+
+
+def _name_in_torch(memory_format: torch.memory_format) -> str:
+    return str(memory_format).removeprefix("torch.")
+
+
+def _pads(earlier: Callable[..., bool], *asked: Any, **named: Any) -> bool:  # noqa: ANN401 (torch's)
+    """Decide to pad by the loader's rule; with `shape_padding` on, the earlier function decides."""
+    return (earlier if getattr(config, "shape_padding", True) else should_pad)(*asked, **named)
+
+
+def _tuned_if_large(generate: Callable[..., str], kernel: Any, *asked: Any, **named: Any) -> str:  # noqa: ANN401 (torch's)
+    """Return a kernel's generated source; a large kernel of a graph with a table's options descends when it runs first.
+
+    Inductor chooses the config of a kernel that is no product by a rule or a short race, and descends from there in its
+    mode max-autotune, for seconds per kernel. With small kernels this is a gamble: their operands lie in the L2 in the
+    model, but not while Inductor times them. A kernel that moves several times what the L2 holds takes as long in both.
+    """
+    with config.patch(coordinate_descent_tuning=True) if _is_large(kernel) else nullcontext():
+        return generate(kernel, *asked, **named)
+
+
+@or_else(lambda *_: False)
+def _is_large(kernel: Any) -> bool:  # noqa: ANN401 (torch's)
+    device = V.graph.get_current_device_or_throw()
+    if device.type != "cuda" or not has_options():
+        return False
+    l2_bytes = torch.cuda.get_device_properties(device).L2_cache_size
+    return bool(kernel.estimate_kernel_num_bytes() >= _L2_SIZES * l2_bytes)

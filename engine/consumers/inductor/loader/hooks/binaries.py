@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._inductor.virtualized import V
@@ -41,13 +41,9 @@ class Binaries:
     def __init__(
         self, kernels: Mapping[str, KernelBinary], notes: ProductNotes, *, any_version: bool, allowed: bool
     ) -> None:
-        """Register the kernels, for code of torch's caches calls them without asking a handler.
+        """Register the kernels, if they are `allowed`: code of torch's caches calls them without asking a handler.
 
-        Args:
-            kernels: kernels by name.
-            notes: notes of the table.
-            any_version: whether the packages may have other versions than those that built the kernels.
-            allowed: whether kernels may run; if not, the next choices of their rows do.
+        With `any_version`, the packages may have other versions than those that built the kernels.
         """
         self._kernels, self._notes = kernels, notes
         for kernel in kernels.values() if allowed else ():
@@ -67,24 +63,20 @@ class Binaries:
         self,
         product: LoweredProduct | None,
         row: ProductRow | None,
-        kernel_inputs: KernelInputs,
-        templates: list[Template],
-        op_name: str,
-        aten: Callable[..., list[ChoiceCaller]],
+        *asked: Any,  # noqa: ANN401 (Inductor's)
     ) -> tuple[list[ChoiceCaller] | None, ProductRow | None, str]:
-        """Return the choices of a row's kernel, else None, the row that runs and why it runs instead of another."""
+        """Return the choices of a row's kernel, else None, the row that runs and why it runs instead of another.
+
+        `asked` are Inductor's operands, templates and operation, and the function that returns ATen's choices.
+        """
         keep_values()
         if product is None or row is None or not row.kernel:
             return None, row, ""
-        if reason := self._why_not(row, product, kernel_inputs.device()):
+        if reason := self._why_not(row, product, asked[0].device()):
             return None, row.otherwise, f" ({row.template} {reason})"
-        return self._choices(row, product, kernel_inputs, templates, op_name, aten), row, ""
+        return self._choices(row, product, *asked), row, ""
 
-    @or_else(
-        lambda self, row, product, kernel_inputs, templates, op_name, aten: aten(
-            kernel_inputs, templates, op_name, None
-        )
-    )
+    @or_else(lambda self, row, product, *asked: asked[-1](*asked[:-1], None))
     def _choices(
         self,
         row: ProductRow,

@@ -26,11 +26,7 @@ _SETTINGS = {"max_autotune_gemm": True, "max_autotune_conv_backends": "ATEN"}
 
 
 def asking_for_products(lower: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a lowering of convolutions that makes products of those that the handler of choices takes.
-
-    Args:
-        lower: Inductor's own.
-    """
+    """Return a lowering of convolutions, Inductor's own but for those that the handler of choices takes as products."""
 
     def lowered(*arguments: Any, **settings: Any) -> Any:  # noqa: ANN401 (Inductor's)
         takes = getattr(V.choices, "takes_convolution", None)
@@ -47,8 +43,7 @@ def asking_for_products(lower: Callable[..., Any]) -> Callable[..., Any]:
 @or_else(nothing)
 def _ask_for_products(stack: ExitStack) -> None:
     """Set what makes a product of a convolution, as far as this torch has it."""
-    settings = {name: value for name, value in _SETTINGS.items() if hasattr(config, name)}
-    stack.enter_context(config.patch(settings))
+    stack.enter_context(config.patch({name: its for name, its in _SETTINGS.items() if hasattr(config, name)}))
 
 
 @or_else(nothing)

@@ -14,12 +14,11 @@ import torch
 from gemmtune.engine.consumers.inductor.loader.boundary import or_else
 
 _ALIGNED = 8  # elements of two bytes in 16 bytes, to which Inductor pads
-# On an H200, see experiments/padding.
-_SAVED_SECONDS = 5e-15  # per m·n·k
-_SAVED_SECONDS_ODD = 18e-15  # where a row has an odd number of elements
-_COPY_SECONDS = 1.8e-12  # per element of an operand
-_TRANSPOSED_COPY_SECONDS = 7.4e-12
-_LAUNCH_SECONDS = 8e-6  # per copy
+# Seconds on an H200, see experiments/padding: saved per m·n·k, and there where a row has an odd number of elements;
+# per copied element of an operand that is contiguous, and of a transposed one; and per launch of a copy.
+_SAVED, _SAVED_ODD = 5e-15, 18e-15
+_COPY, _TRANSPOSED_COPY = 1.8e-12, 7.4e-12
+_LAUNCH = 8e-6
 
 
 @or_else(lambda *_, **__: False)
@@ -34,6 +33,5 @@ def should_pad(match: Any, mat1: torch.Tensor, mat2: torch.Tensor, op: Any, inpu
     if not any(row % _ALIGNED for row in rows):
         return False
     copied = [operand for operand, size in ((mat1, m), (mat2, n)) if size % _ALIGNED or k % _ALIGNED]
-    per_element = (_COPY_SECONDS if each.stride(1) == 1 else _TRANSPOSED_COPY_SECONDS for each in copied)
-    cost = sum(_LAUNCH_SECONDS + each.numel() * seconds for each, seconds in zip(copied, per_element, strict=True))
-    return bool(m * n * k * (_SAVED_SECONDS_ODD if any(row % 2 for row in rows) else _SAVED_SECONDS) > cost)
+    copies = (_LAUNCH + each.numel() * (_COPY if each.stride(1) == 1 else _TRANSPOSED_COPY) for each in copied)
+    return bool(m * n * k * (_SAVED_ODD if any(row % 2 for row in rows) else _SAVED) > sum(copies))

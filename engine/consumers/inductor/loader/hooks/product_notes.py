@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -29,14 +29,7 @@ class ProductNotes:
     """Notes of one table."""
 
     def __init__(self, table: InductorTable, policy: str, miss: str, rows: Mapping[str, Sequence[ProductRow]]) -> None:
-        """Begin without a note.
-
-        Args:
-            table: table of the rows.
-            policy: see `install`.
-            miss: see `install`.
-            rows: rows that may apply, by key.
-        """
+        """Begin without a note; `rows` may apply, by key, and `install` documents the rest."""
         self._table, self._policy, self._miss, self._rows = table, policy, miss, rows
         self._elsewhere = f"; the table is for {table.device}"
         self._messages: set[str] = set()
@@ -50,8 +43,7 @@ class ProductNotes:
             if "grouped_mm" in str(node.target) and isinstance(value, torch.Tensor) and value.device.type == "cuda":
                 shapes = [getattr(each.meta.get("val"), "shape", ()) for each in node.all_input_nodes[:2]]
                 sizes = " by ".join("x".join(map(str, shape)) for shape in shapes)
-                use = ProductUse(str(node.target), "no problem", f"{LIBRARY}, {sizes}")
-                self._add(root_of(graph), use)
+                self._add(root_of(graph), ProductUse(str(node.target), "no problem", f"{LIBRARY}, {sizes}"))
 
     def is_of_epilogue(self, product: LoweredProduct, row: ProductRow) -> bool:
         """Return whether a row was timed with the product's epilogue; a plain product has none."""
@@ -62,9 +54,7 @@ class ProductNotes:
     def record(
         self, product: LoweredProduct | str, row: ProductRow | None, device: torch.device, outcome: str, why: str = ""
     ) -> None:
-        """Record and log a product that was lowered; the first one of a graph asks to be told of the graph's end."""
-        if not product:
-            return
+        """Record and log a product that was lowered, or the operation and why no row describes it."""
         if isinstance(product, str):
             operation, _, reason = product.partition(": ")
             use = ProductUse(operation, "no problem", reason)
@@ -77,11 +67,22 @@ class ProductNotes:
             key = product.full_key if self.is_of_epilogue(product, row) else product.key
             detail = f"{row_name(key, row)} {row.template} {dict(row.kwargs) or ''}".rstrip() + why
             use = ProductUse(problem_name(product.full_key, product.hint), outcome, detail)
-        self._add(root_of(V.graph), use)
+        if product:
+            self._add(root_of(V.graph), use)
 
     def _add(self, graph: Any, use: ProductUse) -> None:  # noqa: ANN401 (Inductor's GraphLowering)
-        if self.note(graph, use):
-            _after_lowering(graph, lambda: self._warn_of_misses(self.uses.end(graph)))
+        """Note a product of a graph; warn of misses after the lowering, whose last step in any torch is `finalize`."""
+        finalize = getattr(graph, "finalize", None)
+        if not self.note(graph, use) or finalize is None:
+            return
+
+        def ended(*args: object, **kwargs: object) -> object:
+            del graph.finalize
+            result = finalize(*args, **kwargs)
+            self._warn_of_misses(self.uses.end(graph))
+            return result
+
+        graph.finalize = ended
 
     def note(self, graph: object, use: ProductUse) -> bool:
         """Log and count a product; return whether it is the first one of a graph."""
@@ -97,12 +98,10 @@ class ProductNotes:
         if not uses or has_row or elsewhere or self.uses.report().count("failed"):
             return
         names = list(dict.fromkeys(use.problem for use in uses))
-        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        named = ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
         reason = next((f"; {use.detail}" for use in uses if use.outcome != "miss"), "")
-        self.warn(
-            f"gemmtune's table has no row for any product of a graph: {', '.join(names[:_NAMED])}{more}{reason}. "
-            f"See gemmtune_inductor.report()"
-        )
+        head = "gemmtune's table has no row for any product of a graph"
+        self.warn(f"{head}: {named}{reason}. See gemmtune_inductor.report()")
 
     def warn(self, message: str) -> None:
         """Warn, unless this table has said it."""
@@ -116,18 +115,3 @@ def apart(product: LoweredProduct) -> str:
     if product.read.reason:
         return f", epilogue apart: {product.read.reason}"
     return ", epilogue apart" if product.read.epilogue else ""
-
-
-def _after_lowering(graph: Any, call: Callable[[], None]) -> None:  # noqa: ANN401 (Inductor's GraphLowering)
-    """Call once after the lowering of a graph, whose last step in every known torch is `finalize`."""
-    finalize = getattr(graph, "finalize", None)
-    if finalize is None:
-        return
-
-    def ended(*args: object, **kwargs: object) -> object:
-        del graph.finalize
-        result = finalize(*args, **kwargs)
-        call()
-        return result
-
-    graph.finalize = ended

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,7 +15,6 @@ from torch._inductor.utils import _use_autotune_backend
 from torch._inductor.virtualized import V
 
 from gemmtune.engine.consumers.inductor.loader.boundary import nothing, or_else
-from gemmtune.engine.consumers.inductor.loader.fusing import fuse_only, may_fuse
 from gemmtune.engine.consumers.inductor.loader.hooks.binaries import Binaries
 from gemmtune.engine.consumers.inductor.loader.hooks.dynamic_rows import dynamic_row
 from gemmtune.engine.consumers.inductor.loader.hooks.product_notes import ProductNotes, apart
@@ -23,6 +22,7 @@ from gemmtune.engine.consumers.inductor.loader.loader_rows import InductorTable,
 from gemmtune.engine.consumers.inductor.loader.lowered import (
     AtenChoices,
     LoweredProduct,
+    Overrides,
     Template,
     fix_layouts,
     has_options,
@@ -36,7 +36,6 @@ from gemmtune.engine.consumers.inductor.loader.lowered import (
 from gemmtune.engine.consumers.inductor.loader.table_use import ProductUse
 
 if TYPE_CHECKING:
-    from torch._inductor.codegen.common import KernelTemplate
     from torch._inductor.ir import ChoiceCaller
     from torch._inductor.kernel_inputs import KernelInputs
     from torch._inductor.scheduler import BaseSchedulerNode, Scheduler
@@ -59,22 +58,13 @@ class TableChoices(AtenChoices):
         refused: Sequence[str],
         binaries: bool = True,
     ) -> None:
-        """Choose by a table.
-
-        Args:
-            table: table of the rows.
-            policy: rows to use where they were timed with something else, see `install`.
-            miss: handling of products without a row, see `install`.
-            recordings: each `ProductFile` that products are appended to, read at each product.
-            refused: templates whose rows do not apply.
-            binaries: whether rows may run the table's binaries; else their next choices run.
-        """
+        """Choose as `install` says, but for rows of `refused` templates; append products to each of `recordings`."""
         self._table, self._policy, self._miss, self._recordings = table, policy, miss, recordings
         self._rows = {key: [r for r in rows if r.template not in refused] for key, rows in table.rows.items()}
         self._notes = ProductNotes(table, policy, miss, self._rows)
         self._failed: object = None  # node of the last product whose look-up failed; torch may ask again for it
         self._binaries = Binaries(table.kernels, self._notes, any_version=policy == "ignore", allowed=binaries)
-        self.uses, self.see_graph = self._notes.uses, self._notes.see_graph
+        self.uses = self._notes.uses
 
     @property
     def autotunes(self) -> bool:
@@ -86,13 +76,14 @@ class TableChoices(AtenChoices):
         how = (self._policy, self._miss, self._table.sha256, self._binaries.lacking)
         return ":".join(("gemmtune-table", str(_LOGIC), *how, *(each.uuid for each in self._recordings)))
 
+    def run_graph(self, run: Callable[..., Any], graph: Any, *inputs: Any, **named: Any) -> Any:  # noqa: ANN401 (torch's)
+        """Lower a graph by Inductor's function, with a note of what it asks no handler of choices for."""
+        self._notes.see_graph(graph)
+        return run(graph, *inputs, **named)
+
     @or_else(lambda self, *asked, **named: self._after_failure(*asked, **named))
     def get_template_configs(
-        self,
-        kernel_inputs: KernelInputs,
-        templates: list[Template],
-        op_name: str,
-        kwarg_overrides: dict[str, dict[str, Any]] | None = None,
+        self, kernel_inputs: KernelInputs, templates: list[Template], op_name: str, kwarg_overrides: Overrides = None
     ) -> list[ChoiceCaller]:
         """Return one choice per product; on devices other than CUDA GPUs, Inductor's own choices."""
         for recording in self._recordings:
@@ -110,12 +101,11 @@ class TableChoices(AtenChoices):
         choices, row, instead_of = self._binaries.serve(product, row, kernel_inputs, templates, op_name, self.aten)
         if choices is not None:
             return choices
-        template = None if product is None or row is None or row.is_aten else self._usable(row)
-        if product is not None and row is not None and template is not None:
+        if product is not None and row is not None and not row.is_aten and self._is_usable(row):
             if not is_for_templates(op_name, templates):
                 return []
             fused = self._fused(product, row)
-            choice = self._render(row, template, product, fused, kernel_inputs, op_name)
+            choice = self._render(row, product, fused, kernel_inputs, op_name)
             if choice is not None:
                 why = instead_of if fused else instead_of + apart(product)
                 self._notes.record(found, row, device, "next choice" if instead_of else "row", why)
@@ -144,11 +134,7 @@ class TableChoices(AtenChoices):
 
     @or_else(lambda self, *asked, **named: InductorChoices.get_template_configs(self, *asked, **named))  # noqa: PLW0108 (a torch may lack it)
     def _after_failure(
-        self,
-        kernel_inputs: KernelInputs,
-        templates: list[Template],
-        op_name: str,
-        kwarg_overrides: dict[str, dict[str, Any]] | None = None,
+        self, kernel_inputs: KernelInputs, templates: list[Template], op_name: str, kwarg_overrides: Overrides = None
     ) -> list[ChoiceCaller]:
         """Return what a product without a row runs, for one whose look-up failed."""
         self._failed = _current_node()
@@ -164,9 +150,7 @@ class TableChoices(AtenChoices):
         scheduler: Scheduler, node1: BaseSchedulerNode, node2: BaseSchedulerNode, shared_data_score: int
     ) -> bool:
         """Keep everything out of a row's kernel but the epilogue that it may compute."""
-        if not may_fuse(node1, node2):
-            return False
-        return InductorChoices.can_fuse(scheduler, node1, node2, shared_data_score)
+        return may_fuse(node1, node2) and InductorChoices.can_fuse(scheduler, node1, node2, shared_data_score)
 
     def _find(self, product: LoweredProduct) -> ProductRow | None:
         """Return the row for a product, or for the plain product; None if there is none that serves all m."""
@@ -176,14 +160,6 @@ class TableChoices(AtenChoices):
             return row
         return self._serving(product, self._rows.get(product.key, ()))
 
-    def _fused(self, product: LoweredProduct, row: ProductRow) -> frozenset[str]:
-        """Return the names of the graph's nodes that a row's kernel may compute behind the product."""
-        epilogue = product.read.epilogue
-        if not epilogue:
-            return frozenset()
-        timed = self._notes.is_of_epilogue(product, row)
-        return product.read.nodes if timed or (row.fuses_cheap and epilogue.is_cheap) else frozenset()
-
     def _serving(self, product: LoweredProduct, rows: Sequence[ProductRow]) -> ProductRow | None:
         """Return which of a product's rows serves all m of the graph."""
         if product.is_dynamic:
@@ -191,29 +167,28 @@ class TableChoices(AtenChoices):
         serving = [row for row in rows if row.first <= product.hint <= row.last]
         return min(serving, key=lambda row: row.last - row.first, default=None)
 
-    def _usable(self, row: ProductRow) -> KernelTemplate | None:
-        """Return the row's template; None, with a warning, if Inductor's settings rule it out.
+    def _fused(self, product: LoweredProduct, row: ProductRow) -> frozenset[str]:
+        """Return the names of the graph's nodes that a row's kernel may compute behind the product."""
+        epilogue = product.read.epilogue
+        is_served = epilogue and (self._notes.is_of_epilogue(product, row) or (row.fuses_cheap and epilogue.is_cheap))
+        return product.read.nodes if is_served else frozenset()
 
-        The row was timed, so its template is used even where Inductor leaves it out: for a large k, and on GPUs under
-        68 SMs.
+    def _is_usable(self, row: ProductRow) -> bool:
+        """Return whether Inductor's settings allow the row's template; warn if not.
+
+        It was timed, so it is used even where Inductor leaves it out: for a large k, and on GPUs under 68 SMs.
         """
         if has_options() and _use_autotune_backend("TRITON"):
-            return TRITON_TEMPLATES[row.template]
+            return True
         self._notes.warn(
             f"gemmtune's table has a {row.template} row that Inductor's settings rule out: pass "
             f"options=gemmtune_inductor.options() to torch.compile, and keep TRITON in max_autotune_gemm_backends"
         )
-        return None
+        return False
 
     @or_else(nothing)  # Inductor asked for ATen before, and got none
     def _render(
-        self,
-        row: ProductRow,
-        template: KernelTemplate,
-        product: LoweredProduct,
-        fused: frozenset[str],
-        kernel_inputs: KernelInputs,
-        op_name: str,
+        self, row: ProductRow, product: LoweredProduct, fused: frozenset[str], kernel_inputs: KernelInputs, op_name: str
     ) -> ChoiceCaller | None:
         """Return the row's kernel; None if this torch or Triton cannot make it.
 
@@ -224,7 +199,7 @@ class TableChoices(AtenChoices):
         fix_layouts(kernel_inputs.nodes())
         tuned = {**row.kwargs, "EVEN_K": product.k % row.kwargs["BLOCK_K"] == 0}
         with config.patch(max_autotune_gemm=True):
-            made = next(self.get_ktc(kernel_inputs, template, op_name, tuned), None)
+            made = next(self.get_ktc(kernel_inputs, TRITON_TEMPLATES[row.template], op_name, tuned), None)
             if made is not None:
                 made.layout = kernel_inputs.output_layout(flexible=False)
                 leave_out_bias(made, kernel_inputs, op_name)
@@ -236,10 +211,7 @@ class TableChoices(AtenChoices):
 
     def _is_other_gpu(self, device: torch.device) -> bool:
         """Return whether no row applies because the GPU is not the table's."""
-        if self._policy == "ignore":
-            return False
-        name = torch.cuda.get_device_properties(device).name
-        if name == self._table.device:
+        if self._policy == "ignore" or (name := torch.cuda.get_device_properties(device).name) == self._table.device:
             return False
         self._notes.warn(f"gemmtune's table is for {self._table.device}; on {name} no row applies")
         return True
@@ -247,6 +219,34 @@ class TableChoices(AtenChoices):
 
 def _current_node() -> object:
     return getattr(getattr(V, "graph", None), "current_node", None)
+
+
+def fuse_only(choice: ChoiceCaller, nodes: frozenset[str]) -> None:
+    """Write the names of the graph's nodes that a kernel may compute into the buffer that a choice makes."""
+    output_node: Callable[[], Any] = choice.output_node
+
+    def marked() -> Any:  # noqa: ANN401 (Inductor's TensorBox)
+        found = output_node()
+        _mark(found, nodes)
+        return found
+
+    choice.output_node = marked  # type: ignore[method-assign]
+
+
+@or_else(nothing)
+def _mark(node: Any, nodes: frozenset[str]) -> None:  # noqa: ANN401 (Inductor's TensorBox)
+    node.data.data.gemmtune_fuses = nodes
+
+
+@or_else(lambda *_: True)
+def may_fuse(node1: BaseSchedulerNode, node2: BaseSchedulerNode) -> bool:
+    """Return whether neither node is a row's kernel, or the second is an epilogue that the first may compute."""
+    for template, other in ((node1, node2), (node2, node1)):
+        nodes = getattr(template.get_template_node(), "gemmtune_fuses", None) if template.is_template() else None
+        if nodes is not None:
+            computed = {origin.name for node in other.get_nodes() for origin in getattr(node.node, "origins", ())}
+            return template is node1 and computed <= nodes
+    return True
 
 
 def changed_templates(table: InductorTable) -> list[str]:

@@ -206,9 +206,10 @@ def watches(text):
     """Return a watch for all that a loader's text may use of torch's modules and classes."""
     tree: Any = ast.parse(text)
     asked = {
-        node.targets[0].id: tuple(each.value for each in node.value.args)
+        target.id: (node.value.args[0].value, name.value)
         for node in tree.body
         if getattr(getattr(getattr(node, "value", None), "func", None), "id", "") == "private"
+        for target, name in zip(getattr(node.targets[0], "elts", node.targets), node.value.args[1:], strict=True)
     }
     values = {name: getattr(__import__(where[0], fromlist=where[1:]), where[1]) for name, where in asked.items()}
     nodes = list(ast.walk(tree))

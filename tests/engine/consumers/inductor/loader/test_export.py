@@ -26,8 +26,13 @@ FULL = {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "GROUP_M": 8, "num_stages
 ROOMY = {**FULL, "BLOCK_M": 64, "BLOCK_N": 32}
 SPLIT_K = {"warp_n": 16, "warps_n": 1, "warps_k": 4, "split_k": 1, "k_unroll": 1, "num_stages": 4, "share_a": False}
 SPLIT_K |= {"use_pdl": False}
+QUACK = {"tile_m": 128, "tile_n": 128, "cluster_m": 1, "cluster_n": 2, "pingpong": True, "swap_ab": False}
+QUACK |= {"is_dynamic_persistent": False, "max_swizzle_size": 8}
 EPILOGUES = {"chain.py", "terms.py", "activations.py"}
-BINARIES = {"extern.py", "extern_calls.py", "kernel_call.py", "occupancy.py", "cuda_driver.py", "computed.py"}
+BINARIES, CLUSTERS = (
+    {"extern.py", "extern_calls.py", "kernel_call.py", "computed.py"},
+    {"occupancy.py", "cuda_driver.py"},
+)
 
 
 def choice(space, params):
@@ -42,6 +47,8 @@ PLAIN = (row("16x4096x4096:bf16:nt"), row("2048x4096x4096:bf16:nt", {}, "aten"))
 EPILOGUE = row("16x4096x4096:bf16:nt:epilogue=silu.mul(matrix)")
 RANGE = RangeRow(Problem.parse("64x96x256:bf16:nt:dynamic_m=true"), 2, 64, choice("triton_mm", FULL), ((64, 0.0),))
 CUTE = row("8x96x256:bf16:nt:epilogue=relu", SPLIT_K, "cute_splitk")
+CLUSTERED = row("512x512x256:bf16:nt", QUACK, "quack_gemm")
+UNREAD = row("16x96x256:bf16:nt:addmm:beta=0")
 
 
 def export(*rows, ranges=()):
@@ -88,16 +95,25 @@ def run(folder, code, *arguments):
 def test_a_package_has_the_parts_of_its_rows(rows, ranges, epilogues, dynamic, binaries):
     found = modules(files := export(*rows, ranges=ranges))
     assert (found >= EPILOGUES, bool(found & EPILOGUES)) == (epilogues, epilogues)
-    assert ("class _Reader" in files[f"{PACKAGE}/reader.py"]) is epilogues
+    assert ("reader.py" in found) is epilogues
     assert ("graph_sizes.py" in found) is dynamic
     assert (found >= BINARIES, bool(BINARIES & found)) == (binaries, binaries)
+    assert not CLUSTERS & found
     assert "recorder.py" not in found
     assert "class ProductFile" in files[f"{RECORDER}/__init__.py"]
 
 
+@pytest.mark.usefixtures("unbuilt")
+def test_a_package_has_the_parts_of_rare_rows_alone_where_it_has_such_rows():
+    assert modules(export(*PLAIN, CLUSTERED)) >= CLUSTERS
+    found = modules(export(*PLAIN, UNREAD))
+    assert "unread_bias.py" in found
+    assert "unread_bias.py" not in modules(export(*PLAIN, CUTE, CLUSTERED, ranges=(RANGE,)))
+
+
 @pytest.mark.parametrize(
     ("rows", "whole", "code"),
-    [(PLAIN, 2_240, 1_400), ((*PLAIN, EPILOGUE), 3_220, 2_300), ((*PLAIN, EPILOGUE, CUTE), 4_140, 3_100)],
+    [(PLAIN, 1_930, 1_230), ((*PLAIN, EPILOGUE), 2_855, 1_850), ((*PLAIN, EPILOGUE, CUTE), 3_705, 2_400)],
 )
 @pytest.mark.usefixtures("unbuilt")
 def test_a_package_is_small(rows, whole, code):
@@ -136,7 +152,7 @@ def test_no_file_needs_gemmtune():
 
 
 @pytest.mark.usefixtures("unbuilt")
-@pytest.mark.parametrize("rows", [(EPILOGUE,), (CUTE,)])
+@pytest.mark.parametrize("rows", [(EPILOGUE,), (CUTE,), (UNREAD,)])
 def test_a_loader_without_a_part_refuses_a_table_that_needs_it(tmp_path, rows):
     pytest.importorskip("torch", reason="torch is not installed")
     write_all(export(*PLAIN), tmp_path)

@@ -15,7 +15,7 @@ import pytest
 from gemmtune.engine.api.output_folder import write_all
 from gemmtune.engine.consumers.inductor.exporter import InductorExporter
 from gemmtune.engine.consumers.inductor.loader.kernels.binary import parse_kernels
-from gemmtune.engine.consumers.inductor.loader.loader_rows import _params, _row
+from gemmtune.engine.consumers.inductor.loader.loader_rows import _row
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.gemm.problem import Problem
@@ -70,7 +70,7 @@ def kernels(tmp_path, unbuilt, load):
             with FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True) as mode:
                 inputs = [torch.empty(SHAPES[name], dtype=torch.bfloat16, device="cuda:0") for name in names]
                 module = make_fx(function, decomposition_table=select_decomp_table())(*inputs)
-            binaries = sys.modules["exported_loader.binaries"]
+            binaries = sys.modules.get("exported_loader.binaries", loader)
             with patch.object(binaries, "link", lambda *_: "", create=True):  # there is no driver here
                 kinds, code = generated(module, inputs, mode, tmp_path, loader.options() if tuning else {})
             return kinds, str(loader.report()), code
@@ -275,11 +275,11 @@ class TestABinaryWithAnEpilogue:
         table = replace(example_table(), rows=(cute_row(f"{PRODUCT}:epilogue=relu"),), ranges=())
         text = InductorExporter().export(table)["inductor_table.json"]
         content = json.loads(text)
-        params = {name: _params(name, values) for name, values in content["params"].items()}
         (kernel,) = content["kernels"].values()
         assert kernel["epilogue"] == "relu"
+        kernels = parse_kernels(content["kernels"])
         with pytest.raises(ValueError, match="computes the epilogue 'relu', its row has none"):
-            _row(content["rows"].popitem()[1][0], params, parse_kernels(content["kernels"]), "none")
+            _row(content["rows"].popitem()[1][0], ("aten::mm", "triton::mm", "cute::"), kernels, "none")
 
 
 def softmaxes(large, x):

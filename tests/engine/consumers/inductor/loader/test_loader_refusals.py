@@ -22,6 +22,7 @@ import pytest
 from gemmtune.engine.consumers.cute.exporter import CuteExporter
 from gemmtune.engine.consumers.inductor.exporter import InductorExporter, product_key
 from gemmtune.engine.consumers.inductor.loader.kernels.binary import kernel_name, packed
+from gemmtune.engine.consumers.inductor.written import parse_written_table
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.measurement import Evidence
@@ -186,21 +187,21 @@ def test_an_unknown_or_missing_field_is_refused_by_name(loader, file, change, fi
         (["aten::mm"], TypeError, "row 1: it='aten::mm' is not an object"),
         ([entry(strange=1)], ValueError, "row 1: it has the unknown field 'strange'"),
         ([{"template": "aten::mm"}], ValueError, "row 1: it has the missing field 'facts'"),
-        ([entry(template="triton::bmm")], ValueError, "template='triton::bmm' is not one of triton::mm"),
-        ([entry(template=["triton::mm"])], ValueError, r"template=\['triton::mm'\] is not one of triton::mm"),
+        ([entry(template="triton::bmm")], ValueError, "template='triton::bmm' is not one of aten::mm, triton::mm"),
+        ([entry(template=["triton::mm"])], ValueError, r"template=\['triton::mm'\] is not one of aten::mm, triton::mm"),
         ([entry(kwargs={**TILES, "EVEN_K": True})], ValueError, "kwargs has the unknown field 'EVEN_K'"),
         ([entry(kwargs={"BLOCK_M": 64})], ValueError, "kwargs has the missing field 'BLOCK_K'"),
         ([entry(kwargs=[])], TypeError, r"kwargs=\[\] is not an object"),
-        ([entry(kwargs={**TILES, "BLOCK_M": "64"})], ValueError, "kwargs.BLOCK_M='64' is not one of 16, 32, 64"),
-        ([entry(kwargs={**TILES, "num_warps": True})], ValueError, "num_warps=True is not one of 1, 2, 4, 8"),
-        ([entry(kwargs={**TILES, "num_warps": 4.0})], ValueError, "num_warps=4.0 is not one of 1, 2, 4, 8"),
-        ([entry(kwargs={**TILES, "num_warps": 3})], ValueError, "num_warps=3 is not one of 1, 2, 4, 8"),
-        ([entry(kwargs={**TILES, "num_warps": 64})], ValueError, "num_warps=64 is not one of 1, 2, 4, 8"),
-        ([entry(kwargs={**TILES, "BLOCK_N": 48})], ValueError, "BLOCK_N=48 is not one of 16, 32, 64, 128, 256"),
-        ([entry(kwargs={**TILES, "BLOCK_N": 2**40})], ValueError, "BLOCK_N=1099511627776 is not one of 16, 32"),
-        ([entry(kwargs={**TILES, "GROUP_M": 2**62})], ValueError, "GROUP_M=4611686018427387904 is not one of 4, 8, 16"),
-        ([entry(kwargs={**TILES, "num_stages": 0})], ValueError, "num_stages=0 is not one of 1, 2, 3, 4, 5, 6, 7, 8"),
-        ([entry(kwargs={**TILES, "num_stages": 10**9})], ValueError, "num_stages=1000000000 is not one of 1, 2"),
+        ([entry(kwargs={**TILES, "BLOCK_M": "64"})], TypeError, "kwargs.BLOCK_M='64' is not an integer"),
+        ([entry(kwargs={**TILES, "num_warps": True})], TypeError, "num_warps=True is not an integer"),
+        ([entry(kwargs={**TILES, "num_warps": 4.0})], TypeError, "num_warps=4.0 is not an integer"),
+        ([entry(kwargs={**TILES, "num_warps": 3})], ValueError, "num_warps=3 is not a power of 2"),
+        ([entry(kwargs={**TILES, "num_warps": 64})], ValueError, "num_warps=64 is not from 1 to 32"),
+        ([entry(kwargs={**TILES, "BLOCK_N": 48})], ValueError, "BLOCK_N=48 is not a power of 2"),
+        ([entry(kwargs={**TILES, "BLOCK_N": 2**40})], ValueError, "BLOCK_N=1099511627776 is not from 1 to 4096"),
+        ([entry(kwargs={**TILES, "GROUP_M": 2**62})], ValueError, "GROUP_M=4611686018427387904 is not from 1 to 4096"),
+        ([entry(kwargs={**TILES, "num_stages": 0})], ValueError, "num_stages=0 is not from 1 to 10"),
+        ([entry(kwargs={**TILES, "num_stages": 10**9})], ValueError, "num_stages=1000000000 is not from 1 to 10"),
     ],
 )
 def test_an_invalid_row_is_refused_in_one_line(loader, file, rows, error, message):
@@ -288,8 +289,18 @@ def test_a_file_with_another_digest_than_the_one_asked_for_is_refused(loader, fi
 
 
 @pytest.mark.parametrize("facts", [None, [], {"problem": {"a": {}}}, {"loss": {"1": "2"}}, {"problem": "a\x1b[31m"}])
-def test_facts_that_no_exporter_writes_are_refused(loader, file, facts):
-    refused(loader, file, with_rows([entry(facts=facts)]), (TypeError, ValueError), "row 1: facts")
+def test_facts_that_no_exporter_writes_are_refused_where_they_are_shown(loader, file, facts):
+    text = with_rows([entry(facts=facts)])
+    with pytest.raises((TypeError, ValueError), match="row 1: facts"):
+        parse_written_table(text.encode())
+    file.write_text(text)
+    loader.install(file)  # which reads no facts
+
+
+def test_a_config_that_is_none_of_its_space_is_refused_where_it_is_written():
+    text = with_rows([entry(kwargs={**TILES, "GROUP_M": 2})])
+    with pytest.raises(ValueError, match=r"row 1: kwargs\.GROUP_M=2 is not one of 4, 8, 16"):
+        parse_written_table(text.encode())
 
 
 def test_tiles_that_triton_cannot_compile_are_refused_whatever_params_says(loader, file):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -12,6 +13,7 @@ pytest.importorskip("triton", reason="triton is not installed")
 from torch._inductor import config  # noqa: E402 (torch is there)
 
 from gemmtune.engine.consumers.inductor.loader.hooks import activation  # noqa: E402
+from gemmtune.engine.consumers.inductor.loader.hooks.table_choices import TableChoices  # noqa: E402
 
 
 def named(name):
@@ -24,20 +26,25 @@ def named(name):
 )
 def test_the_table_decides_to_pad_where_its_options_turn_torchs_padding_off(monkeypatch, padding, undone, decides):
     monkeypatch.setattr(activation, "should_pad", named("table"))
-    pads = activation._padding(SimpleNamespace(is_undone=undone), named("torch"))
+    owner, replaced = SimpleNamespace(pads=named("torch")), activation._Replaced()
+    replaced.function(owner, "pads", activation._pads)
+    replaced.is_undone = undone
     with config.patch(shape_padding=padding):
-        assert pads(1, key=2) == (decides, (1,), {"key": 2})
+        assert owner.pads(1, key=2) == (decides, (1,), {"key": 2})
 
 
 @pytest.mark.parametrize("undone", [False, True])
 def test_a_large_kernel_is_tuned_and_a_graph_seen_until_the_handler_is_gone(monkeypatch, undone):
-    monkeypatch.setattr(activation, "tuned_if_large", lambda kernel, generated: ("tuned", kernel, generated()))
-    replaced, plain = SimpleNamespace(is_undone=undone), ("source", ("kernel", 1), {"key": 2})
-    generate = activation._generating(replaced, named("source"))
-    assert generate("kernel", 1, key=2) == (plain if undone else ("tuned", "kernel", plain))
+    monkeypatch.setattr(activation, "_is_large", lambda kernel: kernel == "large")
+    tuning = lambda *_, **__: config.coordinate_descent_tuning  # noqa: E731 (takes the place of a method)
+    owner, replaced = SimpleNamespace(generate=tuning, run=named("ran")), activation._Replaced()
+    replaced.function(owner, "generate", activation._tuned_if_large)
     seen = []
-    run = activation._seeing(replaced, SimpleNamespace(see_graph=seen.append), named("ran"))
-    assert run("graph", 1, key=2) == ("ran", ("graph", 1), {"key": 2})
+    handler = SimpleNamespace(_notes=SimpleNamespace(see_graph=seen.append))
+    replaced.function(owner, "run", partial(TableChoices.run_graph, handler))
+    replaced.is_undone = undone
+    assert [owner.generate(kernel, 1, key=2) for kernel in ("large", "small")] == [not undone, False]
+    assert owner.run("graph", 1, key=2) == ("ran", ("graph", 1), {"key": 2})
     assert seen == ([] if undone else ["graph"])
 
 
