@@ -33,14 +33,10 @@ def binder(
 
     binder(["a", "b.mT", [None, "clusters.2"]], {2: 66}.get)({"a": a, "b": b}) == (a, b.mT, (None, 66))
 
-    Args:
-        call: arguments, see `Argument`.
-        active_clusters: returns the clusters of so many blocks that the GPU runs at once; asked here, not per launch.
+    `active_clusters` returns the clusters of so many blocks that the GPU runs at once; asked here, not per launch.
 
     Raises:
-        TypeError: a part of the call is neither text, number, None nor a sequence of such.
-        ValueError: the number of blocks of a cluster is no integer.
-        Exception: `active_clusters` raised it.
+        TypeError, ValueError: the call is no `Argument`, or the number of blocks of a cluster is no integer.
     """
     makers = [_maker(_counted(argument, active_clusters)) for argument in call]
     return lambda named: tuple(make(named) for make in makers)

@@ -7,8 +7,6 @@ from dataclasses import asdict, dataclass
 from threading import Lock
 from weakref import WeakKeyDictionary
 
-from gemmtune.engine.consumers.inductor.loader.loader_rows import ProductRow
-
 DTYPE_NAMES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "tf32": "tf32"}
 """Names of types in a problem's text, by the names in a product's key."""
 _USUAL_BIAS = {"addmm": "vector", "baddbmm": "matrices"}
@@ -141,8 +139,3 @@ def problem_name(key: str, m: int) -> str:
         *(text if "=" in text else f"epilogue={text}" for text in further),
     ]
     return ":".join(parts)
-
-
-def row_name(key: str, row: ProductRow) -> str:
-    """Return the problem of a row, with the range of m that the row serves."""
-    return problem_name(key, row.last) + (f" (m {row.first} to {row.last})" if row.first < row.last else "")

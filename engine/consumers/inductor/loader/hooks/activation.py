@@ -4,7 +4,7 @@ import copyreg
 import inspect
 from collections.abc import Callable, MutableMapping
 from contextlib import nullcontext
-from typing import Any
+from typing import Any, cast
 from uuid import uuid4
 
 import torch
@@ -29,19 +29,6 @@ _NAME = "gemmtune"
 _L2_SIZES = 3  # bytes that a large kernel moves, in sizes of the L2: some 40 us on an H200, see experiments/models
 _register = getattr(inductor_choices, "register_inductor_choices", None)
 _unregister = getattr(inductor_choices, "unregister_inductor_choices", None)
-
-
-class _CacheTag(CustomGraphModulePass):
-    """Pass for a device that does not exist: it never runs, but its uuid is part of every compile cache key."""
-
-    def __init__(self, uuid: str) -> None:
-        self._uuid = uuid
-
-    def __call__(self, gm: torch.fx.GraphModule) -> None:
-        """Leave the graph as it is."""
-
-    def uuid(self) -> str:
-        return self._uuid
 
 
 class _Replaced:
@@ -117,8 +104,8 @@ def activate(handler: AtenChoices) -> None:
     else:
         replaced.attribute(choices, "_default", lambda _: lambda: handler)
         init_backend_registration()
-        replaced.item(custom_backend_passes, _NAME, _CacheTag(handler.uuid()))
-    replaced.item(copyreg.dispatch_table, torch.memory_format, _name_in_torch)
+        replaced.item(custom_backend_passes, _NAME, _cache_tag(handler.uuid()))
+    replaced.item(copyreg.dispatch_table, torch.memory_format, lambda its: str(its).removeprefix("torch."))
     replaced.item(lowerings, CONVOLUTION, asking_for_products(lowerings[CONVOLUTION]))
     replaced.function(pad_mm, "should_pad", _pads)
     if isinstance(handler, TableChoices):
@@ -157,8 +144,10 @@ def _parameters(owner: type, method: str) -> list[str]:
     return [*inspect.signature(getattr(owner, method, lacking)).parameters]
 
 
-def _name_in_torch(memory_format: torch.memory_format) -> str:
-    return str(memory_format).removeprefix("torch.")
+def _cache_tag(uuid: str) -> CustomGraphModulePass:
+    """Return a pass for a device that does not exist: it never runs, but its uuid is part of every cache key."""
+    kind = type("CacheTag", (CustomGraphModulePass,), {"__call__": lambda *_: None, "uuid": lambda _: uuid})
+    return cast("CustomGraphModulePass", kind())
 
 
 def _pads(earlier: Callable[..., bool], *asked: Any, **named: Any) -> bool:  # noqa: ANN401 (torch's)

@@ -41,11 +41,7 @@ def extern_choice(
 ) -> ChoiceCaller:
     """Return the choice of a registered kernel, and let none of its operands change its strides any more.
 
-    Args:
-        kernel: kernel of the table.
-        kernel_inputs: operands of the product.
-        further: buffers of the epilogue's operands.
-        layout: layout of the output; by default the product's.
+    `further` are buffers of the epilogue's operands; `layout` is the output's, by default the product's.
     """
     nodes = [*kernel_inputs.nodes(), *further]
     fix_layouts(nodes)

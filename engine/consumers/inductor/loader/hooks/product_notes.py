@@ -13,13 +13,7 @@ from torch._inductor.virtualized import V
 from gemmtune.engine.consumers.inductor.loader.boundary import nothing, or_else
 from gemmtune.engine.consumers.inductor.loader.loader_rows import InductorTable, ProductRow
 from gemmtune.engine.consumers.inductor.loader.lowered import LoweredProduct, root_of
-from gemmtune.engine.consumers.inductor.loader.table_use import (
-    LIBRARY,
-    ProductUse,
-    UseLog,
-    problem_name,
-    row_name,
-)
+from gemmtune.engine.consumers.inductor.loader.table_use import LIBRARY, ProductUse, UseLog, problem_name
 
 _NAMED = 3  # problems that a warning names
 _log = logging.getLogger("gemmtune")
@@ -65,7 +59,9 @@ class ProductNotes:
             use = ProductUse(problem_name(product.full_key, product.hint), outcome, runs)
         else:
             key = product.full_key if self.is_of_epilogue(product, row) else product.key
-            detail = f"{row_name(key, row)} {row.template} {dict(row.kwargs) or ''}".rstrip() + why
+            span = f" (m {row.first} to {row.last})" if row.first < row.last else ""
+            row_name = problem_name(key, row.last) + span
+            detail = f"{row_name} {row.template} {dict(row.kwargs) or ''}".rstrip() + why
             use = ProductUse(problem_name(product.full_key, product.hint), outcome, detail)
         if product:
             self._add(root_of(V.graph), use)

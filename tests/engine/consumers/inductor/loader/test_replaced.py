@@ -108,3 +108,8 @@ def test_a_thread_that_has_chosen_by_one_loader_chooses_by_the_next(exported, lo
             pass  # leaves the handler behind in this thread
         assert type(V.choices) is its.TableChoices
         its.uninstall()
+
+
+def test_cache_keys_name_memory_formats_in_torch(install):
+    install()
+    assert copyreg.dispatch_table[torch.memory_format](torch.channels_last) == "channels_last"
