@@ -126,11 +126,7 @@ def _opened_call(inputs: Sequence[object], dynamic: Mapping[tuple[int, int], tup
 
 
 def _spans(dynamic: Mapping[tuple[int, int], tuple[int, int]]) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
-    """Yield the positions and the range of each open size.
-
-    Raises:
-        UsageError: positions or a range have another form.
-    """
+    """Yield the positions and the range of each open size."""
     if not isinstance(dynamic, Mapping):
         raise UsageError(f"dynamic={str(dynamic)[:80]} is no dict; write {{(0, 1): (1, 4096)}}: input 0, its size 1")
     for at, span in dynamic.items():

@@ -28,14 +28,7 @@ class FinishedSearches(Callback):
     """
 
     def __init__(self, database: Database, plan: Plan, searches: Sequence[TaskSearch], executor: Executor) -> None:
-        """Remember nothing yet.
-
-        Args:
-            database: holds the measurements of the campaign, and what its searches asked.
-            plan: plan of the campaign.
-            searches: fresh searches of the plan's tasks.
-            executor: executor of the campaign.
-        """
+        """Remember nothing yet; the searches of the plan's tasks are fresh."""
         self._database = database
         self._plan = plan
         self._searches = searches

@@ -180,11 +180,7 @@ def recorded_feasible(space: Space, task: Task, landscape: Landscape) -> Iterato
 
 
 def _check_params(task: Task, space: Space, landscape: Landscape) -> None:
-    """Refuse a landscape with other parameters than the space.
-
-    Raises:
-        LandscapeError: the landscape has other parameters.
-    """
+    """Refuse a landscape with other parameters than the space."""
     params = {param.name for param in space.params(task)}
     recorded = {param.name for param in landscape.params}
     if recorded != params:
@@ -195,11 +191,7 @@ def _check_params(task: Task, space: Space, landscape: Landscape) -> None:
 
 
 def _check_objective(plan: Plan, task: Task, configs: Iterable[Config], answers: ReplayExecutor) -> None:
-    """Refuse an objective whose numbers are not those that were recorded.
-
-    Raises:
-        UsageError: the protocol's cache state or what it reads differs.
-    """
+    """Refuse an objective whose numbers are not those that were recorded."""
     objective = plan.plugins.objective
     require_cache_state(objective, plan.objective, answers.protocol(task), task.key)
     measurements = (answers.recorded(task, config) for config in configs)

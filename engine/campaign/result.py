@@ -129,15 +129,7 @@ class ResultReader:
         *,
         keep: bool,
     ) -> None:
-        """Prepare to read; nothing is read yet.
-
-        Args:
-            plan: plan of the campaign.
-            backend: what answered.
-            database: the measurements.
-            held: stored measurements of tasks that were read before, by the digests of their configs.
-            keep: whether to keep the results.
-        """
+        """Prepare to read; `held` has stored measurements of tasks that were read before, by their configs' digests."""
         self._plan = plan
         self._objective = plan.plugins.objective
         self._keeps_measurements = plan.portfolio is not None or bool(self._objective.parts)

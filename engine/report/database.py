@@ -79,11 +79,7 @@ def database_report(database: Database) -> Report:
 
 
 def _summaries(database: Database, pair: Objective) -> dict[_Key, _TaskSummary]:
-    """Return a summary per task, evidence and protocol, in the order of their first measurements.
-
-    Raises:
-        StoreError: an index, which counts, knows another kind than the rows.
-    """
+    """Return a summary per task, evidence and protocol, in the order of their first measurements."""
     summaries: dict[_Key, _TaskSummary] = {}
     fastest = database.fastest_of_each()  # names those that are damaged, which counts leave out
     for each in database.counts():

@@ -91,11 +91,7 @@ def _json_report(path: Path, further: Mapping[FileKind, FileReport]) -> Report:
 
 
 def _checked_report(path: Path, report: FileReport, record: Mapping[str, Any]) -> Report:
-    """Return the report of a file, which may carry no hash of its content.
-
-    Raises:
-        TableError: the file lacks what the report shows.
-    """
+    """Return the report of a file, which may carry no hash of its content."""
     try:
         return report(path, record)
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:

@@ -92,11 +92,7 @@ def read(decode: Callable[[str], _T], text: str) -> _T:
 
 
 def _require_whole(row: Sequence[Any]) -> None:
-    """Refuse a row of `schema.stored` whose digest is of other cells; rows of older versions have none.
-
-    Raises:
-        DamagedRow: the row is damaged.
-    """
+    """Refuse a row of `schema.stored` whose digest is of other cells; rows of older versions have none."""
     if row[-1] is not None and row[-1] != schema.row_digest(row[1:-1]):
         raise DamagedRow("its digest does not match its content")
 

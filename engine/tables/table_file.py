@@ -172,11 +172,7 @@ def _row(row: Row | RangeRow) -> dict[str, object]:
 
 
 def _ordered(ranges: Iterable[RangeRow]) -> list[RangeRow]:
-    """Sort ranges by problem and size.
-
-    Raises:
-        TableError: two ranges share a size.
-    """
+    """Sort ranges by problem and size."""
     ordered = sorted(ranges, key=lambda row: (repr(row.problem.series), row.first))
     for one, other in pairwise(ordered):
         same = one.problem.series == other.problem.series

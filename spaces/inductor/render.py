@@ -119,11 +119,7 @@ def _plain(choice: TritonTemplateCaller) -> GeneratedKernel:
 def _fused(
     graph: GraphLowering, choice: TritonTemplateCaller, problem: Problem, m: int | sympy.Expr
 ) -> GeneratedKernel:
-    """Return the kernel into which Inductor's scheduler fuses a template and the problem's epilogue.
-
-    Raises:
-        BuildError: Inductor makes several kernels of it.
-    """
+    """Return the kernel into which Inductor's scheduler fuses a template and the problem's epilogue."""
     product = choice.output_node()  # type: ignore[no-untyped-call]
     dtype = getattr(torch, problem.out_dtype.torch_name)
     found = lower_epilogue(problem.epilogue, product, operand_buffers(graph, problem, m), dtype)

@@ -97,11 +97,7 @@ def _of_rows(rows: Sequence[Row]) -> list[FileEntry]:
 
 
 def _shared(tokens: int, rows: Sequence[Row]) -> FileEntry:
-    """Return the entry of the config with the least worst loss among those that every row knows.
-
-    Raises:
-        TableError: the rows know no config in common.
-    """
+    """Return the entry of the config with the least worst loss among those that every row knows."""
     if len(rows) == 1:
         choice = rows[0].choices[0]
         return FileEntry(tokens, choice.config, _gains([(rows[0], choice)]), 0.0)

@@ -22,14 +22,9 @@ class DecodeKernel(ABC):
     def __init__(
         self, tiling: Tiling, element: type[cutlass.Numeric], added: str, epilogue: Epilogue, use_pdl: bool
     ) -> None:
-        """Take the tiling, the type of A and B, and what is added and computed behind the product.
+        """Take the tiling, the type of A and B, the bias (`none`, `vector` or `matrix`), and what follows.
 
-        Args:
-            tiling: work of each thread.
-            element: type of the elements of A and B.
-            added: bias: `none`, `vector` or `matrix`.
-            epilogue: operations on the sum, with one output.
-            use_pdl: whether launches overlap.
+        The epilogue has one output. With `use_pdl`, launches overlap.
         """
         self._tiling, self._element, self._use_pdl = tiling, element, use_pdl
         self._added, self._epilogue = added, epilogue
