@@ -167,18 +167,11 @@ class _Reader:
         """Return whether all that an output reads exists without the product, and no later product takes the output."""
         for node in inlined_into(output, self._elementwise):
             for read in node.all_input_nodes:
-                if read in others:
-                    return False
-                if (
-                    read is not self._product
-                    and self._product < base_of(read)
-                    and self._could_take(base_of(read), output)
-                ):
+                base = base_of(read)
+                is_later = read is not self._product and self._product < base and name_of(base) in PRODUCTS
+                if read in others or (is_later and are_equal(math.prod(shape_of(base)), math.prod(shape_of(output)))):
                     return False
         return True
-
-    def _could_take(self, other: Node, output: Node) -> bool:
-        return name_of(other) in PRODUCTS and are_equal(math.prod(shape_of(other)), math.prod(shape_of(output)))
 
     def is_read_elsewhere(self, computed: Sequence[Node]) -> bool:
         """Return whether anything but the outputs reads the product's elements."""
@@ -243,8 +236,9 @@ class _Reader:
         count = 1 + sum(size for _, size in values)
         terms = [term for term, _ in values]
         if name in ("convert_element_type", "_to_copy", "clone"):
-            found = node.meta["val"].dtype
-            if found not in _DTYPES or (found is torch.bool) is not (_dtype_of(node.args[0]) is torch.bool):
+            found, read = node.meta["val"].dtype, node.args[0]
+            was_bool = isinstance(read, Node) and read.meta["val"].dtype is torch.bool
+            if found not in _DTYPES or (found is torch.bool) is not was_bool:
                 raise _UnreadableError(f"a conversion to {found}")
             return values[0]
         if name == "clamp":
@@ -366,10 +360,6 @@ def _grouped(space: Sequence[Any], strides: Sequence[Any], shape: Sequence[Any])
             raise _UnreadableError("a view that does not keep rows and columns apart")
         found.insert(0, (size, 0 if stride is None else stride))
     return found
-
-
-def _dtype_of(argument: object) -> torch.dtype | None:
-    return argument.meta["val"].dtype if isinstance(argument, Node) else None
 
 
 def _number(value: object) -> float:

@@ -97,7 +97,8 @@ def lowered_product(kernel_inputs: KernelInputs, op_name: str) -> LoweredProduct
     """Return the product, or the operation and why no row describes it; empty text if it is no product."""
     if not isinstance(kernel_inputs, MMKernelInputs):
         return ""
-    sizes = _sizes_of(kernel_inputs)
+    batch = [kernel_inputs.batch_hinted()] if len(kernel_inputs.mat1mat2()[0].get_size()) > 2 else []
+    sizes = _text([*batch, *kernel_inputs.mnk_hinted()])
     if op_name == "mm_plus_mm":  # ATen's choice is an mm into the output and an addmm onto it
         return f"{op_name}: two products of {sizes} and their sum in one call; rows are for one product"
     if op_name not in _ATEN:
@@ -144,12 +145,6 @@ def _described(kernel_inputs: MMKernelInputs, op_name: str) -> LoweredProduct | 
 def is_open(size: Any) -> bool:  # noqa: ANN401 (a number or an expression)
     """Return whether a size is an expression of sizes that torch left open."""
     return bool(getattr(size, "free_symbols", None))
-
-
-def _sizes_of(kernel_inputs: MMKernelInputs) -> str:
-    """Return m, n and k of a product, behind the batch of a batched one."""
-    batch = [kernel_inputs.batch_hinted()] if len(kernel_inputs.mat1mat2()[0].get_size()) > 2 else []
-    return _text([*batch, *kernel_inputs.mnk_hinted()])
 
 
 def dtype_name(dtype: torch.dtype) -> str:

@@ -249,11 +249,8 @@ class ProductFile:
             number = self._numbers[graph] = self._graphs
             for (operation, reason), count in _calls_of(graph).items():
                 self._write("unseen", graph=number, operation=operation, reason=reason, count=count)
-            _count_runs(graph, self._runs_of(number))
+            _count_runs(graph, _Runs(lambda runs: self._write("runs", graph=number, runs=runs)))
         return number
-
-    def _runs_of(self, number: int) -> _Runs:
-        return _Runs(lambda runs: self._write("runs", graph=number, runs=runs))
 
     def _write(self, kind: str, **fields: object) -> None:
         line = json.dumps({"type": kind, "process": self.uuid, **fields}) + "\n"
