@@ -1,9 +1,17 @@
-"""Report of `gemmtune space`: a space for one problem."""
+"""Reports of `gemmtune space` and `gemmtune check`: a space for one problem, and what was built of it."""
 
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+
+from gemmtune.engine.execution.dry_build import DryBuild
+from gemmtune.engine.records.artifact import Artifact
 from gemmtune.engine.records.config import Config, Param
+from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.search import Prior
 from gemmtune.engine.records.task import Task
-from gemmtune.engine.report.layout import Grid, Report, count
+from gemmtune.engine.records.workload import Workload
+from gemmtune.engine.report.layout import Grid, Report, config_text, count
+from gemmtune.engine.seams.workload import DryLaunch
 from gemmtune.engine.search.enumeration import EnumeratedSpace
 
 
@@ -40,3 +48,58 @@ def space_report(
         "without_estimates": prior.reason,
     }
     return Report(record, sections)
+
+
+def check_report(
+    device: Device, builds: Sequence[DryBuild], launches: Mapping[Workload, DryLaunch], *, holds: bool
+) -> Report:
+    """Report what was built without a GPU, and what the user's program launches with a table of it."""
+    sections: list[str | Grid] = [f"on {device.name} ({device.arch}), without a GPU"]
+    built = [_build_record(build) for build in builds]
+    facts = ("registers", "shared_bytes", "spill_bytes")
+    names = [build.task.problem.name for build in builds]
+    columns = {
+        "problem": [name if name != before else "" for before, name in pairwise(["", *names])],
+        "config": [_config_words(build) for build in builds],
+        **{name.replace("_bytes", " B"): [_cell(each[name]) for each in built] for name in facts},
+        "build s": [_cell(each["build_seconds"]) for each in built],
+        "result": [build.reason or "ok" for build in builds],
+    }
+    sections.append(Grid(columns, ("problem", "config", "result")))
+    if launches:
+        tasks = [Task(problem, device, problem.searched_space) for problem in launches]
+        columns = {
+            "problem": [problem.name for problem in launches],
+            "launch": ["miss" if launch.reason else "hit" for launch in launches.values()],
+            "runs": [config_text(task, launch.config) for task, launch in zip(tasks, launches.values(), strict=True)],
+            "result": [launch.reason or "ok" for launch in launches.values()],
+        }
+        sections.append(Grid(columns, tuple(columns)))
+    launched = [
+        {"problem": problem, "hit": not launch.reason, "config": launch.config, "reason": launch.reason}
+        for problem, launch in launches.items()
+    ]
+    return Report({"device": device.sku, "holds": holds, "builds": built, "launches": launched}, sections)
+
+
+def _build_record(build: DryBuild) -> dict[str, object]:
+    """Return the facts of a build for programs; None where there is none."""
+    result = build.result
+    needs = result.resources if isinstance(result, Artifact) else None
+    return {
+        "problem": build.task.problem,
+        "space": build.task.space,
+        "config": build.config,
+        **{name: getattr(needs, name, None) for name in ("registers", "shared_bytes", "spill_bytes", "threads")},
+        "build_seconds": result.build_seconds,
+        "reason": build.reason,
+    }
+
+
+def _config_words(build: DryBuild) -> str:
+    words = config_text(build.task, build.config)
+    return f"default {words}".rstrip() if build.task.is_baseline else words
+
+
+def _cell(value: object) -> str:
+    return "-" if value is None else f"{value:.1f}" if isinstance(value, float) else str(value)

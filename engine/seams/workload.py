@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Generic, Protocol, TypeVar, runtime_checkable
 
+from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.workload import Workload
 
@@ -76,6 +79,16 @@ class Expected:
     """Root mean square that the values count with at least, so that rounding near 0 is no large relative error."""
 
 
+@dataclass(frozen=True, slots=True)
+class DryLaunch:
+    """Launch by the user's program with a table loaded, of which only the GPU's part was left out."""
+
+    config: Config | None
+    """Config that the program would run; None if it got to none."""
+    reason: str = ""
+    """Why that is not the table's config; empty if it is."""
+
+
 class WorkloadKind(ABC, Generic[_Work]):
     """Plug-in of one kind of workload, registered under the entry points `gemmtune.workloads` by the kind's name.
 
@@ -89,6 +102,8 @@ class WorkloadKind(ABC, Generic[_Work]):
     """Sizes that have no default."""
     listed: ClassVar[str] = ""
     """Field that `[[problem]]` of a campaign file may give several values of, such as the range size."""
+    dry_consumer: ClassVar[str] = ""
+    """Exporter whose files `launch_dry` loads; empty for a kind whose program gemmtune does not have."""
 
     @abstractmethod
     def parse(self, text: str) -> _Work:
@@ -131,6 +146,16 @@ class WorkloadKind(ABC, Generic[_Work]):
         default has the workload's bytes and arithmetic, as nearly as a product of bf16 matrices can.
         """
         return gemm_like(workload.flops, workload.min_bytes, workload.weight)
+
+    def launch_dry(self, workloads: Sequence[_Work], folder: Path, device: Device) -> tuple[DryLaunch, ...]:
+        """Load a table into the user's program and launch each workload as the program does, without a GPU.
+
+        Args:
+            workloads: workloads of one program.
+            folder: files of `dry_consumer` for a table that has a row per workload.
+            device: GPU that the table is for.
+        """
+        raise NotImplementedError(f"{type(self).__name__} names dry_consumer={self.dry_consumer!r} alone")
 
 
 def gemm_like(flops: int, nbytes: int, weight: float = 1.0) -> Problem:

@@ -3,11 +3,15 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from random import Random
 
 from gemmtune.engine.records.config import Config, Value
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
 from gemmtune.engine.seams.space import Space
+
+_DRAWS = 256
+"""Points that are drawn at most to find a few that pass a space's check."""
 
 
 def serves(space: Space, task: Task) -> Verdict:
@@ -22,6 +26,24 @@ def feasible_configs(space: Space, task: Task) -> Iterator[Config]:
     if not serves(space, task):
         return iter(())
     return (config for config in space.points(task) if space.check(task, config))
+
+
+def few_configs(space: Space, task: Task, count: int) -> tuple[Config, ...]:
+    """Return up to `count` configs that pass the space's check: seeds from all parts of their list, then drawn points.
+
+    Equal tasks get equal configs.
+    """
+    seeds = space.seeds(task)
+    taken = min(count, len(seeds))
+    found = dict.fromkeys(seeds[number * len(seeds) // taken] for number in range(taken))
+    params, random = space.params(task), Random(task.key)  # noqa: S311 (no secret)
+    for _ in range(_DRAWS if params else 0):
+        if len(found) >= count:
+            break
+        drawn = Config({param.name: random.choice(param.values) for param in params})
+        if drawn not in found and space.check(task, drawn):
+            found[drawn] = None
+    return tuple(found)
 
 
 def membership(space: Space, task: Task) -> Callable[[Config], Verdict]:

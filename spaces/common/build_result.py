@@ -1,5 +1,6 @@
 """The outcome of one build: its artifact, or the reason why there is none."""
 
+import ast
 import hashlib
 import re
 import time
@@ -48,7 +49,16 @@ def artifact_of(
     )
 
 
-def reason_of(error: Exception) -> str:
-    """Return the kind of error with its first and last lines, as one line of at most 500 characters."""
+def reason_of(error: BaseException) -> str:
+    """Return the kind of error with its first and last lines, as one line of at most 500 characters.
+
+    An error of Triton at a place in the kernel's source, which has the source above its message, tells the failing
+    expression, such as an assertion; one in a function that the kernel calls stands for that in the kernel.
+    """
+    while error.__cause__ is not None and hasattr(error.__cause__, "node"):
+        error = error.__cause__
     lines = [line.strip() for line in _COLOURS.sub("", str(error)).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {' … '.join(dict.fromkeys(lines[:1] + lines[-1:]))}"[:500]
+    node = getattr(error, "node", None)
+    at = [ast.unparse(node).partition("\n")[0]] if isinstance(node, ast.AST) else []
+    told = [line for line in (*lines[:1], *at, *lines[-1:]) if line != "^"]
+    return f"{type(error).__name__}: {' … '.join(dict.fromkeys(told))}"[:500]

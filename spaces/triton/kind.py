@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 from gemmtune.engine.consumers.triton.contract import VALUE_TEXT
 from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import ProblemError, UnknownDefinition, did_you_mean
 from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.workload import Workload
-from gemmtune.engine.seams.workload import Expected, Operands, TensorSource, WorkloadKind, gemm_like
+from gemmtune.engine.seams.workload import DryLaunch, Expected, Operands, TensorSource, WorkloadKind, gemm_like
 from gemmtune.spaces.triton.operands import KernelOperands
 
 if TYPE_CHECKING:
@@ -159,6 +160,8 @@ def _digits(scalars: tuple[tuple[str, str], ...], dtypes: tuple[str, ...]) -> st
 class TritonKernelKind(WorkloadKind[KernelCase]):
     """Own Triton kernels: a text names the class in a file, or a case of a kernel that was loaded from one."""
 
+    dry_consumer: ClassVar[str] = "triton"
+
     def parse(self, text: str) -> KernelCase:
         """Return one case: `triton:Softmax@1a2b3c4d5e6f:M=4096,N=1024`, or of a file with one case alone.
 
@@ -264,6 +267,13 @@ class TritonKernelKind(WorkloadKind[KernelCase]):
             Expected(_comparable(values, out), each, of_each=each)
             for values, out, each in zip(found, operands.outputs, tolerances, strict=True)
         )
+
+    def launch_dry(self, workloads: Sequence[KernelCase], folder: Path, device: Device) -> tuple[DryLaunch, ...]:
+        """Launch the kernel of the class through its decorators, with the exported loader of `folder`."""
+        from gemmtune.spaces.triton.dry_launch import launch_dry
+
+        named = {case.name: case.sizes for case in workloads}
+        return launch_dry(definition_of(workloads[0]), named, folder, device)
 
     def timed_beside(self, workload: KernelCase) -> Problem:
         """Return a GEMM that moves about the bytes of all tensors."""

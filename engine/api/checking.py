@@ -1,0 +1,138 @@
+"""A dry run without a GPU: build a few configs, and launch the user's program with a table of them."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from gemmtune.engine.api.output_folder import write_all
+from gemmtune.engine.api.plans import parse_problems
+from gemmtune.engine.campaign.plan import ProblemLike
+from gemmtune.engine.execution.dry_build import DryBuild, build_dry
+from gemmtune.engine.processes.scratch import ScratchFolder
+from gemmtune.engine.records import catalogue
+from gemmtune.engine.records.artifact import Artifact
+from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.device import Device
+from gemmtune.engine.records.errors import TableError, UsageError
+from gemmtune.engine.records.measurement import Evidence
+from gemmtune.engine.records.table import Choice, Row, Table
+from gemmtune.engine.records.task import Task
+from gemmtune.engine.records.workload import Workload
+from gemmtune.engine.report.layout import Report
+from gemmtune.engine.report.space import check_report
+from gemmtune.engine.seams import registry
+from gemmtune.engine.seams.kinds import kind_of, require_kinds
+from gemmtune.engine.seams.workload import DryLaunch
+from gemmtune.engine.search.enumeration import few_configs
+from gemmtune.engine.tables.export import export_table
+
+CONFIGS = 3
+"""Configs that are built per problem beside its default, unless told otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """A dry run: what was built, and what the user's program would launch."""
+
+    device: Device
+    """GPU that was built for."""
+    builds: tuple[DryBuild, ...]
+    """Builds, problem by problem; the default first."""
+    launches: Mapping[Workload, DryLaunch]
+    """Launch per problem; empty for kinds of problems whose program gemmtune does not have."""
+
+    @property
+    def holds(self) -> bool:
+        """Whether every problem has a config that builds, and every launch runs the table's config."""
+        built = {build.task.problem for build in self.builds if not build.reason}
+        every = {build.task.problem for build in self.builds}
+        return bool(built) and built == every and not any(launch.reason for launch in self.launches.values())
+
+    @property
+    def report(self) -> Report:
+        """The dry run as text and as JSON."""
+        return check_report(self.device, self.builds, self.launches, holds=self.holds)
+
+
+def check(
+    problems: ProblemLike | Iterable[ProblemLike],
+    *,
+    space: str | None = None,
+    device: str = "H200",
+    configs: int = CONFIGS,
+    builders: int | None = None,
+) -> CheckResult:
+    """Build the default and a few configs of each problem, and launch the user's program with a table of them.
+
+    Nothing is timed, and no GPU is needed. The table's rows are marked as estimated.
+
+    Args:
+        problems: problems, or a class that describes a Triton kernel, as `tune` takes them.
+        space: space of the configs; by default the one that the problems are searched in.
+        device: SKU of the GPU to build for.
+        configs: number of configs to build per problem beside its default.
+        builders: builder processes; by default one per core.
+
+    Raises:
+        DeviceError: the device is unknown.
+        ProblemError: a problem is malformed, or its class describes no kernel.
+        ToolchainMissing: the space cannot build here; the message says what to install.
+        UsageError: space and problems are of two kinds.
+    """
+    named, target = parse_problems(problems), catalogue.device(device)
+    if not named:
+        raise UsageError("nothing to check: name a problem, MxNxK, or a kernel's class, FILE.py:CLASS")
+    jobs = [job for problem in named for job in _jobs(problem, target, space or problem.searched_space, configs)]
+    for name in dict.fromkeys(task.space for task, _ in jobs):
+        registry.space(name).toolchain()
+    builds = build_dry(jobs, builders)
+    groups: dict[object, list[Workload]] = {}
+    for problem in named if space is None else ():
+        if kind_of(problem.kind).dry_consumer:
+            groups.setdefault((problem.kind, problem.learns_from), []).append(problem)
+    launches = {p: launch for group in groups.values() for p, launch in _launches(group, target, builds).items()}
+    return CheckResult(target, builds, launches)
+
+
+def _jobs(problem: Workload, device: Device, space: str, count: int) -> list[tuple[Task, Config]]:
+    """Return the default of a problem, and a few configs of a space."""
+    searched, default = Task(problem, device, space), Task(problem, device, problem.baseline_space)
+    require_kinds({space: registry.space(space)}, [problem])
+    configs = few_configs(registry.space(space), searched, count)
+    defaults = registry.space(default.space).seeds(default)[:1]
+    return [*((default, config) for config in defaults), *((searched, config) for config in configs)]
+
+
+def _launches(problems: Sequence[Workload], device: Device, builds: Sequence[DryBuild]) -> Mapping[Workload, DryLaunch]:
+    """Export a table of what was built for one program, and launch its problems with it."""
+    kind = kind_of(problems[0].kind)
+    rows = [_row(problem, builds, number) for number, problem in enumerate(problems)]
+    table = Table(device, tuple(row for row in rows if row is not None), "latency")
+    unbuilt = dict.fromkeys(problems, DryLaunch(None, "no config of it builds"))
+    served = [row.problem for row in table.rows]
+    if not served:
+        return unbuilt
+    with ScratchFolder() as folder:
+        try:
+            files = export_table(registry.exporter(kind.dry_consumer), table, estimated=True)
+        except TableError as error:
+            return unbuilt | dict.fromkeys(served, DryLaunch(None, f"the exporter refuses: {error}"))
+        write_all(files, Path(folder))
+        launches = kind.launch_dry(served, Path(folder), device)
+    return unbuilt | dict(zip(served, launches, strict=True))
+
+
+def _row(problem: Workload, builds: Sequence[DryBuild], number: int) -> Row | None:
+    """Return a row of a problem's built configs, of which another one leads in each row; None if none was built."""
+    built = [build for build in builds if build.task.problem == problem and not build.reason]
+    searched = [build for build in built if not build.task.is_baseline]
+    first = number % max(1, len(searched))
+    ranked = [*searched[first:], *searched[:first], *(build for build in built if build.task.is_baseline)]
+    choices = tuple(map(_choice, ranked))
+    return Row(problem, choices, None, None, (choices[0].config,)) if choices else None
+
+
+def _choice(build: DryBuild) -> Choice:
+    assert isinstance(build.result, Artifact)
+    toolchain = build.result.toolchain.text
+    return Choice(build.task.space, build.config, 1.0, 1.0, 1.0, 0, Evidence.ESTIMATED, toolchain, "dry run")

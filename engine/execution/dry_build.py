@@ -1,0 +1,65 @@
+"""Build configs for a GPU that need not be here, and keep what the builds say instead of the binaries."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from gemmtune.engine.execution.pruning import FailedBuild, build_result
+from gemmtune.engine.measure.builder import BuildJob, builder_pool
+from gemmtune.engine.processes.process_pool import Notify, log_notice, wait_for_any
+from gemmtune.engine.processes.scratch import ScratchFolder
+from gemmtune.engine.records.artifact import Artifact
+from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.task import Task
+
+_DEADLINE_SECONDS = 300.0
+"""Time after which a build is given up; nothing waits for it but a person."""
+
+
+@dataclass(frozen=True, slots=True)
+class DryBuild:
+    """A config that was built, or why it was not."""
+
+    task: Task
+    """Task of the config."""
+    config: Config
+    """Config that was to be built."""
+    result: Artifact | FailedBuild
+    """Artifact, whose file is gone, or the failure with its reason."""
+
+    @property
+    def reason(self) -> str:
+        """Reason why there is no binary; empty if there is one."""
+        return self.result.reason if isinstance(self.result, FailedBuild) else ""
+
+
+def build_dry(
+    jobs: Sequence[tuple[Task, Config]], builders: int | None = None, notify: Notify = log_notice
+) -> tuple[DryBuild, ...]:
+    """Build configs in processes that see no GPU, and delete the binaries; return the results in the jobs' order.
+
+    Args:
+        jobs: tasks with their configs; equal ones are built once.
+        builders: number of processes; by default one per core.
+        notify: receives a line per repeated run of a job.
+    """
+    wanted = list(dict.fromkeys(jobs))
+    found: dict[tuple[Task, Config], DryBuild] = {}
+    spaces = tuple(dict.fromkeys(task.space for task, _ in wanted))
+    size = min(builders or len(os.sched_getaffinity(0)), len(wanted))
+    if not wanted:
+        return ()
+    with ScratchFolder() as folder:
+        pool = builder_pool(spaces, Path(folder), size, _DEADLINE_SECONDS, notify)
+        try:
+            for task, config in wanted:
+                pool.submit(BuildJob(task, config))
+            while pool.pending:
+                wait_for_any([pool], 1.0)
+                for outcome in pool.collect():
+                    job = outcome.job
+                    found[job.task, job.config] = DryBuild(job.task, job.config, build_result(outcome))
+        finally:
+            pool.close()
+    return tuple(found[job] for job in wanted)

@@ -1,0 +1,155 @@
+"""Launch a user's kernel through its own decorators with a table loaded, without a GPU. Imports torch and Triton."""
+
+import importlib.util
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unittest.mock import MagicMock, patch
+
+import triton
+
+from gemmtune.engine.consumers.triton.contract import is_autotuner, layers, param_value
+from gemmtune.engine.io.blame import STOPS, account
+from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.device import Device
+from gemmtune.engine.seams.workload import DryLaunch
+from gemmtune.spaces.triton.decorators import OPTIONS
+from gemmtune.spaces.triton.definition import Definition
+
+
+def launch_dry(
+    definition: Definition, cases: Mapping[str, Mapping[str, int]], folder: Path, device: Device
+) -> tuple[DryLaunch, ...]:
+    """Load the exported table of `folder` into the kernel, and launch each case as a program does.
+
+    The kernel's decorators, autotuner and loader are the real ones; benchmarking and the launch of the binary alone
+    are left out. A kernel without an autotuner gets one, as the loader's documentation says. Afterwards the
+    autotuner is as it was.
+
+    Args:
+        definition: class of the kernel.
+        cases: sizes by the case's name, which the table's rows have.
+        folder: files of the exporter.
+        device: GPU of the table.
+    """
+    kernel = _with_autotuner(definition, next(iter(cases.values())))
+    rows = _rows(folder / "triton_table.json")
+    with _without_gpu(kernel) as program:
+        try:
+            loader = _module(folder / "gemmtune_triton.py")
+            loader.load(kernel, device=device.name)
+        except STOPS:
+            raise
+        except Exception as error:  # whatever stops a program at its start
+            return (DryLaunch(None, f"the loader refuses: {account(error)}"),) * len(cases)
+        return tuple(_launched(definition, sizes, program, rows[name], loader) for name, sizes in cases.items())
+
+
+@dataclass(slots=True)
+class _Program:
+    """Kernel of a program whose launches end before the GPU."""
+
+    kernel: Any
+    tuner: Any
+    benchmarked: int = 0
+    """Configs that the autotuner timed for the launch under way."""
+    launched: bool = False
+    """Whether the launch under way came through all decorators."""
+
+
+def _launched(
+    definition: Definition,
+    sizes: Mapping[str, int],
+    program: _Program,
+    row: Mapping[str, Any],
+    loader: Any,  # noqa: ANN401
+) -> DryLaunch:
+    """Launch one case and compare its config with the row's."""
+    program.benchmarked, program.launched = 0, False
+    before = loader.report()
+    positional, named = _call(definition, sizes)
+    try:
+        program.kernel[lambda meta: definition.grid(sizes, meta)](*positional, **named)
+    except STOPS:
+        raise
+    except Exception as error:  # the kernel's decorators and the class are the user's
+        return DryLaunch(None, f"the launch fails: {account(error)}")
+    if not program.launched:
+        return DryLaunch(None, "the kernel's decorators end the launch before the kernel")
+    ran = program.tuner.best_config.all_kwargs()
+    config = Config({name: value for name, value in ran.items() if isinstance(value, bool | int | float | str)})
+    if program.benchmarked:
+        missed = next((key for key, count in loader.report().items() if count > before.get(key, 0)), "its key")
+        return DryLaunch(config, f"no row serves {missed}: Triton benchmarks {program.benchmarked} configs")
+    differing = [name for name, value in row.items() if ran.get(name, OPTIONS.get(name)) != param_value(value)]
+    if differing:
+        name = differing[0]
+        return DryLaunch(config, f"runs {name}={ran.get(name)!r}, and its row has {name}={row[name]!r}")
+    return DryLaunch(Config(row))
+
+
+def _call(definition: Definition, sizes: Mapping[str, int]) -> tuple[list[object], dict[str, object]]:
+    """Return what a program passes: the first arguments by position, those behind a gap and constants by name."""
+    arguments = definition.tensors(sizes)
+    constant = {param.name for param in definition.jit.params if param.is_constexpr}
+    positional: list[object] = []
+    for name in definition.argument_names:
+        if name not in arguments or name in constant:
+            break
+        positional.append(arguments[name])
+    named = list(arguments.items())[len(positional) :]
+    return positional, dict(named)
+
+
+def _with_autotuner(definition: Definition, sizes: Mapping[str, int]) -> Any:  # noqa: ANN401 (Triton has no types)
+    """Return the kernel as it stands in its file; under an autotuner of its numbers if it has none."""
+    if any(map(is_autotuner, layers(definition.kernel))):
+        return definition.kernel
+    return triton.autotune([triton.Config({})], key=list(definition.scalars(sizes)))(definition.kernel)
+
+
+@contextmanager
+def _without_gpu(kernel: Any) -> Iterator[_Program]:  # noqa: ANN401 (Triton has no types)
+    """Replace what a kernel's launch needs a GPU for; give back its autotuner as it was."""
+    *_, jit = layers(kernel)
+    tuner = next(filter(is_autotuner, layers(kernel)))
+    program = _Program(kernel, tuner)
+
+    def launch(*arguments: object, **named: object) -> Any:  # noqa: ANN401 (a kernel)
+        grid: Any = named["grid"]
+        grid({**dict(zip(jit.arg_names, arguments, strict=False)), **named})
+        program.launched = True
+        return MagicMock()  # wrappers of launches look at the kernel
+
+    def bench(*_: object, **__: object) -> list[float]:
+        program.benchmarked += 1
+        return [1.0, 1.0, 1.0]
+
+    kept = dict(vars(tuner))
+    with ExitStack() as patches:
+        patches.enter_context(patch.object(jit, "run", launch))
+        tuner._bench = bench
+        tuner.check_disk_cache = lambda _key, _configs, benchmark: benchmark()
+        try:
+            yield program
+        finally:
+            vars(tuner).clear()
+            vars(tuner).update(kept)
+
+
+def _rows(file: Path) -> dict[str, dict[str, Any]]:
+    """Return the config of each row of an exported table by the case's name."""
+    kernels = json.loads(file.read_text(encoding="utf-8"))["kernels"]
+    return {row["facts"]["problem"]: row["config"] for kernel in kernels for row in kernel["rows"]}
+
+
+def _module(file: Path) -> Any:  # noqa: ANN401 (a module)
+    spec = importlib.util.spec_from_file_location(f"{file.stem}_{file.parent.name}", file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

@@ -1,0 +1,126 @@
+"""`gemmtune check`: real builds without a GPU, and launches through Triton's own decorators."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("triton", reason="triton is not installed")
+
+pytestmark = pytest.mark.slow(20)
+
+KERNEL = """
+import torch
+import triton
+import triton.language as tl
+
+{before}
+
+@triton.jit
+def helper(x, BLOCK: tl.constexpr):
+    tl.static_assert(BLOCK <= {most},
+                     "too wide")
+    return x
+
+{decorators}
+@triton.jit
+def scale(out, x, n, {parameters}BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + at, helper(tl.load(x + at, mask=at < n), BLOCK), mask=at < n)
+
+class Scale:
+    kernel = scale
+    params = {{"BLOCK": (256, 512, 1024), "num_warps": (4, 8)}}
+    cases = {{"small": {{"n": 4096}}, "large": {{"n": 65536}}}}
+    outputs = ("out",)
+    {members}
+    def arguments(self, case, make):
+        return {{"out": make.empty((case["n"],)), "x": make.normal((case["n"],)), "n": case["n"], {given}}}
+    def grid(self, case, meta):
+        return (triton.cdiv(case["n"], meta["BLOCK"]),)
+    def reference(self, case, arguments):
+        return arguments["x"]
+"""
+AUTOTUNED = "@triton.autotune([triton.Config({'BLOCK': 256}), triton.Config({'BLOCK': 512})], key=['n'])"
+EVEN = "@triton.heuristics({'EVEN': lambda given: given['n'] % 256 == 0})\n" + AUTOTUNED.replace("'n'", "'n', 'EVEN'")
+DOUBLED = """
+class Doubled:
+    def __init__(self, fn):
+        self.fn = fn
+    def __getitem__(self, grid):
+        return lambda out, x, n, **named: self.fn[grid](out, x, 2 * n, **named)
+"""
+
+
+@pytest.fixture
+def check(run, tmp_path):
+    """Return a function that checks a class with its parts changed, and returns what `--json` printed."""
+
+    def ran(status: int, *options: str, **change: str):
+        parts = {"before": "", "most": "1024", "decorators": AUTOTUNED, "parameters": "", "members": "", "given": ""}
+        (tmp_path / "scale.py").write_text(KERNEL.format(**parts | change))
+        done = run("check", "./scale.py:Scale", "--configs", "2", "--json", *options)
+        assert done.status == status, done.out + done.err
+        return done.record
+
+    return ran
+
+
+def test_a_good_kernel_builds_and_hits_every_row(check):
+    found = check(0)
+    assert found["holds"] is True
+    assert [build["space"] for build in found["builds"]] == ["triton_default", *2 * ["triton_kernel"]] * 2
+    assert all(build["registers"] > 0 and build["reason"] == "" for build in found["builds"])
+    small, large = (launch["config"] for launch in found["launches"])
+    assert (small["BLOCK"], large["BLOCK"]) == (256, 512), "each case runs the config of its own row"
+
+
+@pytest.mark.parametrize(
+    "decorators",
+    ["", EVEN],
+    ids=["without an autotuner", "heuristics above, their value in the key"],
+)
+def test_other_decorators_hit_too(check, decorators):
+    found = check(0, decorators=decorators, parameters="EVEN: tl.constexpr, " if decorators else "")
+    assert all(launch["hit"] for launch in found["launches"])
+
+
+def test_a_program_that_passes_other_numbers_misses(check):
+    found = check(1, before=DOUBLED, decorators=f"@Doubled\n{AUTOTUNED}")
+    assert [launch["hit"] for launch in found["launches"]] == [False, False]
+    assert "no row serves scale(8192, torch.bfloat16, torch.bfloat16)" in found["launches"][0]["reason"]
+    assert not any(build["reason"] for build in found["builds"])
+
+
+def test_a_key_that_no_table_holds_is_refused_by_the_loader(check):
+    found = check(1, decorators=AUTOTUNED.replace("'n'", "'x'"))
+    assert "the loader refuses: ValueError: the autotuner's key names x" in found["launches"][0]["reason"]
+
+
+def test_a_failed_assertion_is_named_and_where_nothing_builds_nothing_is_launched(check):
+    found = check(1, most="1")
+    reasons = {build["reason"] for build in found["builds"]}
+    assert reasons == {
+        "CompileTimeAssertionFailure: at 2:4: … tl.static_assert(BLOCK <= 1, 'too wide') … too wide",
+    }
+    assert {launch["reason"] for launch in found["launches"]} == {"no config of it builds"}
+
+
+def test_one_case_is_named_and_other_uses_are_refused(run, refusal, check):
+    check(0)
+    one = run("check", "./scale.py:Scale:n=4096", "--configs", "1", "--device", "L40S")
+    assert (one.status, one.out.count("hit"), "NVIDIA L40S" in one.out) == (0, 1, True)
+    refusal(run("check", "./scale.py:Scale", "--problem", "16x16x16"), "has its own cases")
+    refusal(run("check", "triton_mm"), "--problem")
+    refusal(run("check", "triton_nn", "--problem", "16x16x16"), "no space 'triton_nn'")
+
+
+def test_a_space_builds_for_a_problem_and_a_gpu_that_is_not_here(run):
+    ran = run("check", "triton_mm", "--problem", "16x256x256:bf16:nt", "--device", "B200", "--configs", "2", "--json")
+    assert ran.status == 0, ran.err
+    library, *built = ran.record["builds"]
+    assert (library["space"], library["registers"], ran.record["launches"]) == ("aten", None, [])
+    assert all(build["registers"] > 0 and build["shared_bytes"] > 0 for build in built)
+    assert len(built) == 2
+    assert not Path("out").exists()
