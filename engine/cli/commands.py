@@ -13,7 +13,7 @@ from gemmtune.engine.cli.campaigns import record, tune
 from gemmtune.engine.cli.captures import bench, capture
 from gemmtune.engine.cli.descriptions import describe_space, doctor, explain, init, list_choices
 from gemmtune.engine.cli.help import Command
-from gemmtune.engine.cli.kernels import check
+from gemmtune.engine.cli.kernels import adapt, check
 from gemmtune.engine.cli.reports import audit, report, table
 from gemmtune.engine.cli.studies import compare, replay
 from gemmtune.engine.cli.tables import diff, export, merge, show, status, verify, warmup
@@ -38,6 +38,7 @@ app = typer.Typer(
 for _command in (
     init,
     capture,
+    adapt,
     check,
     tune,
     bench,

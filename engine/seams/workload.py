@@ -157,6 +157,14 @@ class WorkloadKind(ABC, Generic[_Work]):
         """
         raise NotImplementedError(f"{type(self).__name__} names dry_consumer={self.dry_consumer!r} alone")
 
+    def draft(self, kernel: str) -> tuple[str, str]:
+        """Return the name and the module's text of a first draft of the class that describes a kernel of a program.
+
+        Raises:
+            ProblemError: the text names no kernel, or one that cannot be described.
+        """
+        raise NotImplementedError(f"{type(self).__name__} describes no kernels by classes")
+
 
 def gemm_like(flops: int, nbytes: int, weight: float = 1.0) -> Problem:
     """Return the bf16 GEMM of a square weight that has about this many operations and bytes."""

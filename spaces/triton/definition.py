@@ -24,6 +24,8 @@ _SOURCE_DIGITS = 12
 _PASSED = (ProblemError, torch.OutOfMemoryError, *STOPS)
 """Errors of a user's function that are not its failure: less may fit, or somebody ends the program."""
 _VALUES = (bool, int, float, str)
+TODO = "TODO(gemmtune)"
+"""Mark of what a person must still fill in of a class that `gemmtune adapt` wrote."""
 _WAYS_OUT = {
     "tuple": "give its values as arguments of their own",
     "list": "give its values as arguments of their own",
@@ -45,6 +47,10 @@ class Definition:
         """
         self.file = file
         self.name = user_class.__qualname__
+        if left := [
+            line.partition(f"{TODO}: ")[2] for line in source_of(user_class).splitlines() if f"# {TODO}" in line
+        ]:
+            raise self._error(f"is a draft; fill in, and delete each line {TODO}: {'; '.join(left)}")
         if missing := [name for name in _NEEDED if not hasattr(user_class, name)]:
             raise self._error(f"has no {missing[0]}; needed: {', '.join(_NEEDED)}")
         self._user: Any = self._called("__init__", user_class)
@@ -320,10 +326,12 @@ def load_definition(file: Path, name: str) -> Definition:
     Raises:
         ProblemError: the file cannot be imported, has no such class, or the class describes no kernel.
     """
-    user_class = getattr(_module(file), name, None)
+    user_class = getattr(module_of(file), name, None)
     if not isinstance(user_class, type):
         known = [
-            each for each, value in vars(_module(file)).items() if isinstance(value, type) and hasattr(value, "kernel")
+            each
+            for each, value in vars(module_of(file)).items()
+            if isinstance(value, type) and hasattr(value, "kernel")
         ]
         raise ProblemError(f"{file.name} has no class {name}; classes with a kernel: {', '.join(known) or 'none'}")
     try:
@@ -335,7 +343,12 @@ def load_definition(file: Path, name: str) -> Definition:
 
 
 @lru_cache(64)
-def _module(file: Path) -> Any:  # noqa: ANN401 (a user's module)
+def module_of(file: Path) -> Any:  # noqa: ANN401 (a user's module)
+    """Return a user's file as a module; it is imported once per process.
+
+    Raises:
+        ProblemError: there is no such file, or it cannot be imported.
+    """
     if not file.is_file():
         raise ProblemError(f"no file {file} to take a kernel from")
     if str(file.parent) not in sys.path:

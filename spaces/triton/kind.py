@@ -272,8 +272,13 @@ class TritonKernelKind(WorkloadKind[KernelCase]):
         """Launch the kernel of the class through its decorators, with the exported loader of `folder`."""
         from gemmtune.spaces.triton.dry_launch import launch_dry
 
-        named = {case.name: case.sizes for case in workloads}
-        return launch_dry(definition_of(workloads[0]), named, folder, device)
+        return launch_dry(definition_of(workloads[0]), {case.name: case.sizes for case in workloads}, folder, device)
+
+    def draft(self, kernel: str) -> tuple[str, str]:
+        """Return the name and the text of a class for a kernel, `MODULE:KERNEL` or `FILE.py:KERNEL`."""
+        from gemmtune.spaces.triton.draft import draft
+
+        return draft(kernel)
 
     def timed_beside(self, workload: KernelCase) -> Problem:
         """Return a GEMM that moves about the bytes of all tensors."""

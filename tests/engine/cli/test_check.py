@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -124,3 +125,37 @@ def test_a_space_builds_for_a_problem_and_a_gpu_that_is_not_here(run):
     assert all(build["registers"] > 0 and build["shared_bytes"] > 0 for build in built)
     assert len(built) == 2
     assert not Path("out").exists()
+
+
+ROWS = """
+import triton
+import triton.language as tl
+
+@triton.jit
+def rms_norm_kernel(y_ptr, x_ptr, w_ptr, stride_y, stride_x, n_cols, eps, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    cols = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + row * stride_x + cols, mask=cols < n_cols, other=0.0).to(tl.float32)
+    mean = tl.sum(x * x, axis=0) / n_cols
+    y = x * tl.rsqrt(mean + eps) * tl.load(w_ptr + cols, mask=cols < n_cols)
+    tl.store(y_ptr + row * stride_y + cols, y, mask=cols < n_cols)
+"""
+
+
+@pytest.mark.parametrize("named", ["rows:rms_norm_kernel", "./rows.py:rms_norm_kernel"])
+def test_adapt_writes_a_draft_that_check_refuses_until_it_is_filled_in(run, refusal, named, tmp_path, monkeypatch):
+    monkeypatch.delitem(sys.modules, "rows", raising=False)
+    Path("rows.py").write_text(ROWS)
+    draft = Path("rms_norm_kernel_adapter.py")
+    written = run("adapt", named)
+    assert (written.status, written.out) == (
+        0,
+        f"{draft}: 2 to fill in, below TODO(gemmtune); then gemmtune check {draft}:RmsNorm\n",
+    )
+    refusal(run("check", f"{draft}:RmsNorm"), "values to try, and the config", "sizes that your program runs")
+    refusal(run("adapt", named), f"{draft} is there already")
+    filled = [line for line in draft.read_text().splitlines() if "# TODO(gemmtune)" not in line]
+    Path("filled.py").write_text("\n".join(filled))
+    checked = run("check", "filled.py:RmsNorm", "--configs", "1", "--json")
+    assert (checked.status, checked.record["holds"]) == (0, True), checked.err
+    refusal(run("adapt", "./rows.py:rms_norm_kernel", "--out", "elsewhere/draft.py"), "the draft imports rows.py")

@@ -249,7 +249,7 @@ def test_a_builder_that_sees_no_gpu_builds_what_the_parent_read_or_refuses_it_by
 def test_a_file_that_was_edited_since_is_refused(tmp_path):
     write(tmp_path)
     before = case_of(tmp_path)
-    definition_module._module.cache_clear()
+    definition_module.module_of.cache_clear()
     definition_module.load_definition.cache_clear()
     write(tmp_path, "scale.py", 'case["n"],), DTYPE)', 'case["n"],), torch.float16)')
     with pytest.raises(ProblemError, match="gives Scale another arguments here than where triton:Scale@"):
