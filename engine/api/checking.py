@@ -7,7 +7,7 @@ from pathlib import Path
 from gemmtune.engine.api.output_folder import write_all
 from gemmtune.engine.api.plans import parse_problems
 from gemmtune.engine.campaign.plan import ProblemLike
-from gemmtune.engine.execution.dry_build import DryBuild, build_dry
+from gemmtune.engine.execution.dry_build import DryBuild, build_dry, with_defaults
 from gemmtune.engine.processes.scratch import ScratchFolder
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.artifact import Artifact
@@ -44,8 +44,8 @@ class CheckResult:
     @property
     def holds(self) -> bool:
         """Whether every problem has a config that builds, and every launch runs the table's config."""
-        built = {build.task.problem for build in self.builds if not build.reason}
-        every = {build.task.problem for build in self.builds}
+        built = {build.task.problem.name for build in self.builds if not build.reason}
+        every = {build.task.problem.name for build in self.builds}
         return bool(built) and built == every and not any(launch.reason for launch in self.launches.values())
 
     @property
@@ -82,10 +82,16 @@ def check(
     named, target = parse_problems(problems), catalogue.device(device)
     if not named:
         raise UsageError("nothing to check: name a problem, MxNxK, or a kernel's class, FILE.py:CLASS")
-    jobs = [job for problem in named for job in _jobs(problem, target, space or problem.searched_space, configs)]
-    for name in dict.fromkeys(task.space for task, _ in jobs):
+    searched = {problem: space or problem.searched_space for problem in named}
+    for problem, name in searched.items():
+        require_kinds({name: registry.space(name)}, [problem])
         registry.space(name).toolchain()
-    builds = build_dry(jobs, builders)
+    defaults = with_defaults(named, target, builders)
+    named = tuple(defaults)
+    jobs = [job for problem in named for job in _jobs(problem, target, space or problem.searched_space, configs)]
+    built = build_dry([job for job in jobs if not (job[0].is_baseline and defaults[job[0].problem])], builders)
+    by_problem = ((*defaults[problem], *(each for each in built if each.task.problem == problem)) for problem in named)
+    builds = tuple(build for of_problem in by_problem for build in of_problem)
     groups: dict[object, list[Workload]] = {}
     for problem in named if space is None else ():
         if kind_of(problem.kind).dry_consumer:
@@ -97,7 +103,6 @@ def check(
 def _jobs(problem: Workload, device: Device, space: str, count: int) -> list[tuple[Task, Config]]:
     """Return the default of a problem, and a few configs of a space."""
     searched, default = Task(problem, device, space), Task(problem, device, problem.baseline_space)
-    require_kinds({space: registry.space(space)}, [problem])
     configs = few_configs(registry.space(space), searched, count)
     defaults = registry.space(default.space).seeds(default)[:1]
     return [*((default, config) for config in defaults), *((searched, config) for config in configs)]

@@ -7,6 +7,7 @@ from itertools import islice
 
 from gemmtune.engine.campaign.backend import Backend, search_of
 from gemmtune.engine.campaign.plan import Plan
+from gemmtune.engine.execution.dry_build import with_defaults
 from gemmtune.engine.processes.process_pool import Notify, log_notice
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import UsageError
@@ -49,7 +50,9 @@ def measured_backend(
         UsageError: nothing to tune, or no space of the plan has a feasible config for a problem.
         DeviceError: the GPU has no such clock.
     """
-    tasks = tuple(_tasks(plan, device, problems or named_problems(plan)))
+    named = problems or named_problems(plan)
+    tuned = with_defaults([each for each in named if each not in plan.held_out], device, notify=notify)
+    tasks = tuple(_tasks(plan, device, (*tuned, *plan.held_out)))
     with ExitStack() as opened:
         executor = open_executor(tuple(dict.fromkeys(each.task.space for each in tasks)))
         opened.callback(executor.close)

@@ -11,7 +11,11 @@ from gemmtune.engine.processes.process_pool import Notify, log_notice, wait_for_
 from gemmtune.engine.processes.scratch import ScratchFolder
 from gemmtune.engine.records.artifact import Artifact
 from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.task import Task
+from gemmtune.engine.records.workload import Workload
+from gemmtune.engine.seams import registry
+from gemmtune.engine.seams.kinds import kind_of
 
 _DEADLINE_SECONDS = 300.0
 """Time after which a build is given up; nothing waits for it but a person."""
@@ -63,3 +67,44 @@ def build_dry(
         finally:
             pool.close()
     return tuple(found[job] for job in wanted)
+
+
+def with_defaults(
+    problems: Sequence[Workload], device: Device, builders: int | None = None, notify: Notify = log_notice
+) -> dict[Workload, tuple[DryBuild, ...]]:
+    """Return problems whose baseline is the first config that their programs would run untuned and that builds.
+
+    Problems with one such config are not built. One whose configs all fail keeps the first.
+
+    Args:
+        problems: problems, of which some may leave the choice of their default to the GPU.
+        device: GPU that the defaults have to run on.
+        builders: as for `build_dry`.
+        notify: as for `build_dry`.
+
+    Returns:
+        Each problem with what was built of it: the default that builds, or all that fail.
+    """
+    choices = {
+        problem: [each for each in kind_of(problem.kind).untuned(problem) if _baseline(each, device)] or [problem]
+        for problem in problems
+    }
+    found = {problem: (its[0], list[DryBuild]()) for problem, its in choices.items()}
+    waiting = {problem: iter(its) for problem, its in choices.items() if len(its) > 1}
+    while waiting:
+        asked = {problem: each for problem, its in waiting.items() if (each := next(its, None)) is not None}
+        jobs = [job for each in asked.values() for job in _baseline(each, device)]
+        built = dict(zip(asked, build_dry(jobs, builders, notify), strict=True))
+        for problem, build in built.items():
+            if not build.reason:
+                found[problem] = build.task.problem, [build]
+            else:
+                found[problem][1].append(build)
+        waiting = {problem: waiting[problem] for problem, build in built.items() if build.reason}
+    return {problem: tuple(builds) for problem, builds in found.values()}
+
+
+def _baseline(problem: Workload, device: Device) -> list[tuple[Task, Config]]:
+    """Return what runs untuned, if anything does."""
+    task = Task(problem, device, problem.baseline_space)
+    return [(task, config) for config in registry.space(task.space).seeds(task)[:1]]

@@ -5,6 +5,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import ClassVar, Self, TypeVar
 
+from gemmtune.engine.records.config import Config
+
 OUTPUT_SIZES = ("m", "n")
 """Names of the two sizes of an output matrix, in workloads that have one to cut into tiles."""
 
@@ -38,6 +40,11 @@ class Workload(ABC):
 
     weight: float
     """Call frequency in the user's program, relative to the other workloads; above 0."""
+
+    @property
+    def untuned_config(self) -> Config | None:
+        """Config that runs untuned, where the workload says it; None where the baseline's space alone knows."""
+        return None
 
     @property
     @abstractmethod

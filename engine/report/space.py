@@ -97,8 +97,12 @@ def _build_record(build: DryBuild) -> dict[str, object]:
 
 
 def _config_words(build: DryBuild) -> str:
-    words = config_text(build.task, build.config)
-    return f"default {words}".rstrip() if build.task.is_baseline else words
+    """Return a config as text, that of the default with what it stands for."""
+    problem = build.task.problem
+    if not build.task.is_baseline:
+        return config_text(build.task, build.config)
+    searched = Task(problem, build.task.device, problem.searched_space)
+    return f"default {config_text(searched, problem.untuned_config or build.config)}".rstrip()
 
 
 def _cell(value: object) -> str:

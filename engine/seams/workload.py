@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Generic, Protocol, TypeVar, runtime_checkable
@@ -146,6 +146,13 @@ class WorkloadKind(ABC, Generic[_Work]):
         default has the workload's bytes and arithmetic, as nearly as a product of bf16 matrices can.
         """
         return gemm_like(workload.flops, workload.min_bytes, workload.weight)
+
+    def untuned(self, workload: _Work) -> Iterator[_Work]:
+        """Yield the workload with each config that may run untuned, the first choice first; by default it alone.
+
+        What runs untuned is the first that builds on the GPU, so the baseline is that one.
+        """
+        yield workload
 
     def launch_dry(self, workloads: Sequence[_Work], folder: Path, device: Device) -> tuple[DryLaunch, ...]:
         """Load a table into the user's program and launch each workload as the program does, without a GPU.

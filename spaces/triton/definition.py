@@ -72,6 +72,8 @@ class Definition:
         self.restored = (*self.decorators.restored, *getattr(self._user, "restore", ()))
         if unknown := sorted({*self.zeroed, *self.restored}.difference(self.argument_names)):
             raise self._error(f"restores {unknown[0]!r}, which is no argument of the kernel")
+        self.says_default = hasattr(self._user, "default")
+        """Whether the class has a default of its own."""
         self.nearest = str(getattr(self._user, "nearest", ""))
         self.kernel_sha256 = source_sha256(self.kernel)
         configs = values_of(self.decorators.configs)
@@ -159,7 +161,7 @@ class Definition:
 
     def default_of(self, sizes: Mapping[str, int]) -> dict[str, Any] | None:
         """Return the config that a case runs untuned: the class's, else the first one that the autotuner keeps."""
-        return self.default if hasattr(self._user, "default") else next(iter(self.seeds_of(sizes)), self.default)
+        return self.default if self.says_default else next(iter(self.seeds_of(sizes)), self.default)
 
     def refusal(self, sizes: Mapping[str, int], config: Mapping[str, object]) -> str:
         """Return why the kernel's autotuner would not run a config; empty if it would.

@@ -5,19 +5,19 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Self
 
-from gemmtune.engine.consumers.triton.contract import VALUE_TEXT
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import ProblemError, UnknownDefinition, did_you_mean
 from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.seams.workload import DryLaunch, Expected, Operands, TensorSource, WorkloadKind, gemm_like
+from gemmtune.spaces.triton.case_fields import integers_of, names_of, pairs_text, values_of
 from gemmtune.spaces.triton.operands import KernelOperands
 
 if TYPE_CHECKING:
@@ -76,9 +76,14 @@ class KernelCase(Workload):
     """Call frequency in the user's program, relative to the other workloads."""
 
     @property
+    def untuned_config(self) -> Config | None:
+        """Config that runs untuned: the class's, or the first that the autotuner keeps and that builds."""
+        return Config.from_json(self.default) if self.default else None
+
+    @property
     def name(self) -> str:
         """Canonical text, `triton:Softmax@1a2b3c4d5e6f:M=4096,N=1024~0f1e2d3c`; after `~`, digits of the arguments."""
-        return f"triton:{self.kernel}@{self.source}:{_pairs(self.case)}~{_digits(self.scalars, self.dtypes)}"
+        return f"triton:{self.kernel}@{self.source}:{pairs_text(self.case)}~{_digits(self.scalars, self.dtypes)}"
 
     @property
     def flops(self) -> int:
@@ -133,9 +138,9 @@ class KernelCase(Workload):
         return {
             "kernel": self.kernel,
             "source": self.source,
-            "case": _pairs(self.case),
+            "case": pairs_text(self.case),
             "nearest": self.nearest,
-            "scalars": _pairs(self.scalars),
+            "scalars": pairs_text(self.scalars),
             "keys": "" if self.keys is None else f"[{','.join(self.keys)}]",
             "dtypes": ",".join(self.dtypes),
             "default": self.default,
@@ -172,7 +177,7 @@ class TritonKernelKind(WorkloadKind[KernelCase]):
         if named is None:
             found = self.expand(text)
             if len(found) > 1:
-                names = ", ".join(_pairs(case.case) for case in found)
+                names = ", ".join(pairs_text(case.case) for case in found)
                 raise ProblemError(f"{text} has {len(found)} cases: add one behind a colon, {names}")
             return found[0]
         rest = text[named.end() :].removeprefix(":")
@@ -183,7 +188,7 @@ class TritonKernelKind(WorkloadKind[KernelCase]):
         definition = _loaded.get((named["kernel"], named["source"]))
         if definition is None:
             raise ProblemError(f"{text}: no file of this kernel was read here; name triton:FILE.py:{named['kernel']}")
-        case = case_of(definition, dict(_integers("case", named["sizes"])))
+        case = case_of(definition, dict(integers_of("case", named["sizes"])))
         if named["values"] and case.name != named[0]:
             raise ProblemError(f"{text}: the file gives this case other arguments, types or numbers: {case.name}")
         return case
@@ -203,7 +208,7 @@ class TritonKernelKind(WorkloadKind[KernelCase]):
         if not colon or not file.endswith(".py") or not name.isidentifier() or "\0" in file:
             raise ProblemError(f"kernel {where!r} is not FILE.py:CLASS, for example ./softmax.py:Softmax")
         definition = _definition(Path(file).resolve(), name)
-        cases = [(_pairs(tuple(sizes.items())), sizes, weight) for sizes, weight in definition.cases.values()]
+        cases = [(pairs_text(tuple(sizes.items())), sizes, weight) for sizes, weight in definition.cases.values()]
         chosen = [case for case in cases if wanted in ("", case[0])]
         if not chosen:
             raise ProblemError(f"{where} has no case {wanted}; its cases: {', '.join(case[0] for case in cases)}")
@@ -233,10 +238,10 @@ class TritonKernelKind(WorkloadKind[KernelCase]):
         return KernelCase(
             kernel=fields["kernel"],
             source=fields["source"],
-            case=_integers("case", fields["case"]),
+            case=integers_of("case", fields["case"]),
             nearest=fields.get("nearest", ""),
-            scalars=_values("scalars", fields.get("scalars", "")),
-            keys=_names("keys", fields.get("keys", "")),
+            scalars=values_of("scalars", fields.get("scalars", "")),
+            keys=names_of("keys", fields.get("keys", "")),
             dtypes=tuple(fields["dtypes"].split(",")) if fields.get("dtypes") else (),
             default=fields.get("default", ""),
             kernel_sha256=fields.get("kernel_sha256", ""),
@@ -267,6 +272,14 @@ class TritonKernelKind(WorkloadKind[KernelCase]):
             Expected(_comparable(values, out), each, of_each=each)
             for values, out, each in zip(found, operands.outputs, tolerances, strict=True)
         )
+
+    def untuned(self, workload: KernelCase) -> Iterator[KernelCase]:
+        """Yield the case with each config that the autotuner keeps as its default; as it is if the class says one."""
+        definition = definition_of(workload)
+        defaults = () if definition.says_default else definition.seeds_of(workload.sizes)
+        yield from (replace(workload, default=Config(each).json) for each in defaults)
+        if not defaults:
+            yield workload
 
     def launch_dry(self, workloads: Sequence[KernelCase], folder: Path, device: Device) -> tuple[DryLaunch, ...]:
         """Launch the kernel of the class through its decorators, with the exported loader of `folder`."""
@@ -370,31 +383,3 @@ def _default_tolerance(dtype: torch.dtype) -> float:
     if dtype.is_floating_point and dtype.itemsize == 1:
         return _TOLERANCE_8_BIT
     return _TOLERANCE.get(str(dtype).removeprefix("torch."), 0.0)
-
-
-def _pairs(pairs: tuple[tuple[str, object], ...]) -> str:
-    return ",".join(f"{name}={value}" for name, value in pairs)
-
-
-def _integers(field_name: str, text: str) -> tuple[tuple[str, int], ...]:
-    """Return pairs of name and integer from `M=4096,N=1024`."""
-    if not re.fullmatch(r"(\w+=-?[0-9]{1,18}(,\w+=-?[0-9]{1,18})*)?", text):
-        raise ProblemError(f"{field_name}={text[:80]!r} is not NAME=INTEGER,... of at most 18 digits each")
-    return tuple((name, int(value)) for name, value in (part.split("=") for part in text.split(",") if part))
-
-
-def _values(field_name: str, text: str) -> tuple[tuple[str, str], ...]:
-    """Return pairs of name and text of a value from `n=4096,CAUSAL=True`."""
-    pairs = [part.partition("=")[::2] for part in text.split(",")] if text else []
-    if not all(name.isidentifier() and VALUE_TEXT.fullmatch(value) for name, value in pairs):
-        raise ProblemError(
-            f"{field_name}={text[:80]!r} is not NAME=VALUE,... with values such as 4096, True or tl.fp32"
-        )
-    return tuple(pairs)
-
-
-def _names(field_name: str, text: str) -> tuple[str, ...] | None:
-    """Return the names of `[n,CAUSAL]`; None of no text."""
-    if not re.fullmatch(r"(\[(\w+(,\w+)*)?\])?", text):
-        raise ProblemError(f"{field_name}={text[:80]!r} is not [NAME,...]")
-    return tuple(filter(None, text[1:-1].split(","))) if text else None

@@ -108,6 +108,22 @@ def test_a_failed_assertion_is_named_and_where_nothing_builds_nothing_is_launche
     assert {launch["reason"] for launch in found["launches"]} == {"no config of it builds"}
 
 
+PRUNE = "prune_configs_by={'early_config_prune': lambda configs, *_, **__: configs[1:]}"
+WIDE = ", ".join(f"triton.Config({{'BLOCK': {block}}})" for block in (64, 1024, 512, 256))
+PRUNED = f"@triton.autotune([{WIDE}], key=['n'], {PRUNE})"
+
+
+def test_the_default_is_the_first_config_that_is_kept_and_builds(run, check):
+    assert check(0, most="512", decorators=PRUNED)["builds"][0]["reason"] == ""
+    ran = run("check", "./scale.py:Scale:n=4096", "--configs", "1")
+    assert "default BLOCK=512 num_warps=4 num_stages=3" in ran.out
+
+
+def test_the_default_of_the_class_stays(check):
+    own = "default = {'BLOCK': 1024, 'num_warps': 4}"
+    assert "too wide" in check(0, most="512", members=own, decorators=PRUNED)["builds"][0]["reason"]
+
+
 def test_one_case_is_named_and_other_uses_are_refused(run, refusal, check):
     check(0)
     one = run("check", "./scale.py:Scale:n=4096", "--configs", "1", "--device", "L40S")
