@@ -21,6 +21,7 @@ _FLOATS = {"eps": "1e-6", "epsilon": "1e-6"}
 _FLOAT = re.compile(r"scale|alpha|beta|factor|dropout|slope|^p$|momentum|(^|_)lr$", re.IGNORECASE)
 _TENSOR = re.compile(r"ptr", re.IGNORECASE)
 _FEW = re.compile(r"batch|head|^[bh]$|^z$", re.IGNORECASE)
+_MOST_DIMS = 2  # of a shape that is read without doubt
 _WIDTH = 88  # of a line, beyond which formatters break it
 _ONE_SIZE, _SIZE, _CONSTANT_SIZE, _FEW_SIZE = 1 << 24, 4096, 128, 16
 
@@ -97,9 +98,7 @@ class _Draft:
         about = f'"""First draft of a class that describes {self._name}: fill in each {TODO} and delete its line."""'
         head = [about, "", *imports, *([""] if imports else []), f"from {self._module} import {self._name}"]
         lines = "\n".join([*head, "", "", f"class {title}:", body, ""]).split("\n")
-        return title, "\n".join(
-            f"{line}  # fmt: skip" if len(line) > _WIDTH and "=" in line else line for line in lines
-        )
+        return title, "\n".join(map(_kept, lines))
 
     def _attributes(self) -> Iterator[str]:
         yield f"    kernel = {self._name}"
@@ -110,8 +109,11 @@ class _Draft:
             yield from _dict("default", {name: str(its[len(its) // 2 - 1]) for name, its in values.items()})
         yield from _todo("sizes that your program runs, a line per case")
         yield "    cases = {"
-        sizes = ", ".join(f'"{name}": {size}' for name, size in self._cases.items())
-        yield f'        "one": {{{sizes}}},'
+        sizes = [f'"{name}": {size}' for name, size in self._cases.items()]
+        line = f'        "one": {{{", ".join(sizes)}}},'
+        yield from (
+            [line] if len(line) <= _WIDTH else ['        "one": {', *(f"            {s}," for s in sizes), "        },"]
+        )
         yield "    }"
         outputs = [name for name, its in self._tensors.items() if its.stored]
         if not outputs:
@@ -127,11 +129,14 @@ class _Draft:
         for name, its in self._tensors.items():
             yield from self._tensor(name, its)
             lines[name] = name
+        asked: dict[str, list[str]] = {}
         for name in self._names:
             skipped = name in (*self._given, *self._params, *OPTIONS)
             if not skipped and name not in lines and (name not in self._left_out or name in self._reading.sizes):
                 said, lines[name] = self._value(name)
-                yield from _todo(said, "        ") if said else ()
+                asked.setdefault(said, []).append(name)
+        for said in filter(None, asked):
+            yield from _todo(said.format(", ".join(asked[said])), "        ")
         yield "        return {"
         yield from (f'            "{name}": {lines[name]},' for name in self._names if name in lines)
         yield "        }"
@@ -140,7 +145,7 @@ class _Draft:
         """Yield the lines that make a tensor."""
         dims = self._dims(its)
         sizes = [its.dims[each] for each in dims]
-        if not sizes or not all(sizes):
+        if not sizes or not all(sizes) or len(sizes) > _MOST_DIMS:
             yield from _todo(f"shape of {name}", "        ")
         shape = _tuple([self._size(each) if each else "1" for each in sizes] or ["1"], quote="")
         if its.indexes:
@@ -154,7 +159,7 @@ class _Draft:
             yield f"        {name} = make.normal({shape})"
 
     def _value(self, name: str) -> tuple[str, str]:
-        """Return what a person must say about an argument that is no tensor, or nothing, and its value."""
+        """Return what a person must say about arguments of a kind, or nothing, and this one's value."""
         if name in self._reading.covering:
             return "", f"triton.next_power_of_2({self._size(self._reading.covering[name])})"
         if name in self._reading.sizes:
@@ -162,13 +167,13 @@ class _Draft:
         if name in self._strides:
             return "", self._strides[name]
         if name in self._constants:
-            return f"value of {name} in your program", "None"
+            return "values of {} in your program", "None"
         if name.lower() in _FLOATS or _FLOAT.search(name):
             return "", _FLOATS.get(name.lower(), "1.0")
         if _TENSOR.search(name):
-            return f"shape of {name}, and whether it is one of the outputs", "make.normal((1,))"
+            return "shapes of {}, and whether they are among the outputs", "make.normal((1,))"
         if "stride" in name.lower():
-            return f"tensor and dimension of {name}", "1"
+            return "tensors and dimensions of {}", "1"
         return "", self._size(name)
 
     def _grid(self) -> Iterator[str]:
@@ -205,9 +210,9 @@ class _Draft:
             if its.loaded:
                 yield f'        {name} = arguments["{name}"]{"" if its.indexes else ".double()"}'
         yield from _todo("what the kernel computes, with torch", "        ")
-        yield "        return {"
+        yield f"        return {{{'' if outputs else '}'}"
         yield from (f'            "{name}": {name if self._tensors[name].loaded else None},' for name in outputs)
-        yield "        }"
+        yield from ["        }"] if outputs else []
 
     def _dims(self, its: Pointer) -> list[str]:
         """Return the strides of a tensor in the order of its dimensions: the arguments' order, and the unit last."""
@@ -232,6 +237,12 @@ def _values(name: str) -> tuple[int, ...]:
     if re.search(r"group|split", name, re.IGNORECASE):
         return (1, 4, 8)
     return (32, 64, 128) if re.search(r"(_|^b|size)[mnk]$", name, re.IGNORECASE) else (256, 512, 1024, 2048)
+
+
+def _kept(line: str) -> str:
+    """Return a line, one that is too long with the comment by which formatters leave it."""
+    is_statement = line.startswith("from ") or "= " in line.partition("#")[0]
+    return f"{line}  # fmt: skip" if len(line) > _WIDTH and is_statement else line
 
 
 def _todo(text: str, indent: str = "    ") -> Iterator[str]:

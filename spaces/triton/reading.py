@@ -123,7 +123,8 @@ class _Reader:
             if isinstance(term, ast.Name) and term.id == tensor:
                 continue
             factors = list(_factors(term))
-            stride = next((f.id for f in factors if isinstance(f, ast.Name) and f.id in self._passed), "1")
+            known = [f.id for f in factors if isinstance(f, ast.Name) and f.id in self._passed]
+            stride = next((name for name in known if "stride" in name.lower()), known[0] if known else "1")
             walked[stride] += [f for f in factors if not (isinstance(f, ast.Name) and f.id == stride)]
         found = {
             stride: self._size_of(index, stride) or self._places(index, tensor) for stride, index in walked.items()

@@ -48,6 +48,9 @@ def printed(run, tuned, tmp_path):
     shown, stored = run("show", table, "--json").record, run("show", database, "--json").record
     tune = run("tune", "--problem", DECODE, "--budget", "2", "--no-report", "--json").record
     status, space = run("status", database, "--json").record, run("space", "aten", "--problem", DECODE, "--json").record
+    pytest.importorskip("triton", reason="triton is not installed")
+    softmax = Path(__file__).parents[3] / "docs/examples/own_kernel/softmax.py"
+    check = run("check", f"{softmax}:Softmax:rows=4096,columns=8192", "--configs", "1", "--json").record
     merged = run("merge", tmp_path / "merged.db", database, "--json").record
     return {
         "`tune`": tune,
@@ -62,6 +65,9 @@ def printed(run, tuned, tmp_path):
         "each of its `problems`": status["problems"][0],
         "`merge`, for each source": merged[database],
         "`space`": space,
+        "`check`": check,
+        "each of its `builds`": check["builds"][0],
+        "each of its `launches`": check["launches"][0],
     }
 
 

@@ -162,7 +162,7 @@ PARAMS = "values to try, and the config that your program runs today"
         ("matmul_kernel", [CASES]),
         ("copy_kernel", [PARAMS, CASES]),
         ("gather_kernel", [PARAMS, CASES, "what the kernel computes, with torch"]),
-        ("scale_kernel", [PARAMS, CASES, "value of IS_NEW in your program", "what the kernel computes, with torch"]),
+        ("scale_kernel", [PARAMS, CASES, "values of IS_NEW in your program", "what the kernel computes, with torch"]),
     ],
 )
 def test_a_simple_kernel_leaves_its_sizes_and_what_its_source_does_not_say(folder, drafted, name, left):
@@ -175,7 +175,7 @@ def test_a_simple_kernel_leaves_its_sizes_and_what_its_source_does_not_say(folde
 
 def test_what_nobody_can_read_is_named(drafted):
     _, marked = drafted("persistent_kernel")
-    assert "shape of helper_ptr, and whether it is one of the outputs" in marked
+    assert "shapes of helper_ptr, and whether they are among the outputs" in marked
     assert "blocks to launch along each axis, as your program does" in marked
 
 
