@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from gemmtune import testing
     from gemmtune.engine.api.benching import bench
     from gemmtune.engine.api.capturing import capture
+    from gemmtune.engine.api.checking import check
     from gemmtune.engine.api.landscapes import landscapes
     from gemmtune.engine.api.replaying import Study, replay
     from gemmtune.engine.api.table import Table, read_table
@@ -69,6 +70,7 @@ __all__ = [
     "__version__",
     "bench",
     "capture",
+    "check",
     "landscapes",
     "read_table",
     "replay",
@@ -101,6 +103,7 @@ _MODULES = {
     "UsageError": "records.errors",
     "bench": "api.benching",
     "capture": "api.capturing",
+    "check": "api.checking",
     "landscapes": "api.landscapes",
     "read_table": "api.table",
     "replay": "api.replaying",

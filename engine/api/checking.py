@@ -78,6 +78,12 @@ def check(
         ProblemError: a problem is malformed, or its class describes no kernel.
         ToolchainMissing: the space cannot build here; the message says what to install.
         UsageError: space and problems are of two kinds.
+
+    Example:
+        >>> import gemmtune as gt
+        >>> checked = gt.check("16x4096x4096:bf16:nt", space="triton_mm", device="B200", configs=1)
+        >>> checked.holds, [build.reason for build in checked.builds]
+        (True, ['', ''])
     """
     named, target = parse_problems(problems), catalogue.device(device)
     if not named:
