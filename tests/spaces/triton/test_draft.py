@@ -13,6 +13,7 @@ pytest.importorskip("triton", reason="triton is not installed")
 
 import torch
 
+import gemmtune as gt
 from gemmtune.engine.records.errors import ProblemError
 from gemmtune.engine.seams.kinds import expand_workloads
 from gemmtune.spaces.triton.definition import module_of
@@ -220,6 +221,17 @@ def test_a_reference_that_was_read_from_the_source_is_right(drafted, name):
     for output, values in expected.items():
         assert found[output].shape == arguments[output].shape
         torch.testing.assert_close(found[output], values)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+@pytest.mark.parametrize("name", ["silu_mul_kernel", "softmax_kernel", "layer_norm_kernel", "matmul_kernel"])
+def test_a_filled_draft_is_tuned_and_its_kernel_is_right(folder, drafted, name):
+    title = type(drafted(name)[0]).__name__
+    result = gt.tune(f"triton:{folder / f'{name}_adapter.py'}:{title}", budget=3)
+    (row,) = result.table.rows
+    assert row.baseline is not None, "the default's outputs are what the reference says"
+    assert {choice.space for choice in row.choices} == {"triton_kernel", "triton_default"}
 
 
 def test_every_draft_is_formatted_and_refused_by_name_until_it_is_filled_in(folder):
