@@ -9,6 +9,8 @@ import pytest
 
 pytest.importorskip("triton", reason="triton is not installed")
 
+from gemmtune.spaces.triton.definition import load_definition
+
 pytestmark = pytest.mark.slow(20)
 
 KERNEL = """
@@ -75,6 +77,8 @@ def test_a_good_kernel_builds_and_hits_every_row(check):
     assert all(build["registers"] > 0 and build["reason"] == "" for build in found["builds"])
     small, large = (launch["config"] for launch in found["launches"])
     assert (small["BLOCK"], large["BLOCK"]) == (256, 512), "each case runs the config of its own row"
+    tuner = load_definition(Path("scale.py").resolve(), "Scale").kernel
+    assert (len(tuner.configs), tuner.cache, "run" in vars(tuner)) == (2, {}, False), "the kernel is as it was"
 
 
 @pytest.mark.parametrize(
