@@ -61,6 +61,7 @@ class _Translator:
         self._values: dict[str, tuple[str, tuple[str, ...]]] = {}
         self._addresses: dict[str, str] = {}
         self._begun: set[str] = set()
+        self._masks: set[str] = set()
         self.lines: list[str] = []
         self.stored: dict[str, str] = {}
 
@@ -72,13 +73,27 @@ class _Translator:
             elif isinstance(each, ast.AugAssign) and isinstance(each.target, ast.Name):
                 self._augment(each.target.id, each)
             elif isinstance(each, ast.For):
-                self.run(each.body)
+                self._loop(each)
             elif isinstance(each, ast.Expr) and isinstance(each.value, ast.Call):
                 self._effect(each.value)
             elif not (
                 _is_text(each) or (isinstance(each, ast.If) and all(isinstance(x, ast.Return) for x in each.body))
             ):
                 raise _UnknownError
+
+    def _loop(self, loop: ast.For) -> None:
+        """Translate a loop over blocks as one block; one that changes what stood before it has no such meaning."""
+        calls = [each for each in ast.walk(loop.iter) if isinstance(each, ast.Call)]
+        steps = any(called(each) == "cdiv" or len(each.args) == 3 for each in calls)
+        for each in ast.walk(loop):
+            if isinstance(each, ast.Assign | ast.AugAssign):
+                target = each.target if isinstance(each, ast.AugAssign) else each.targets[0]
+                name = getattr(target, "id", "")
+                reads = {part.id for part in ast.walk(each.value) if isinstance(part, ast.Name)}
+                steps &= name not in self._values or (isinstance(each, ast.Assign) and name not in reads)
+        if not steps:
+            raise _UnknownError
+        self.run(loop.body)
 
     def _assign(self, name: str, value: ast.expr) -> None:
         if self._is_begin(value):
@@ -91,6 +106,7 @@ class _Translator:
             self._set(name, *self._expression(value))
         except _UnknownError:
             self._values.pop(name, None)  # an index or a mask; a value that needs it is unknown
+            (self._masks.add if self._is_mask(value) else self._masks.discard)(name)
             calls = [each for each in ast.walk(value) if isinstance(each, ast.Call)]
             if any(called(e) in ("load", "dot", *_REDUCED) and isinstance(e.func, ast.Attribute) for e in calls):
                 raise
@@ -127,7 +143,7 @@ class _Translator:
         if called(call) != "store":
             raise _UnknownError
         tensor = self._tensor_of(address_of(call))
-        if not tensor or tensor in self.stored:
+        if not tensor or tensor in self.stored or not self._takes_all(call, 2):
             raise _UnknownError
         named = [each.value for each in call.keywords if each.arg == "value"]
         text, dims = self._expression((call.args[1:2] or named)[0])
@@ -142,6 +158,21 @@ class _Translator:
         """Return whether a value is the zero that a loop adds to."""
         is_zeros = isinstance(value, ast.Call) and called(value) == "zeros"
         return is_zeros or (isinstance(value, ast.Constant) and value.value == 0)
+
+    def _takes_all(self, call: ast.Call, position: int) -> bool:
+        """Return whether the mask of an access, if it has one, leaves out what lies outside of the tensor alone."""
+        masks = [*call.args[position : position + 1], *(each.value for each in call.keywords if each.arg == "mask")]
+        return all(map(self._is_mask, masks))
+
+    def _is_mask(self, node: ast.expr) -> bool:
+        """Return whether a condition says that an index lies below a size."""
+        node = bare(node)
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitAnd):
+            return self._is_mask(node.left) and self._is_mask(node.right)
+        if isinstance(node, ast.Compare) and len(node.ops) == 1 and isinstance(node.ops[0], ast.Lt):
+            names = [each.id for each in ast.walk(node.comparators[0]) if isinstance(each, ast.Name)]
+            return any(name in self._sizes for name in names)
+        return isinstance(node, ast.Name) and node.id in self._masks
 
     def _tensor_of(self, address: ast.expr) -> str:
         """Return the tensor that an address lies in; empty for anything else."""
@@ -196,7 +227,7 @@ class _Translator:
     def _call(self, call: ast.Call) -> tuple[str, tuple[str, ...]]:
         name = called(call)
         owner = getattr(bare(call.func.value), "id", "") if isinstance(call.func, ast.Attribute) else ""
-        if name == "load":
+        if name == "load" and self._takes_all(call, 1):
             return self._loaded(self._tensor_of(address_of(call)))
         if owner not in _MODULES:
             raise _UnknownError
@@ -233,6 +264,8 @@ class _Translator:
         try:
             text, dims = self._expression(condition)
         except _UnknownError:
+            if not self._is_mask(condition):
+                raise
             return self._expression(one)
         parts = [self._expression(each) for each in (one, other)]
         return f"torch.where({text}, {parts[0][0]}, {parts[1][0]})", self._together(dims, parts[0][1], parts[1][1])

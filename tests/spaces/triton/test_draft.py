@@ -104,6 +104,22 @@ def copy_kernel(X, Out, M, N, BM: tl.constexpr, BN: tl.constexpr):
     tl.store(out, x.load([tl.program_id(0) * BM, tl.program_id(1) * BN]))
 
 @triton.jit
+def causal_kernel(out_ptr, x_ptr, stride_out, stride_x, n_cols, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    cols = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + row * stride_x + cols, mask=cols < n_cols, other=0.0)
+    x = tl.where(cols <= row, x, -float("inf"))
+    tl.store(out_ptr + row * stride_out + cols, x - tl.max(x, axis=0), mask=cols < n_cols)
+
+@triton.jit
+def repeat_kernel(out_ptr, x_ptr, n, times, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + at, mask=at < n)
+    for _ in range(times):
+        x = x * 2
+    tl.store(out_ptr + at, x, mask=at < n)
+
+@triton.jit
 def gather_kernel(out, places, table, D, BLOCK: tl.constexpr):
     token = tl.program_id(0)
     row = tl.load(places + token)
@@ -162,6 +178,8 @@ PARAMS = "values to try, and the config that your program runs today"
         ("layer_norm_kernel", [PARAMS, CASES]),
         ("matmul_kernel", [CASES]),
         ("copy_kernel", [PARAMS, CASES]),
+        ("causal_kernel", [PARAMS, CASES, "what the kernel computes, with torch"]),
+        ("repeat_kernel", [PARAMS, CASES, "what the kernel computes, with torch"]),
         ("gather_kernel", [PARAMS, CASES, "what the kernel computes, with torch"]),
         ("scale_kernel", [PARAMS, CASES, "values of IS_NEW in your program", "what the kernel computes, with torch"]),
     ],
