@@ -14,7 +14,7 @@ from gemmtune.engine.records.task import Task
 from gemmtune.engine.scheduling.callbacks import Callback, notify
 from gemmtune.engine.scheduling.finals import Finals
 from gemmtune.engine.scheduling.rivals import Rivals
-from gemmtune.engine.scheduling.shared_work import LOOK_SECONDS, SharedWork
+from gemmtune.engine.scheduling.shared_work import SharedWork
 from gemmtune.engine.scheduling.stopping import Limits
 from gemmtune.engine.scheduling.task_priority import TaskPriority
 from gemmtune.engine.scheduling.task_search import TaskSearch
@@ -122,10 +122,10 @@ class Scheduler:
             search = self._complete.popleft()
             if self._ask(search):
                 self._ready.add(search)
+        if self._seconds_left == 0.0:
+            self._stop()
         while not self._is_full and (self._waiting or self._ready):
-            if self._seconds_left == 0.0:
-                self._stop()
-            elif self._ready and (not self._waiting or self._in_work < self._most_in_work // 2):
+            if self._ready and (not self._waiting or self._in_work < self._most_in_work // 2):
                 self._submit(self._ready.take())
             elif asked:
                 break
@@ -200,7 +200,7 @@ class Scheduler:
         finals = self._finals if self._finals and self._finals.waits else None
         waits = bool(waiting or finals)
         if waits and idle and not self._in_work:
-            time.sleep(LOOK_SECONDS)
+            self._shared.wait(_WAIT_SECONDS)
         if not self._shared.is_due(waits):
             return
         self._take_known(self._shared.stored(waiting))

@@ -1,5 +1,6 @@
 """Share the configs of a campaign with other drivers on its database, so that each is evaluated once."""
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 
 from gemmtune.engine.execution.gpu_normalization import GpuNormalization
@@ -14,8 +15,8 @@ from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.known import Wanted
 from gemmtune.engine.store.shared.claims import work_of
 
-LOOK_SECONDS = 0.1
-"""Seconds between two looks for results of other drivers."""
+_LOOK_SECONDS = 0.1  # between two looks for results of other drivers, at least
+_UNTOLD_SECONDS = 2.0  # between two looks where no driver says that it has stored some
 _CLAIM_SECONDS = 5.0  # between two attempts to claim what another driver has
 _SAY_SECONDS = 60.0  # between two lines about what is waited for
 _FINAL = "final"
@@ -50,7 +51,8 @@ class SharedWork:
         self._normalization = normalization
         self._say = say
         self._now = now
-        self._looked = self._tried = now()
+        self._looked = self._heard = self._tried = now()
+        self._told = False  # whether another driver has stored results since the last look
         self._said = -_SAY_SECONDS
 
     @property
@@ -121,6 +123,13 @@ class SharedWork:
         if self._claims is not None:
             self._claims.release_all()
 
+    def wait(self, seconds: float) -> None:
+        """Wait until another driver says that it has stored results, at most so long."""
+        if self._claims is None or self._told:
+            time.sleep(min(seconds, _LOOK_SECONDS) if self._told else seconds)
+        else:
+            self._told = self._claims.wait(seconds)
+
     def is_due(self, waits: bool) -> bool:
         """Renew the claims; return whether to look for results of other drivers now, where the campaign `waits` so.
 
@@ -130,9 +139,13 @@ class SharedWork:
         if self._claims is None:
             return False
         self._claims.renew()
-        if not waits or self._now() - self._looked < LOOK_SECONDS:
+        now = self._now()
+        if now - self._heard >= _LOOK_SECONDS:  # what nobody reads would fill the server's queue
+            self._heard = now
+            self.wait(0.0)
+        if not waits or now - self._looked < (_LOOK_SECONDS if self._told else _UNTOLD_SECONDS):
             return False
-        self._looked = self._now()
+        self._looked, self._told = now, False
         return True
 
     def may_take_over(self) -> bool:

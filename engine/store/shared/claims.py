@@ -7,13 +7,14 @@ import socket
 import time
 from collections.abc import Sequence, Set
 
-from sqlalchemy import Connection, Delete, Double, Update, delete, func, select, tuple_, update
+from sqlalchemy import ColumnElement, Connection, Double, delete, func, select, true, tuple_, update
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 
 from gemmtune.engine.store import schema
 from gemmtune.engine.store.connection import Transactions
+from gemmtune.engine.store.shared.news import News
 
 LEASE_SECONDS = 20.0
 """Seconds after which a claim that its driver has not renewed is anybody's: the driver is dead, or hangs."""
@@ -48,6 +49,7 @@ class Claims:
         self._lease_seconds = lease_seconds
         self._renewed = time.monotonic()
         self._dead: list[str] = []  # drivers of this host whose process is gone
+        self._news = News(transactions.engine, self.owner)
 
     def take(self, work: str, digests: Sequence[str]) -> Set[str]:
         """Claim what nobody else holds, or what an ended lease has left; return the digests that are this driver's.
@@ -82,7 +84,8 @@ class Claims:
         if now - self._renewed >= self._lease_seconds / _RENEWALS_PER_LEASE:
             self._renewed = now
             longer = update(schema.claims).values(until=server_seconds() + self._lease_seconds)
-            self._write(longer.where(schema.claims.c.owner == self.owner))
+            longer = longer.where(schema.claims.c.owner == self.owner)
+            self._transactions.write(lambda connection: connection.execute(longer))
 
     def release(self, claims: Sequence[tuple[str, str]]) -> None:
         """Give claims back, by work and digest; their results are stored.
@@ -92,8 +95,7 @@ class Claims:
         """
         columns = schema.claims.c
         if claims:
-            those = tuple_(columns.work, columns.digest).in_(claims)
-            self._write(delete(schema.claims).where(those, columns.owner == self.owner))
+            self._release(tuple_(columns.work, columns.digest).in_(claims))
 
     def others(self) -> dict[str, int]:
         """Return how many claims each other driver holds, by its name; claims of this host's dead processes are free.
@@ -107,16 +109,26 @@ class Claims:
         self._dead = [owner for owner in found if _is_dead(owner)]
         return {owner: number for owner, number in found.items() if owner not in self._dead}
 
+    def wait(self, seconds: float) -> bool:
+        """Wait until another driver gives claims back, at most so long; return whether one did since the last call."""
+        return self._news.wait(seconds)
+
     def release_all(self) -> None:
         """Give every claim back, so that others need not wait for the leases to end.
 
         Raises:
             StoreError: the database refused.
         """
-        self._write(delete(schema.claims).where(schema.claims.c.owner == self.owner))
+        self._release(true())
 
-    def _write(self, statement: Delete | Update) -> None:
-        self._transactions.write(lambda connection: connection.execute(statement))
+    def _release(self, those: ColumnElement[bool]) -> None:
+        gone = delete(schema.claims).where(those, schema.claims.c.owner == self.owner)
+
+        def write(connection: Connection) -> None:
+            connection.execute(gone)
+            self._news.send(connection)
+
+        self._transactions.write(write)
 
 
 def work_of(*facts: object) -> str:

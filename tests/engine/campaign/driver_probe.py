@@ -1,7 +1,7 @@
-"""Drive one campaign of recorded problems, slowly: driver_probe.py DATABASE TABLE PROBLEMS SECONDS.
+"""Drive one campaign of recorded problems, slowly: driver_probe.py DATABASE TABLE PROBLEMS SECONDS [LIMIT].
 
-Each evaluation takes SECONDS of a worker, of which there are four. Writes a line per config that was submitted, and
-the table is written to TABLE.
+Each evaluation takes SECONDS of a worker, of which there are four. Searching stops after LIMIT seconds. Writes a line
+per config that was submitted, and the table is written to TABLE.
 """
 
 import sys
@@ -13,6 +13,7 @@ from gemmtune.engine.campaign.execute import execute
 from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.campaign.replayed_backend import read_all, replayed_backend
 from gemmtune.engine.execution.replay import ReplayExecutor
+from gemmtune.engine.scheduling.stopping import Limits
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.landscapes.landscape_file import embedded
 from gemmtune.engine.tables.table_file import write_table
@@ -39,7 +40,8 @@ class SlowExecutor(ReplayExecutor):
 landscapes = [each for each in read_all(embedded()) if each.context["space"] in ("triton_mm", "aten")]
 chosen = list(dict.fromkeys(each.problem for each in landscapes if each.problem is not None))[:problems]
 landscapes = [each for each in landscapes if each.problem in chosen]
-plan = Plan(sampler="evolution", budget=40, batch=8, seed=3)
+limits = Limits(seconds=float(sys.argv[5]) if len(sys.argv) > 5 else None)
+plan = Plan(sampler="evolution", budget=40, batch=8, seed=3, limits=limits)
 backend = replayed_backend(plan, landscapes, SlowExecutor(landscapes))
 with closing(backend), Database.open(database) as store:
     write_table(table, execute(plan, backend, store, []).table)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import time
@@ -19,11 +20,13 @@ EVALUATIONS = 6 * (40 + 1)
 class Driver:
     """A campaign in a process of its own."""
 
-    def __init__(self, database: str, folder: Path, problems: int = 6, seconds: float = 0.04) -> None:
+    def __init__(
+        self, database: str, folder: Path, problems: int = 6, seconds: float = 0.04, limit: tuple[str, ...] = ()
+    ) -> None:
         self.table = folder / "table.json"
         self.log = folder / "submitted.txt"
         folder.mkdir()
-        command = [sys.executable, str(PROBE), database, str(self.table), str(problems), str(seconds)]
+        command = [sys.executable, str(PROBE), database, str(self.table), str(problems), str(seconds), *limit]
         with self.log.open("wb") as out:
             self.process = subprocess.Popen(command, stdout=out, stderr=subprocess.PIPE)
 
@@ -37,9 +40,12 @@ class Driver:
         assert self.process.returncode == 0, errors.decode()
         return self.table.read_bytes()
 
-    def kill_after(self, submitted: int) -> None:
+    def reach(self, submitted: int) -> None:
         while self.process.poll() is None and len(self.submitted) < submitted:
             time.sleep(0.01)
+
+    def kill_after(self, submitted: int) -> None:
+        self.reach(submitted)
         self.process.kill()
         self.process.communicate()
 
@@ -98,3 +104,15 @@ def test_a_driver_of_another_host_that_is_gone_is_taken_over_when_its_leases_end
     postgres_server.execute("UPDATE claims SET owner = 'elsewhere process 1 aa', until = until - 16", url)
     assert Driver(url, tmp_path / "second").wait() == alone
     assert held_claims(postgres_server, url) == 0
+
+
+def test_a_campaign_whose_time_is_over_does_not_wait_for_another_driver(postgres_server, url, tmp_path):
+    hanging = Driver(url, tmp_path / "hanging", problems=1)
+    hanging.reach(8)
+    hanging.process.send_signal(signal.SIGSTOP)
+    postgres_server.execute("UPDATE claims SET until = until + 1000", url)
+    limited = Driver(url, tmp_path / "limited", problems=1, limit=("2",))
+    limited.wait()
+    assert len(limited.submitted) <= 1  # the baseline, if it was not the other's
+    hanging.process.kill()
+    hanging.process.communicate()
