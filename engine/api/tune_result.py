@@ -61,6 +61,8 @@ class TuneResult:
     """Record of the run, for the page."""
     earlier: tuple[EarlierRow, ...] = ()
     """Rows and ranges of the folder's earlier table that were kept, replaced or dropped; an equal row is left out."""
+    is_cancelled: bool = False
+    """Whether somebody cancelled the campaign: the table has what was done by then."""
     written: list[Path] = field(default_factory=list)
     """Files of the last `save`."""
     notes: list[str] = field(default_factory=list)

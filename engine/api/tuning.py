@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from functools import partial
 from inspect import signature
 from pathlib import Path
+from socket import gethostname
 from tempfile import mkdtemp
 from typing import TypeAlias, Unpack
 
@@ -22,6 +23,8 @@ from gemmtune.engine.campaign.result import Finding
 from gemmtune.engine.io.paths import find_database
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.errors import UsageError, did_you_mean
+from gemmtune.engine.report.progress.price import Price
+from gemmtune.engine.report.progress.registered import registered
 from gemmtune.engine.report.progress.run import RunRecorder
 from gemmtune.engine.report.progress.state import CampaignState
 from gemmtune.engine.scheduling.callbacks import Callback, notify
@@ -45,6 +48,8 @@ def tune(
     lock_clocks: int | None = None,
     callbacks: Sequence[Callback] = (),
     database: _Path | None = None,
+    name: str = "",
+    price: str | None = None,
     out: _Path | None = None,
     replace_table: bool = False,
     report: bool = True,
@@ -72,6 +77,9 @@ def tune(
         callbacks: followers of the campaign.
         database: file or URL of the measurements; by default measurements.db in `out`, else in a new temporary folder
             that is not deleted.
+        name: name of the campaign in the database, for `gemmtune campaigns`; by default the user's, with a digest of
+            what is tuned.
+        price: price per hour of its machines, gpu=2.5 or gpu=2.5,core=0.04; the record of the run then has a cost.
         out: folder for the table, its exports, the report and the summary; by default nothing is written but the
             database.
         replace_table: drop the rows that `out` already has of other problems; by default they are kept.
@@ -90,10 +98,11 @@ def tune(
         >>> paths = result.save("out")
     """
     known = signature(tune).parameters
-    for name in options.keys() - known.keys():
-        raise UsageError(f"tune has no argument {name!r}; {did_you_mean(name, known)}known: {', '.join(known)}")
+    for other in options.keys() - known.keys():
+        raise UsageError(f"tune has no argument {other!r}; {did_you_mean(other, known)}known: {', '.join(known)}")
     if database is not None:
         find_database(database, made=True)  # before anything that takes a while
+    hourly = None if price is None else Price.parse(price)
     base = Plan() if campaign is None else campaign
     if not isinstance(base, Plan):
         paths = [base] if isinstance(base, str | os.PathLike) else base
@@ -124,9 +133,11 @@ def tune(
         with Database.open(url, notify=partial(notify, callbacks)) as store:
             for note in opened.notes:
                 notify(callbacks, note)
-            found = execute(plan, opened, store, callbacks)
-            run = recorder.run(command, _optima(found.findings))
-            result = TuneResult(plan, opened.device, found, url, run)
+            location = gethostname() if fleet == "local" else ray_address or fleet
+            with registered(store, plan, state, callbacks, name=name, location=location, price=hourly) as follower:
+                found = execute(plan, opened, store, [*callbacks, follower], follower.orders)
+            run = recorder.run(command, _optima(found.findings), hourly)
+            result = TuneResult(plan, opened.device, found, url, run, is_cancelled=follower.orders.is_cancelled)
             if folder is not None:
                 for callback in callbacks:
                     callback.on_save()

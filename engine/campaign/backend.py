@@ -6,11 +6,26 @@ from dataclasses import dataclass
 from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.device import Device
+from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.records.task import Task
+from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.scheduling.task_search import TaskSearch
 from gemmtune.engine.seams.executor import Executor
 from gemmtune.engine.seams.sampler import Sampler
 from gemmtune.engine.search.samplers.exhaustive import ExhaustiveSampler
+
+More = Callable[[Workload], tuple[TaskSearch, ...]]
+"""Function that returns fresh searches of a further problem, the baseline first; it raises UsageError for one that the
+backend cannot answer for."""
+
+
+def no_more(problem: Workload) -> tuple[TaskSearch, ...]:
+    """Refuse a further problem.
+
+    Raises:
+        UsageError: always.
+    """
+    raise UsageError(f"{problem.name} cannot be added here: tune it in a campaign of its own")
 
 
 def unknown_optimum(task: Task) -> float | None:
@@ -36,6 +51,8 @@ class Backend:
     """Lines for a person: why landscapes or a model answer."""
     optimum: Callable[[Task], float | None] = unknown_optimum
     """Function that returns the score of the best config there is, or None where it is unknown."""
+    more: More = no_more
+    """Function that returns the searches of a problem that is added to a running campaign."""
 
 
 def search_of(

@@ -1,6 +1,7 @@
 """Execute a plan: search, finals, ranges, table."""
 
-from collections.abc import Sequence
+import time
+from collections.abc import Iterable, Sequence
 from functools import partial
 
 from gemmtune.engine.campaign.backend import Backend
@@ -9,15 +10,20 @@ from gemmtune.engine.campaign.measured_backend import unsearched
 from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.campaign.range_rounds import RangeMeasurements, interior_problems, measure_ranges, probe_problems
 from gemmtune.engine.campaign.result import Result, ResultReader
-from gemmtune.engine.records.measurement import Evidence
+from gemmtune.engine.records.errors import GemmtuneError
+from gemmtune.engine.records.measurement import Evidence, Measurement
+from gemmtune.engine.records.task import Task
 from gemmtune.engine.scheduling.callbacks import Callback, notify
+from gemmtune.engine.scheduling.orders import Orders
 from gemmtune.engine.scheduling.scheduler import Scheduler
 from gemmtune.engine.scheduling.task_history import TaskHistory
 from gemmtune.engine.scheduling.task_search import TaskSearch
 from gemmtune.engine.store.database import Database
 
 
-def execute(plan: Plan, backend: Backend, database: Database, callbacks: Sequence[Callback]) -> Result:
+def execute(
+    plan: Plan, backend: Backend, database: Database, callbacks: Sequence[Callback], orders: Orders | None = None
+) -> Result:
     """Search the plan's tasks, hold the finals, measure the ranges, and build the table from the database.
 
     Args:
@@ -26,6 +32,7 @@ def execute(plan: Plan, backend: Backend, database: Database, callbacks: Sequenc
         database: keeps every measurement, and what finished searches asked. What it holds is not measured again, and
             no sampler is asked again in a search that it says is finished.
         callbacks: follow the campaign.
+        orders: pause or cancel the campaign, or add problems to it, while it runs; None where nobody does.
 
     Raises:
         ContractError: the executor, a sampler or the objective broke its contract.
@@ -33,34 +40,75 @@ def execute(plan: Plan, backend: Backend, database: Database, callbacks: Sequenc
         StoreError: the database refused.
         UsageError: the sampler takes one objective, and the plan's has several parts.
     """
-    objective, executor = plan.plugins.objective, backend.executor
-    tasks = [search.task for search in backend.searches]
-    for line in unsearched(plan, tasks):
+    objective, executor, orders = plan.plugins.objective, backend.executor, orders or Orders()
+    for line in unsearched(plan, [search.task for search in backend.searches]):
         notify(callbacks, line)
-    problems = {task.problem for task in tasks}
-    excluded = {*probe_problems(problems), *interior_problems(problems)} if plan.ranges else set()
-    history = TaskHistory(database, executor, objective, plan.plugins.spaces, own=frozenset(tasks), excluded=excluded)
-    scheduler = partial(Scheduler, executor=executor, database=database, objective=objective, callbacks=callbacks)
+    scheduler = partial(
+        Scheduler, executor=executor, database=database, objective=objective, callbacks=callbacks, orders=orders
+    )
+    began, limits = time.monotonic(), plan.limits
+    searches: list[TaskSearch] = []
+    held: dict[Task, dict[str, Measurement]] = {}
+    fresh: Sequence[TaskSearch] = backend.searches
+    while fresh:
+        tasks = [search.task for search in (*searches, *fresh)]
+        problems = {task.problem for task in tasks}
+        excluded = {*probe_problems(problems), *interior_problems(problems)} if plan.ranges else set()
+        history = TaskHistory(
+            database, executor, objective, plan.plugins.spaces, own=frozenset(tasks), excluded=excluded
+        )
+        for search in fresh:
+            search.history = history
+        finished = FinishedSearches(database, plan, fresh, executor)
+        resumed = finished.resumed()
+        # The range rounds of a finished campaign measured more at each problem. That calls for no further final.
+        finals = not finished.complete or plan.ranges is None
+        scheduler(resumed, callbacks=(*callbacks, finished), limits=limits, hold_finals=finals).run()
+        finished.write()
+        searches += resumed
+        held |= finished.held
+        left = plan.limits.after(time.monotonic() - began, executor.parallel)
+        limits, fresh = left or limits, [] if left is None else _added_searches(orders, backend, searches, callbacks)
 
-    for search in backend.searches:
-        search.history = history
-    finished = FinishedSearches(database, plan, backend.searches, executor)
-    searches = finished.resumed()
-    # The range rounds of a finished campaign measured more at each problem. That calls for no further final.
-    finals = not finished.complete or plan.ranges is None
-    scheduler(searches, callbacks=(*callbacks, finished), limits=plan.limits, hold_finals=finals).run()
-    finished.write()
-
-    reader = ResultReader(plan, backend, database, finished.held, keep=plan.ranges is not None)
+    plan = _with_added(plan, searches)
+    reader = ResultReader(plan, backend, database, held, keep=plan.ranges is not None)
 
     def run_round(more: Sequence[TaskSearch]) -> None:
         scheduler(more, hold_finals=False).run()
         reader.forget(more)
 
     measured = RangeMeasurements()
-    if plan.ranges is not None:
+    if plan.ranges is not None and not orders.is_cancelled:
         measures = executor.evidence is Evidence.MEASURED
         measured = measure_ranges(
             plan, plan.ranges, searches, measures=measures, run=run_round, rankings=reader.rankings
         )
     return reader.result(searches, measured)
+
+
+def _added_searches(
+    orders: Orders, backend: Backend, searches: Iterable[TaskSearch], callbacks: Sequence[Callback]
+) -> list[TaskSearch]:
+    """Return the searches of problems that were added and that no search is of; say which cannot be searched.
+
+    Args:
+        orders: names the problems.
+        backend: answers for the campaign.
+        searches: the campaign's searches so far.
+        callbacks: told why a problem is not searched.
+    """
+    known = {search.task.problem for search in searches}
+    found: list[TaskSearch] = []
+    for problem in () if orders.is_cancelled else [each for each in orders.added if each not in known]:
+        try:
+            found += backend.more(problem)
+        except GemmtuneError as error:
+            notify(callbacks, f"{problem.name} was added, and is not searched: {error}")
+    return found
+
+
+def _with_added(plan: Plan, searches: Iterable[TaskSearch]) -> Plan:
+    """Return the plan with the problems of all searches, for the campaign's result."""
+    searched = dict.fromkeys(search.task.problem for search in searches)
+    further = [each for each in searched if each not in plan.problems and each not in plan.held_out]
+    return plan.changed(problems=(*plan.problems, *further)) if plan.problems and further else plan

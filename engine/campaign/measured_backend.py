@@ -59,7 +59,11 @@ def measured_backend(
         if clock_mhz is not None:
             for gpu in equal_gpus():
                 opened.enter_context(ClockLock(gpu, clock_mhz, notify))
-        return Backend(device, executor, plan.plugins.sampler, tasks, opened.pop_all().close)
+
+        def more(problem: Workload) -> tuple[TaskSearch, ...]:
+            return tuple(_tasks(plan.changed(problems=(problem,), held_out=()), device, (problem,)))
+
+        return Backend(device, executor, plan.plugins.sampler, tasks, opened.pop_all().close, more=more)
 
 
 def named_problems(plan: Plan) -> tuple[Workload, ...]:

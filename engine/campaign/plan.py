@@ -156,6 +156,7 @@ class PlanOptions(TypedDict, total=False):
     seconds: float | None
     gpu_seconds: float | None
     regret: float | None
+    stop_gain: float | None
     margin: float | None
     portfolio: bool | LossLimits
     ranges: bool | RangeLimits

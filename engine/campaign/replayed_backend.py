@@ -6,7 +6,7 @@ from functools import partial
 from itertools import chain, islice, product
 from pathlib import Path
 
-from gemmtune.engine.campaign.backend import Backend, search_of
+from gemmtune.engine.campaign.backend import Backend, no_more, search_of
 from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.execution.replay import LandscapeIndex, ReplayExecutor
 from gemmtune.engine.records import catalogue
@@ -48,8 +48,17 @@ def replayed_backend(
     """
     device, answers = recorded_device(landscapes), ReplayExecutor(landscapes, plan.plugins.pruners)
     tasks, optimum = tuple(_tasks(plan, device, landscapes, answers)), partial(_optimum, answers.landscapes)
+    own = no_more if executor else None  # what another executor answers, nobody here can add to
     executor = executor or answers
-    return Backend(device, executor, plan.plugins.sampler, tasks, executor.close, notes, optimum)
+
+    def more(problem: Workload) -> tuple[TaskSearch, ...]:
+        further = plan.changed(problems=(problem,), held_out=())
+        recorded = (x for x in recorded_of(further) if x.context.get("device") == device.sku)
+        found = completed((*landscapes, *recorded), plan.spaces, device)
+        answers.landscapes.add(found)
+        return tuple(_tasks(further, device, found, answers))
+
+    return Backend(device, executor, plan.plugins.sampler, tasks, executor.close, notes, optimum, own or more)
 
 
 def _optimum(index: LandscapeIndex, task: Task) -> float | None:

@@ -36,6 +36,8 @@ _DEVICE_HELP = f"The device that the table is for, {one_of(Kind.DEVICES)}."
 _MODEL_HELP = "The GPU model to measure on, where a cluster has several."
 _KERNEL_HELP = "A class that describes your own Triton kernel; all of its cases are tuned. Repeat for more."
 _REPLACE_HELP = "Drop the rows that OUT already has of other problems; by default they stay in the table."
+_NAME_HELP = "Name of the campaign in the database, for gemmtune campaigns. [default: the user's, with a digest]"
+_PRICE_HELP = "Price per GPU-hour, and per core-hour as in gpu=2.5,core=0.04; the record then has a cost."
 
 
 @takes_plan_options
@@ -56,6 +58,8 @@ def tune(
     fleet: Where = LOCAL,
     builders: Builders = None,
     lock_clocks: LockClocks = None,
+    name: Annotated[str, typer.Option(metavar="NAME", help=_NAME_HELP, rich_help_panel="Output")] = "",
+    price: Annotated[str | None, typer.Option(metavar="gpu=N", help=_PRICE_HELP, rich_help_panel="Output")] = None,
     replace: Annotated[bool, typer.Option("--replace", help=_REPLACE_HELP, rich_help_panel="Output")] = False,
     report: Annotated[
         bool, typer.Option("--report/--no-report", help="Write OUT/report.html.", rich_help_panel="Output")
@@ -101,6 +105,8 @@ def tune(
             lock_clocks=lock_clocks,
             callbacks=callbacks,
             database=database,
+            name=name,
+            price=price,
             out=out,
             replace_table=replace,
             report=report,
@@ -108,8 +114,8 @@ def tune(
             **options,
         )
     output.show(result.report, as_json=as_json)
-    if result.broken:
-        raise typer.Exit(2)
+    if result.broken or result.is_cancelled:
+        raise typer.Exit(2 if result.broken else 3)
 
 
 def record(

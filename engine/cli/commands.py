@@ -14,6 +14,7 @@ from gemmtune.engine.cli.captures import bench, capture
 from gemmtune.engine.cli.descriptions import describe_space, doctor, explain, init, list_choices
 from gemmtune.engine.cli.help import Command
 from gemmtune.engine.cli.kernels import adapt, check
+from gemmtune.engine.cli.orders import campaigns
 from gemmtune.engine.cli.reports import audit, report, table
 from gemmtune.engine.cli.studies import compare, replay
 from gemmtune.engine.cli.tables import diff, export, merge, show, status, verify, warmup
@@ -54,6 +55,7 @@ for _command in (
     audit,
     warmup,
     status,
+    campaigns,
     merge,
 ):  # order of --help
     app.command(cls=Command)(_command)

@@ -22,6 +22,10 @@ class LandscapeIndex:
     def __init__(self, landscapes: Iterable[Landscape]) -> None:
         """Index the landscapes; the first of several for one task counts."""
         self._landscapes: dict[tuple[Workload | None, str | None, str | None], Landscape] = {}
+        self.add(landscapes)
+
+    def add(self, landscapes: Iterable[Landscape]) -> None:
+        """Index further landscapes; the first of several for one task counts."""
         for landscape in landscapes:
             key = landscape.problem, landscape.context.get("space"), landscape.context.get("device")
             self._landscapes.setdefault(key, landscape)

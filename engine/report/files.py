@@ -112,7 +112,8 @@ def read_exported(path: Path, parse: Callable[..., _T]) -> _T:
 
 def _run_text(run: Run) -> str:
     made = f"{count(run.evaluations, 'evaluation')}{f', {run.known} known before' if run.known else ''}"
-    return f"tuned {run.started_at} in {duration(run.seconds)}, {made}\n{run.command}"
+    cost = "" if run.cost is None else f", cost {run.cost:.2f}"
+    return f"tuned {run.started_at} in {duration(run.seconds)}, {made}{cost}\n{run.command}"
 
 
 def _comparison_report(_path: Path, record: Mapping[str, Any]) -> Report:

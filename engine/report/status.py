@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from gemmtune.engine.records.final import Final
 from gemmtune.engine.records.measurement import Evidence, Status
 from gemmtune.engine.records.workload import baseline_name
+from gemmtune.engine.report.campaigns import campaign_json, campaigns_grid, shown_of
 from gemmtune.engine.report.layout import Grid, Report, bound, count, lead_of, lead_text, left_out, microseconds, tally
 from gemmtune.engine.report.progress.progress_file import Progress
 from gemmtune.engine.report.progress.state import duration
@@ -51,6 +52,7 @@ def status_report(database: Database, now: datetime, progress: Progress | None =
     failures = dict(sorted(sum((Counter(p.failures) for p in problems), Counter[str]()).items()))
     last_at = max((each.last_at for each in counts), default=None)
     title = f"{count(len(problems), 'problem')}, {count(measurements, 'measurement')}"
+    campaigns = database.campaigns.all()
     sections: list[str | Grid] = []
     if last_at is not None:
         title += f"; {count(len(finals), 'final')}" if finals else ""
@@ -65,6 +67,8 @@ def status_report(database: Database, now: datetime, progress: Progress | None =
         }
         baseline = baseline_name(each.task.problem for each in counts)
         sections = [_problems_grid(problems, baseline), Grid(columns, ("worker", "last"))]
+    live = shown_of(campaigns)
+    sections = [*([campaigns_grid(live)] if live else []), *sections]
     record = {
         "at": now.isoformat(timespec="seconds"),
         "measurements": measurements,
@@ -74,6 +78,7 @@ def status_report(database: Database, now: datetime, progress: Progress | None =
         "failures": failures,
         "problems": problems,
         "progress": progress,
+        "campaigns": [campaign_json(each) for each in campaigns],
         "damaged": database.damaged,
         "workers": {name: {"measured": measured, "last_at": last} for name, (measured, last) in workers.items()},
     }

@@ -68,6 +68,10 @@ class Finals:
             elif take_over:
                 self._take(problem)
 
+    def leave(self) -> None:
+        """Wait for no final of another driver."""
+        self._elsewhere.clear()
+
     def add(self, final: Final | FinalNotHeld) -> None:
         """Store a final that came back from the executor."""
         self._running.discard(final.problem)

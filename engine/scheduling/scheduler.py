@@ -13,6 +13,8 @@ from gemmtune.engine.records.measurement import Measurement
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.scheduling.callbacks import Callback, notify
 from gemmtune.engine.scheduling.finals import Finals
+from gemmtune.engine.scheduling.gain import Gain
+from gemmtune.engine.scheduling.orders import Orders
 from gemmtune.engine.scheduling.rivals import Rivals
 from gemmtune.engine.scheduling.shared_work import SharedWork
 from gemmtune.engine.scheduling.stopping import Limits
@@ -48,6 +50,7 @@ class Scheduler:
         callbacks: Sequence[Callback],
         *,
         limits: Limits = Limits(),  # noqa: B008 (immutable)
+        orders: Orders | None = None,
         hold_finals: bool = True,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -60,9 +63,12 @@ class Scheduler:
             objective: scores the measurements.
             callbacks: follow the campaign.
             limits: end searching early.
+            orders: pause or cancel the campaign while it runs; None to let nobody do so.
             hold_finals: whether the best configs of each problem meet in a final.
             now: returns the seconds of a monotonic clock.
         """
+        self._gain = Gain(now)
+        callbacks = [*callbacks, self._gain]
         for callback in callbacks:
             callback.on_begin(searches)
         database.send_notices_to(partial(notify, callbacks))
@@ -77,10 +83,11 @@ class Scheduler:
             tasks = [search.task for search in searches]
             self._finals = Finals(tasks, executor, database, objective, self._normalization, self._shared)
         self._limits = limits
+        self._orders = orders or Orders()
         self._rivals = Rivals(searches)
         self._gpus = executor.parallel
         self._now = now
-        self._started = now()
+        self._started = self._seen = now()
         self._most_in_work = _CONFIGS_PER_WORKER * self._gpus
         self._waiting = deque(searches)  # searches that have not begun
         self._ready = TaskPriority(searches)  # searches with a batch to submit
@@ -103,7 +110,7 @@ class Scheduler:
             if search in self._waiting:
                 search.begin()
         try:
-            while more or self._active or (self._finals and self._finals.open):
+            while self._is_open:
                 self._collect(0.0 if more else _WAIT_SECONDS)
                 self._look_elsewhere(idle=not more)
                 more = self._submit_batches()
@@ -117,13 +124,17 @@ class Scheduler:
         One sampler at most is asked per call. It may take a tenth of a second, and the executor must be looked at
         before the next one. While little is in work, batches at hand go before searches that have not begun.
         """
+        self._note_time()
         asked = bool(self._complete)
+        over = self._over
+        if self._orders.is_paused and not over:
+            return False
         if self._complete:
             search = self._complete.popleft()
             if self._ask(search):
                 self._ready.add(search)
-        if self._seconds_left == 0.0:
-            self._stop()
+        if over:
+            self._stop(over)
         while not self._is_full and (self._waiting or self._ready):
             if self._ready and (not self._waiting or self._in_work < self._most_in_work // 2):
                 self._submit(self._ready.take())
@@ -148,6 +159,31 @@ class Scheduler:
             self._submit(search)
 
     @property
+    def _is_open(self) -> bool:
+        """Whether a search or a final is not over."""
+        searches = self._waiting or self._ready or self._active or self._complete
+        return bool(searches or (self._finals and self._finals.open))
+
+    @property
+    def _over(self) -> str:
+        """Reason why searching is over; empty where it is not."""
+        if self._orders.is_cancelled:
+            return "cancelled"
+        if self._seconds_left == 0.0:
+            return "time is over"
+        least, gained = self._limits.stop_gain, self._gain.per_hour
+        return "gains too little" if least and gained is not None and gained < least * self._gpus else ""
+
+    def _note_time(self) -> None:
+        """Let the limits of time stand still during a pause, and look at the gain since every search began."""
+        now = self._now()
+        if self._orders.is_paused:
+            self._started += now - self._seen
+        if self._orders.is_paused or self._waiting:
+            self._gain.start()
+        self._seen = now
+
+    @property
     def _in_work(self) -> int:
         """Number of configs that the executor has."""
         return sum(search.in_work for search in self._active.values())
@@ -164,12 +200,14 @@ class Scheduler:
     def _seconds_left(self) -> float | None:
         return self._limits.seconds_left(self._gpus, self._now() - self._started)
 
-    def _stop(self) -> None:
-        """End every search that has nothing submitted, because time is over."""
+    def _stop(self, reason: str) -> None:
+        """End every search that has nothing submitted."""
         apart = [self._active.pop(task) for task, search in list(self._active.items()) if not search.in_work]
         for search in (*apart, *self._ready.clear(), *self._rivals.clear(), *self._waiting):
             search.cut_short = True
-            self._end(search, "time is over")
+            self._end(search, reason)
+        if self._orders.is_cancelled and self._finals is not None:
+            self._finals.leave()
         self._waiting.clear()
 
     def _submit(self, search: TaskSearch) -> None:
@@ -199,12 +237,13 @@ class Scheduler:
         waiting = {task: search.elsewhere for task, search in self._active.items() if search.elsewhere}
         finals = self._finals if self._finals and self._finals.waits else None
         waits = bool(waiting or finals)
-        if waits and idle and not self._in_work:
+        paused = self._orders.is_paused and not self._over
+        if (waits or paused) and idle and not self._in_work:
             self._shared.wait(_WAIT_SECONDS)
         if not self._shared.is_due(waits):
             return
         self._take_known(self._shared.stored(waiting))
-        take_over = self._shared.may_take_over()
+        take_over = not paused and self._shared.may_take_over()
         for task in waiting if take_over else ():
             if (search := self._active.get(task)) is not None:
                 self._share(search, sorted(search.elsewhere, key=search.batch.index))
@@ -280,7 +319,7 @@ class Scheduler:
         self._complete.extend(self._rivals.free(search))
         for callback in self._callbacks:
             callback.on_search_end(search, reason)
-        if self._finals is not None:
+        if self._finals is not None and not self._orders.is_cancelled:
             self._finals.search_ended(search.task)
 
 

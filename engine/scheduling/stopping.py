@@ -1,14 +1,23 @@
 """Decide when searching stops before every task has spent its budget."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from heapq import nsmallest
 
 from gemmtune.engine.io.options import Option, Value, check_options, stated
 
 _BEST = 5
 """Number of configs whose mean distance is the scale of the tail; see experiments/scheduling."""
+
+
+_STOP_GAIN = (
+    "Stop searching once a GPU-hour saves less than this fraction of the baselines' weighted time. That is what the "
+    "best configs saved in the last quarter of the run, at least a minute, since every search began; GPU-hours are "
+    "wall time x GPUs."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +38,8 @@ class Limits:
         ),
     )
     """Regret bound at which the search of a task ends; see `regret_bound`."""
+    stop_gain: float | None = stated(None, Option(_STOP_GAIN, Value.FRACTION, "Limits", above=0))
+    """Gain per GPU-hour below which searching stops; see `Gain`."""
 
     def __post_init__(self) -> None:
         """Refuse limits that are not above 0 or not finite."""
@@ -39,6 +50,11 @@ class Limits:
         ends = [self.seconds, None if self.gpu_seconds is None else self.gpu_seconds / gpus]
         limit = min((end for end in ends if end is not None), default=None)
         return None if limit is None else max(0.0, limit - elapsed_seconds)
+
+    def after(self, elapsed_seconds: float, gpus: int) -> Limits | None:
+        """Return the limits of searches that begin so much later, on so many GPUs; None where time is over."""
+        left = self.seconds_left(gpus, elapsed_seconds)
+        return None if left == 0.0 else self if left is None else replace(self, seconds=left, gpu_seconds=None)
 
 
 def regret_bound(scores: Iterable[float], evaluations: int, feasible: int) -> float:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, Text, delete, func, insert, select, true, type_coerce
@@ -29,6 +28,7 @@ from gemmtune.engine.store.known import KnownReader, Wanted
 from gemmtune.engine.store.open_database import open_transactions
 from gemmtune.engine.store.queries import MeasurementCount
 from gemmtune.engine.store.row_reader import PAGE, RowReader
+from gemmtune.engine.store.shared.campaigns import Campaigns
 from gemmtune.engine.store.shared.claims import Claims
 
 if TYPE_CHECKING:
@@ -58,6 +58,8 @@ class Database:
 
     def __init__(self, transactions: Transactions) -> None:
         """Keep a connection that `open` has prepared."""
+        self.campaigns = Campaigns(transactions)
+        """Campaigns that drivers run here, or ran."""
         self._transactions = transactions
         self._reader = RowReader(transactions)
         self._ids: dict[Task | Toolchain, int] = {}
@@ -92,9 +94,7 @@ class Database:
     def __enter__(self) -> Database:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
         try:
             if kind is None:
                 self._transactions.check()

@@ -76,7 +76,11 @@ def _prepare(transactions: Transactions, read_only: bool) -> None:
 def _missing(connection: Connection) -> list[Table | Index]:
     """Return what a database of an older version lacks, and would only be slower without."""
     held = index_names(connection)
-    due = (schema.asked, *(schema.SHARED.tables.values() if connection.dialect.name == "postgresql" else ()))
+    due = (
+        schema.asked,
+        schema.campaigns,
+        *(schema.SHARED.tables.values() if connection.dialect.name == "postgresql" else ()),
+    )
     tables = [table for table in due if not inspect(connection).has_table(table.name)]
     tables += [] if _has_digests(connection) else [schema.measurements]
     return [*tables, *(index for index in schema.indexes(connection.dialect.name) if index.name not in held)]

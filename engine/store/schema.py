@@ -123,6 +123,34 @@ asked = Table(
 """One row per finished search: the digests of the configs it asked, in order. Older databases lack the table."""
 
 
+campaigns = Table(
+    "campaigns",
+    METADATA,
+    Column("id", Integer, primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("owner", Text, nullable=False),  # user of the driver
+    Column("host", Text, nullable=False),
+    Column("pid", Integer, nullable=False),
+    Column("location", Text, nullable=False),  # host or cluster whose GPUs it takes
+    Column("started", Double, nullable=False),  # seconds of the database's clock
+    Column("seen", Double, nullable=False),  # when the driver wrote this row last
+    Column("state", Text, nullable=False),
+    Column("wanted", Text, nullable=False),  # what the driver is told: run, pause or cancel
+    Column("priority", Integer, nullable=False),
+    Column("added", Text, nullable=False),  # problems that were added, a line of JSON each, as in `tasks`
+    Column("problems", Integer, nullable=False),
+    Column("done", Integer, nullable=False),  # evaluations, with those that the database answered
+    Column("total", Integer, nullable=False),
+    Column("gpu_seconds_held", Double, nullable=False),
+    Column("gpu_seconds_busy", Double, nullable=False),
+    Column("core_seconds", Double, nullable=False),
+    Column("gain", Double, nullable=False),  # share of the baselines' weighted time that is saved
+    Column("gain_per_hour", Double),
+    Column("cost", Double),
+)
+"""One row per driver that runs or ran a campaign. Older databases lack the table."""
+
+
 SHARED = MetaData()
 """Tables that several drivers work by, on a server alone."""
 

@@ -72,4 +72,6 @@ def _cards(record: CampaignRecord) -> list[Card]:
         cards.append(Card("estimated", "built, not timed: no row ships unasked"))
     if run:
         cards.append(Card(str(run.evaluations), f"evaluations in {duration(run.seconds)}, {run.known} known before"))
+    if run and run.cost is not None:
+        cards.append(Card(f"{run.cost:.2f}", f"cost: {run.gpu_seconds_held / 3600:.2f} GPU-hours by the named price"))
     return cards

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from gemmtune.engine.io.reading import parse_json, read_text
 from gemmtune.engine.records.errors import UsageError
+from gemmtune.engine.report.progress.price import Price
 from gemmtune.engine.report.progress.state import CampaignState
 from gemmtune.engine.scheduling.callbacks import Callback
 from gemmtune.engine.seams.codec import Malformed, decoded, encoded
@@ -59,6 +60,14 @@ class Run:
     """Best score there is by the problem's name, where recorded landscapes know it."""
     load: tuple[LoadSample, ...] = ()
     """Load over time; empty where the executor reports none."""
+    gpu_seconds_held: float = field(default=0.0, metadata=_NOT_NEGATIVE)
+    """Seconds of GPUs that the run had, busy or not."""
+    gpu_seconds_busy: float = field(default=0.0, metadata=_NOT_NEGATIVE)
+    """Seconds of GPUs that had a config to time."""
+    core_seconds: float = field(default=0.0, metadata=_NOT_NEGATIVE)
+    """Seconds of cores that built kernels."""
+    cost: float | None = field(default=None, metadata=_NOT_NEGATIVE)
+    """Cost by the price that was named; None without one."""
 
 
 class RunRecorder(Callback):
@@ -84,11 +93,22 @@ class RunRecorder(Callback):
             self._samples = self._samples[::2]
             self._every = 2 * seconds / _MOST_SAMPLES
 
-    def run(self, command: str, optima: Mapping[str, float]) -> Run:
-        """Return the record of the run so far."""
+    def run(self, command: str, optima: Mapping[str, float], price: Price | None = None) -> Run:
+        """Return the record of the run so far, with its cost if there is a price."""
         state, load = self._state, tuple(self._samples)
         counts = state.new, state.known, state.finals
-        return Run(command, self._started_at, round(state.seconds, 1), *counts, optima, load)
+        return Run(
+            command,
+            self._started_at,
+            round(state.seconds, 1),
+            *counts,
+            optima,
+            load,
+            gpu_seconds_held=round(state.gpu_seconds_held, 1),
+            gpu_seconds_busy=round(state.gpu_seconds_busy, 1),
+            core_seconds=round(state.core_seconds, 1),
+            cost=round(price.of(state), 4) if price else None,
+        )
 
 
 def write_run(folder: Path, run: Run) -> Path:

@@ -5,11 +5,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from gemmtune.engine.records.final import Final, FinalNotHeld
-from gemmtune.engine.records.measurement import Measurement, Status
+from gemmtune.engine.records.measurement import Evidence, Measurement, Status
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.report.layout import count, lead_of, lead_text, readable, readable_unit, tally
 from gemmtune.engine.scheduling.callbacks import Callback
+from gemmtune.engine.scheduling.gain import Gain
 from gemmtune.engine.scheduling.task_search import TaskSearch
 from gemmtune.engine.seams.executor import Load
 
@@ -59,6 +60,8 @@ class CampaignState(Callback):
     problems: dict[Workload, ProblemState] = field(default_factory=dict)  # the last measured one last
     workers: dict[str, WorkerState] = field(default_factory=dict)  # progress per GPU, by worker name
     load: Load | None = None  # latest load of the executor
+    core_seconds: float = 0.0  # seconds in which builders built what this run measured
+    gain: Gain = field(init=False)  # what the best configs save so far
     saving: bool = False  # whether searching is over, and the table is written
     seconds_left: float | None = None  # seconds until searching ends; None without a time limit
     _spent: dict[Task, int] = field(default_factory=dict)
@@ -69,6 +72,7 @@ class CampaignState(Callback):
     def __post_init__(self) -> None:
         """Start the campaign's time."""
         self._started = self.clock()
+        self.gain = Gain(self.clock)
 
     def on_begin(self, searches: Sequence[TaskSearch]) -> None:
         """Add a round of searches to the work; a task may be searched again in a later round.
@@ -76,6 +80,7 @@ class CampaignState(Callback):
         Baselines, which nobody asked for, are in no total: neither here nor among the evaluations.
         """
         self._spent = {}
+        self.gain.on_begin(searches)
         for search in searches:
             problem = self.problems.setdefault(search.task.problem, ProblemState())
             problem.tasks += 1
@@ -87,6 +92,9 @@ class CampaignState(Callback):
     def on_measurement(self, measurement: Measurement, score: float | None, *, known: bool) -> None:
         """Count one evaluation, and update the best score of its problem."""
         task = measurement.task
+        self.gain.on_measurement(measurement, score, known=known)
+        if not known and measurement.evidence is not Evidence.REPLAYED:
+            self.core_seconds += measurement.build_seconds or 0.0
         problem = self.problems.pop(task.problem, None) or ProblemState()
         self.problems[task.problem] = problem
         if measurement.status is not Status.OK:
@@ -129,6 +137,7 @@ class CampaignState(Callback):
 
     def on_load(self, load: Load | None, seconds_left: float | None) -> None:
         """Keep the load, and credit each GPU with the time since the last report, busy if it was busy then."""
+        self.gain.on_load(load, seconds_left)
         now, before = self.clock(), self.load
         passed = 0.0 if self._load_at is None else now - self._load_at
         self.load, self.seconds_left, self._load_at = load, seconds_left, now
@@ -146,6 +155,16 @@ class CampaignState(Callback):
     def done(self) -> int:
         """Evaluations that are done, with those the database answered."""
         return self.new + self.known
+
+    @property
+    def gpu_seconds_held(self) -> float:
+        """Seconds of GPUs that the executor had, busy or not."""
+        return sum(worker.seconds for worker in self.workers.values())
+
+    @property
+    def gpu_seconds_busy(self) -> float:
+        """Seconds of GPUs that had a config queued or running."""
+        return sum(worker.busy_seconds for worker in self.workers.values())
 
     @property
     def seconds(self) -> float:

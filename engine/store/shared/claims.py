@@ -33,6 +33,11 @@ def _server_seconds(_element: server_seconds, _compiler: SQLCompiler, **_options
     return "extract(epoch FROM clock_timestamp())::double precision"
 
 
+@compiles(server_seconds, "sqlite")
+def _file_seconds(_element: server_seconds, _compiler: SQLCompiler, **_options: object) -> str:
+    return "(julianday('now') - 2440587.5) * 86400.0"
+
+
 class Claims:
     """Claims of one driver on a server.
 
@@ -106,7 +111,7 @@ class Claims:
         columns = schema.claims.c
         others = select(columns.owner, func.count()).where(columns.owner != self.owner).group_by(columns.owner)
         found = dict(map(tuple, self._transactions.read(lambda connection: connection.execute(others).all())))
-        self._dead = [owner for owner in found if _is_dead(owner)]
+        self._dead = [owner for owner in found if _owner_is_dead(owner)]
         return {owner: number for owner, number in found.items() if owner not in self._dead}
 
     def wait(self, seconds: float) -> bool:
@@ -136,15 +141,20 @@ def work_of(*facts: object) -> str:
     return hashlib.sha256(repr(facts).encode()).hexdigest()[:32]
 
 
-def _is_dead(owner: str) -> bool:
+def is_dead(host: str, pid: int) -> bool:
     """Return whether a driver was a process of this host that is gone."""
-    host, _, rest = owner.partition(" process ")
     if host != socket.gethostname():
         return False
     try:
-        os.kill(int(rest.split()[0]), 0)
-    except (ProcessLookupError, ValueError, IndexError):
+        os.kill(pid, 0)
+    except ProcessLookupError:
         return True
     except OSError:  # it is another user's
         return False
     return False
+
+
+def _owner_is_dead(owner: str) -> bool:
+    host, _, rest = owner.partition(" process ")
+    pid = rest.partition(" ")[0]
+    return pid.isdecimal() and is_dead(host, int(pid))

@@ -33,7 +33,7 @@ TUNE = {"portfolio": False, "ranges": False, "backend": "auto", "fleet": "local"
         (table.Table.export, {"estimated": False}),
         (tune_result.TuneResult.save, {"report": True}),
         (tune_result.TuneResult.save_with, {"report": True}),
-        (tuning.tune, TUNE | {"report": True, "command": ""}),
+        (tuning.tune, TUNE | {"report": True, "command": "", "name": ""}),
         (verifying.verify, {"backend": "auto", "fleet": "local"}),
     ],
 )

@@ -1,7 +1,7 @@
 """Drive one campaign of recorded problems, slowly: driver_probe.py DATABASE TABLE PROBLEMS SECONDS [LIMIT].
 
-Each evaluation takes SECONDS of a worker, of which there are four. Searching stops after LIMIT seconds. Writes a line
-per config that was submitted, and the table is written to TABLE.
+Each evaluation takes SECONDS of a worker, of which there are four. Searching stops after LIMIT seconds. The campaign
+is registered as probe-PROBLEMS. Writes a line per config that was submitted, and the table is written to TABLE.
 """
 
 import sys
@@ -13,6 +13,9 @@ from gemmtune.engine.campaign.execute import execute
 from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.campaign.replayed_backend import read_all, replayed_backend
 from gemmtune.engine.execution.replay import ReplayExecutor
+from gemmtune.engine.report.progress.display import NoticePrinter
+from gemmtune.engine.report.progress.registered import registered
+from gemmtune.engine.report.progress.state import CampaignState
 from gemmtune.engine.scheduling.stopping import Limits
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.landscapes.landscape_file import embedded
@@ -43,5 +46,11 @@ landscapes = [each for each in landscapes if each.problem in chosen]
 limits = Limits(seconds=float(sys.argv[5]) if len(sys.argv) > 5 else None)
 plan = Plan(sampler="evolution", budget=40, batch=8, seed=3, limits=limits)
 backend = replayed_backend(plan, landscapes, SlowExecutor(landscapes))
-with closing(backend), Database.open(database) as store:
-    write_table(table, execute(plan, backend, store, []).table)
+state, printed = CampaignState("ns", time.monotonic), NoticePrinter()
+with (
+    closing(backend),
+    Database.open(database) as store,
+    registered(store, plan, state, [printed], name=f"probe-{problems}", location="here", price=None) as follower,
+):
+    found = execute(plan, backend, store, [state, printed, follower], follower.orders)
+write_table(table, found.table)

@@ -6,13 +6,17 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from gemmtune.engine.store.database import Database
+
 pytestmark = [pytest.mark.slow(40), pytest.mark.xdist_group("postgres")]
 
 PROBE = Path(__file__).with_name("driver_probe.py")
+GEMMTUNE = Path(sys.executable).with_name("gemmtune")
 EVALUATIONS = 6 * (40 + 1)
 """Evaluations of six problems, with their baselines."""
 
@@ -30,14 +34,20 @@ class Driver:
         with self.log.open("wb") as out:
             self.process = subprocess.Popen(command, stdout=out, stderr=subprocess.PIPE)
 
+    def submits_nothing(self, seconds: float = 3.0) -> bool:
+        """Whether nothing is submitted for so long."""
+        before = len(self.submitted)
+        time.sleep(seconds)
+        return len(self.submitted) == before
+
     @property
     def submitted(self) -> list[str]:
         return self.log.read_text().splitlines()
 
     def wait(self, at_most: float = 120) -> bytes:
         """The table."""
-        _, errors = self.process.communicate(timeout=at_most)
-        assert self.process.returncode == 0, errors.decode()
+        self.said = self.process.communicate(timeout=at_most)[1].decode()
+        assert self.process.returncode == 0, self.said
         return self.table.read_bytes()
 
     def reach(self, submitted: int) -> None:
@@ -116,3 +126,67 @@ def test_a_campaign_whose_time_is_over_does_not_wait_for_another_driver(postgres
     assert len(limited.submitted) <= 1  # the baseline, if it was not the other's
     hanging.process.kill()
     hanging.process.communicate()
+
+
+def states(place: str) -> list[str]:
+    with Database.open(place) as database:
+        return [each.state for each in database.campaigns.all()]
+
+
+def told(place: str, order: str, *values: str) -> None:
+    done = subprocess.run([GEMMTUNE, "campaigns", place, order, *values], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("kind", ["server", "file"])
+def test_a_driver_pauses_goes_on_and_is_cancelled_as_it_is_told(request, tmp_path, kind):
+    place = str(tmp_path / "m.db") if kind == "file" else request.getfixturevalue("url")
+    driver = Driver(place, tmp_path / "told", problems=4, seconds=0.4)
+    driver.reach(2)
+    told(place, "pause", "probe-4")
+    wait_for(lambda: states(place) == ["paused"])
+    assert driver.submits_nothing()
+    paused_at = len(driver.submitted)
+    if kind == "server":
+        assert held_claims(request.getfixturevalue("postgres_server"), place) == 0
+    told(place, "resume", "probe-4")
+    driver.reach(paused_at + 1)
+    told(place, "cancel", "probe-4")
+    driver.wait()
+    assert states(place) == ["cancelled"]
+    assert len(driver.submitted) < 4 * 41
+
+
+def test_a_driver_of_lower_priority_waits_for_the_higher_one(url, tmp_path):
+    low = Driver(url, tmp_path / "low", problems=4, seconds=0.2)
+    low.reach(2)
+    high = Driver(url, tmp_path / "high", problems=6, seconds=0.4)
+    high.reach(1)
+    told(url, "priority", "probe-6", "1")
+    wait_for(lambda: states(url)[1] == "waiting")
+    assert low.submits_nothing()
+    told(url, "cancel", "probe-6")
+    high.wait()
+    low.wait()
+    assert states(url) == ["cancelled", "done"]
+
+
+def test_a_second_driver_of_a_file_is_told_and_both_end_with_the_lone_drivers_table(tmp_path, alone):
+    place = str(tmp_path / "m.db")
+    first = Driver(place, tmp_path / "first")
+    first.reach(20)
+    second = Driver(place, tmp_path / "second")
+    assert first.wait() == second.wait() == alone
+    lines = [line for line in second.said.splitlines() if "has a driver already" in line]
+    assert [
+        line.startswith(f"this database file has a driver already, probe-6 (process {first.process.pid} on ")
+        for line in lines
+    ] == [True]
+    assert "has a driver already" not in first.said
+
+
+def wait_for(found: Callable[[], bool], seconds: float = 60) -> None:
+    until = time.monotonic() + seconds
+    while not found() and time.monotonic() < until:
+        time.sleep(0.2)
+    assert found()

@@ -78,3 +78,18 @@ def test_status_says_that_a_campaign_whose_plug_in_ended_its_process_is_silent(r
     progress["at"] = (datetime.fromisoformat(progress["at"]) - timedelta(minutes=5)).isoformat()
     Path("out/progress.json").write_text(json.dumps(progress))
     assert re.search(r"0 of 64 evaluations \(0%\); silent for 5 min \d+ s: the campaign was stopped", run("status").out)
+
+
+def test_campaigns_are_listed_and_orders_that_nobody_can_obey_are_refused(run, tuned, refusal):
+    place = str(tuned / "out/measurements.db")
+    done = run("campaigns", place)
+    assert done.out.splitlines()[0] == "0 campaigns running, 1 in all"
+    (found,) = run("campaigns", place, "--json").record["campaigns"]
+    assert (found["state"], found["done"]) == ("done", found["total"])
+    assert found["name"] in run("status", place).out
+    refusal(run("campaigns", place, "stop", "a"), "'stop'", "pause, resume, cancel, priority, add")
+    refusal(run("campaigns", place, "pause"), "pause NAME")
+    refusal(run("campaigns", place, "priority", "a", "high"), "priority='high'")
+    refusal(run("campaigns", place, "priority", "a"), "priority NAME N")
+    refusal(run("campaigns", place, "add", "a", DECODE), "no campaign 'a' runs", "none runs")
+    refusal(run("campaigns", place, "add", "a", "none"), "none")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from gemmtune.engine.report.campaigns import order_report
 from gemmtune.engine.store.landscapes.landscape_file import embedded
 
 DECODE = "16x4096x4096:bf16:nt"
@@ -51,6 +52,7 @@ def printed(run, tuned, tmp_path):
     pytest.importorskip("triton", reason="triton is not installed")
     softmax = Path(__file__).parents[3] / "docs/examples/own_kernel/softmax.py"
     check = run("check", f"{softmax}:Softmax:rows=4096,columns=8192", "--configs", "1", "--json").record
+    listed = run("campaigns", database, "--json").record
     merged = run("merge", tmp_path / "merged.db", database, "--json").record
     return {
         "`tune`": tune,
@@ -63,6 +65,9 @@ def printed(run, tuned, tmp_path):
         "`verify`": run("verify", table, *recorded, "--json").record,
         "`status`": status,
         "each of its `problems`": status["problems"][0],
+        "`campaigns`": listed,
+        "each of its `campaigns`, and of `status`": listed["campaigns"][0],
+        "`campaigns` with an order": order_report("pause", "a", 1).record,
         "`merge`, for each source": merged[database],
         "`space`": space,
         "`check`": check,

@@ -113,7 +113,9 @@ DEFAULT = {
 )
 def test_tune_passes_its_options_on(run, asked, monkeypatch, arguments, changes):
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    calls = asked(tuning, "tune", SimpleNamespace(report=Report({"done": True}, ["done"]), broken=[]))
+    calls = asked(
+        tuning, "tune", SimpleNamespace(report=Report({"done": True}, ["done"]), broken=[], is_cancelled=False)
+    )
     found = run("tune", "--problem", "1x2x3", "--kernel", "a.py:A", "--hold-out", "4x5x6", *arguments)
     assert (found.status, found.out) == (0, "done\n")
     [((problems,), given)] = calls
@@ -124,7 +126,9 @@ def test_tune_passes_its_options_on(run, asked, monkeypatch, arguments, changes)
 
 
 def test_a_campaign_file_may_be_a_pipe_which_is_read_once(run, asked):
-    calls = asked(tuning, "tune", SimpleNamespace(report=Report({"done": True}, ["done"]), broken=[]))
+    calls = asked(
+        tuning, "tune", SimpleNamespace(report=Report({"done": True}, ["done"]), broken=[], is_cancelled=False)
+    )
     reader, writer = os.pipe()
     os.write(writer, b'problems = ["1x2x3"]\n')
     os.close(writer)
@@ -136,7 +140,7 @@ def test_a_campaign_file_may_be_a_pipe_which_is_read_once(run, asked):
 
 
 def test_a_broken_exporter_ends_tune_with_status_2(run, asked):
-    asked(tuning, "tune", SimpleNamespace(report=Report({"done": True}, ["done"]), broken=["mine"]))
+    asked(tuning, "tune", SimpleNamespace(report=Report({"done": True}, ["done"]), broken=["mine"], is_cancelled=False))
     assert run("tune", "--problem", "1x2x3", "--json").status == 2
 
 

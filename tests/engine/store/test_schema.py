@@ -29,6 +29,7 @@ MAY_BE_EMPTY = {
     },
     "finals": {"digest"},
     "asked": set(),
+    "campaigns": {"gain_per_hour", "cost"},
 }
 ONCE = {
     "tasks": [["space", "problem", "device"]],
@@ -36,7 +37,15 @@ ONCE = {
     "measurements": [["task_id", "config_digest", "protocol", "evidence", "toolchain_id"]],
     "asked": [["campaign", "search"]],
 }
-KEYS = {name: ["id"] for name in schema.RECORDS} | {"schema_version": ["version"], "asked": ["campaign", "search"]}
+DOUBLES = {
+    "measurements": {"build_seconds", "drift", "energy_joules"},
+    "campaigns": {"started", "seen", "gain", "gain_per_hour", "cost", "core_seconds"}
+    | {"gpu_seconds_held", "gpu_seconds_busy"},
+}
+KEYS = {name: ["id"] for name in (*schema.RECORDS, "campaigns")} | {
+    "schema_version": ["version"],
+    "asked": ["campaign", "search"],
+}
 
 
 @pytest.fixture
@@ -53,7 +62,7 @@ def test_every_table_says_what_a_row_must_have_and_what_stands_once(connection):
         assert [column for _, column, *_, key in columns if key] == KEYS[name]
         kinds = {column: kind for _, column, kind, *_ in columns}
         numbers = {column for column, kind in kinds.items() if kind == "DOUBLE"}
-        assert numbers == ({"build_seconds", "drift", "energy_joules"} if name == "measurements" else set())
+        assert numbers == DOUBLES.get(name, set())
         indexes = [row for row in connection.execute(f"PRAGMA index_list({name})") if row[2]]
         once = [[row[2] for row in connection.execute(f"PRAGMA index_info({index[1]})")] for index in indexes]
         assert once == ONCE.get(name, []), name

@@ -1,0 +1,62 @@
+"""Report of `gemmtune campaigns`: who runs what on a database, how far it is, and what it takes and gains."""
+
+from collections.abc import Sequence
+
+from gemmtune.engine.report.layout import Grid, Report, count, json_fields
+from gemmtune.engine.report.progress.state import duration
+from gemmtune.engine.store.shared.campaigns import Listed, State, Wish
+
+_MOST_ENDED = 20  # campaigns that are over, in a text
+
+
+def campaigns_report(campaigns: Sequence[Listed]) -> Report:
+    """Report the campaigns of a database, the last one first; a text leaves out most that are over."""
+    shown = shown_of(campaigns)
+    title = f"{count(sum(each.is_live for each in campaigns), 'campaign')} running, {len(campaigns)} in all"
+    sections: list[str | Grid] = [title, campaigns_grid(shown)] if shown else ["no campaign was run on this database"]
+    return Report({"campaigns": [campaign_json(each) for each in campaigns]}, sections)
+
+
+def shown_of(campaigns: Sequence[Listed]) -> list[Listed]:
+    """Return the campaigns that run, and the last ones that are over."""
+    over = [each for each in campaigns if not each.is_live][:_MOST_ENDED]
+    return [each for each in campaigns if each.is_live or each in over]
+
+
+def campaigns_grid(campaigns: Sequence[Listed]) -> Grid:
+    """Return a table of campaigns; columns in which none has a value are left out."""
+    columns = {
+        "campaign": [each.name for each in campaigns],
+        "owner": [each.owner for each in campaigns],
+        "host": [f"{each.host}:{each.pid}" for each in campaigns],
+        "state": [_state(each) for each in campaigns],
+        "priority": [str(each.priority) if each.priority else "" for each in campaigns],
+        "evals": [f"{each.done}/{each.total}" for each in campaigns],
+        "for": [duration(each.seconds) for each in campaigns],
+        "GPU-s held": [f"{each.gpu_seconds_held:.0f}" if each.gpu_seconds_held else "" for each in campaigns],
+        "busy": [f"{each.gpu_seconds_busy:.0f}" if each.gpu_seconds_held else "" for each in campaigns],
+        "core-s": [f"{each.core_seconds:.0f}" if each.core_seconds else "" for each in campaigns],
+        "gain": [f"{each.gain:.2%}" for each in campaigns],
+        "per hour": ["" if each.gain_per_hour is None else f"{each.gain_per_hour:.2%}" for each in campaigns],
+        "cost": ["" if each.cost is None else f"{each.cost:.2f}" for each in campaigns],
+    }
+    kept = {name: [cell or "-" for cell in cells] for name, cells in columns.items() if any(cells)}
+    return Grid(kept, ("campaign", "owner", "host", "state"))
+
+
+def campaign_json(campaign: Listed) -> dict[str, object]:
+    """Return the fields of a campaign for programs."""
+    names = [name for name in Listed.__dataclass_fields__ if name not in ("id", "wanted")]
+    return json_fields(campaign, *names)
+
+
+def order_report(order: str, name: str, told: int) -> Report:
+    """Report an order that a number of drivers will obey."""
+    return Report({"order": order, "campaign": name, "drivers": told}, [f"{order}: {name}, {count(told, 'driver')}"])
+
+
+def _state(campaign: Listed) -> str:
+    due = {Wish.PAUSE: State.PAUSED, Wish.CANCEL: State.CANCELLED}.get(Wish(campaign.wanted))
+    if campaign.is_live and due is not None and campaign.state != due:
+        return f"{campaign.state}, to be {due}"
+    return campaign.state

@@ -1,0 +1,241 @@
+"""Campaigns that drivers run on a database: who, how far, and what they are told to do."""
+
+import os
+import socket
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from enum import StrEnum
+from pwd import getpwuid
+
+from sqlalchemy import Connection, insert, inspect, select, update
+
+from gemmtune.engine.records.errors import UsageError, did_you_mean
+from gemmtune.engine.records.workload import Workload
+from gemmtune.engine.store import schema
+from gemmtune.engine.store.column_types import DECODING_ERRORS, PROBLEM
+from gemmtune.engine.store.connection import Transactions
+from gemmtune.engine.store.shared.claims import LEASE_SECONDS, is_dead, server_seconds
+
+_COLUMNS = schema.campaigns.c
+
+
+class State(StrEnum):
+    """State of a campaign."""
+
+    RUNNING = "running"
+    WAITING = "waiting"
+    """It submits nothing while a campaign of higher priority takes its GPUs."""
+    PAUSED = "paused"
+    DONE = "done"
+    CANCELLED = "cancelled"
+    STOPPED = "stopped"
+    """A signal or an error ended it; the same command goes on."""
+    LOST = "lost"
+    """Its driver died or hangs; stored is what it was before."""
+
+
+LIVE = (State.RUNNING, State.WAITING, State.PAUSED)
+"""States of a campaign whose driver runs."""
+
+
+class Wish(StrEnum):
+    """What a campaign is told to do."""
+
+    RUN = "run"
+    PAUSE = "pause"
+    CANCEL = "cancel"
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """What a driver says of its campaign, again and again."""
+
+    done: int = 0
+    """Evaluations that are done, with those the database answered."""
+    total: int = 0
+    """Evaluations that its searches may spend."""
+    gpu_seconds_held: float = 0.0
+    """Seconds of GPUs that the campaign had, busy or not."""
+    gpu_seconds_busy: float = 0.0
+    """Seconds of GPUs that had a config to time."""
+    core_seconds: float = 0.0
+    """Seconds of cores that built kernels."""
+    gain: float = 0.0
+    """Share of the baselines' weighted time that the best configs save."""
+    gain_per_hour: float | None = None
+    """Growth of the gain per hour; None in the first minute."""
+    cost: float | None = None
+    """Cost by the price that the driver was told; None without one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listed(Account):
+    """Campaign of one driver, as the database lists it."""
+
+    id: int = 0
+    """Number of the row."""
+    name: str = ""
+    """Name that orders are given by; several drivers may share it."""
+    owner: str = ""
+    """User of the driver."""
+    host: str = ""
+    """Host of the driver."""
+    pid: int = 0
+    """Process of the driver."""
+    location: str = ""
+    """Host or cluster whose GPUs it takes."""
+    state: str = State.RUNNING
+    """State; `lost` for a driver that says nothing any more."""
+    wanted: str = Wish.RUN
+    """What the driver is told to do."""
+    priority: int = 0
+    """Campaigns of a lower priority at the location wait."""
+    problems: int = 0
+    """Number of the plan's problems."""
+    seconds: float = 0.0
+    """Seconds from its start to the last word of the driver."""
+    silent_seconds: float = 0.0
+    """Seconds since the last word of the driver."""
+
+    @property
+    def is_live(self) -> bool:
+        """Whether the driver runs."""
+        return self.state in LIVE
+
+
+@dataclass(frozen=True, slots=True)
+class Instructions:
+    """What a driver is told."""
+
+    wish: Wish = Wish.RUN
+    """What to do."""
+    waits_for: str = ""
+    """Name of a live campaign of higher priority at the location; empty for none."""
+    added: tuple[Workload, ...] = ()
+    """Problems that were added."""
+
+
+class Campaigns:
+    """The table of campaigns on a database."""
+
+    def __init__(self, transactions: Transactions) -> None:
+        """Read and write by these transactions."""
+        self._transactions = transactions
+
+    def register(self, name: str, digest: str, location: str, problems: int) -> int:
+        """Add the campaign of this process; return its row's number. Problems that were added to its name stay added.
+
+        Args:
+            name: name of the campaign; empty for the user's, with the digest.
+            digest: short digest of the plan.
+            location: host or cluster whose GPUs it takes.
+            problems: number of the plan's problems.
+
+        Raises:
+            StoreError: the database refused.
+        """
+        name = name or f"{_user()}-{digest}"
+        values = {"name": name, "owner": _user(), "host": socket.gethostname(), "pid": os.getpid()}
+        values |= {"location": location, "problems": problems, "state": State.RUNNING, "wanted": Wish.RUN}
+        added = select(_COLUMNS.added).where(_COLUMNS.name == name).order_by(_COLUMNS.id.desc()).limit(1)
+        times = {"started": server_seconds(), "seen": server_seconds(), "priority": 0}
+
+        def write(connection: Connection) -> int:
+            row = values | times | asdict(Account()) | {"added": connection.execute(added).scalar() or ""}
+            return int(connection.execute(insert(schema.campaigns).values(row).returning(_COLUMNS.id)).scalar_one())
+
+        return self._transactions.write(write)
+
+    def report(self, number: int, state: State, account: Account) -> Instructions:
+        """Write the state of the campaign of this process; return what it is told.
+
+        Raises:
+            StoreError: the database refused.
+        """
+        own = update(schema.campaigns).where(_COLUMNS.id == number).values(seen=server_seconds(), state=state)
+        own = own.values(asdict(account))
+        told = own.returning(_COLUMNS.wanted, _COLUMNS.added, _COLUMNS.location, _COLUMNS.priority)
+        higher = select(_COLUMNS.name, _COLUMNS.host, _COLUMNS.pid).where(
+            _COLUMNS.state.in_((State.RUNNING, State.WAITING)), _COLUMNS.seen > server_seconds() - LEASE_SECONDS
+        )
+
+        def write(connection: Connection) -> Instructions:
+            row = connection.execute(told).first()
+            if row is None:
+                return Instructions()
+            before = _COLUMNS.location == row.location, _COLUMNS.priority > row.priority, _COLUMNS.id != number
+            found = connection.execute(higher.where(*before).order_by(_COLUMNS.priority.desc())).all()
+            waits_for = next((each.name for each in found if not is_dead(each.host, each.pid)), "")
+            return Instructions(Wish(row.wanted), waits_for, _problems(row.added))
+
+        return self._transactions.write(write)
+
+    def all(self) -> list[Listed]:
+        """Return every campaign, the last one first; none of a database of an older version.
+
+        Raises:
+            StoreError: the database cannot be read.
+        """
+        now = server_seconds()
+        times = (_COLUMNS.seen - _COLUMNS.started).label("seconds"), (now - _COLUMNS.seen).label("silent_seconds")
+        fields = (name for name in Listed.__dataclass_fields__ if name in _COLUMNS)
+        statement = select(*times, *(_COLUMNS[name] for name in fields)).order_by(_COLUMNS.id.desc())
+
+        def read(connection: Connection) -> list[Listed]:
+            if not inspect(connection).has_table(schema.campaigns.name):
+                return []
+            return [_listed(Listed(**row)) for row in connection.execute(statement).mappings()]
+
+        return self._transactions.read(read)
+
+    def tell(self, name: str, *, wish: Wish | None = None, priority: int | None = None) -> int:
+        """Tell every live campaign of a name what to do; return their number.
+
+        Raises:
+            StoreError: the database refused.
+            UsageError: no live campaign has that name; the message names those that run.
+        """
+        values = {"wanted": wish, "priority": priority}
+        return self._change(name, {column: value for column, value in values.items() if value is not None})
+
+    def add(self, name: str, problems: Sequence[Workload]) -> int:
+        """Add problems to every live campaign of a name; return the number of campaigns; raises as `tell` does."""
+        lines = "".join(f"{PROBLEM.encode(problem)}\n" for problem in problems)
+        return self._change(name, {"added": _COLUMNS.added + lines})
+
+    def _change(self, name: str, values: dict[str, object]) -> int:
+        live = [each for each in self.all() if each.is_live]
+        chosen = [each.id for each in live if each.name == name]
+        if not chosen:
+            names = sorted({each.name for each in live})
+            known = f"{did_you_mean(name, names)}running: {', '.join(names)}" if names else "none runs"
+            raise UsageError(f"no campaign {name!r} runs on {self._transactions.name}; {known}")
+        statement = update(schema.campaigns).where(_COLUMNS.id.in_(chosen)).values(values)
+        self._transactions.write(lambda connection: connection.execute(statement))
+        return len(chosen)
+
+
+def _listed(found: Listed) -> Listed:
+    """Return a campaign with the state `lost` where its driver says nothing any more."""
+    gone = found.silent_seconds > LEASE_SECONDS or is_dead(found.host, found.pid)
+    return replace(found, state=State.LOST) if found.is_live and gone else found
+
+
+def _problems(lines: str) -> tuple[Workload, ...]:
+    """Return the problems of lines, without damaged ones and those that code describes: a database runs nothing."""
+    found: dict[Workload, None] = {}
+    for line in lines.splitlines():
+        try:
+            problem = PROBLEM.decode(line)
+        except DECODING_ERRORS:
+            continue
+        if not any(problem.described_by):
+            found[problem] = None
+    return tuple(found)
+
+
+def _user() -> str:
+    try:
+        return getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return f"user {os.geteuid()}"
