@@ -55,13 +55,17 @@ class Transactions:
         """
         return self._run(work, write=False)
 
-    def write(self, work: Callable[[Connection], _T]) -> _T:
+    def write(self, work: Callable[[Connection], _T], *, durable: bool = True) -> _T:
         """Return the result of `work` once it is committed; no other process writes meanwhile.
+
+        Args:
+            work: reads and writes.
+            durable: False where a server that dies may forget it, which need not wait for its disk.
 
         Raises:
             StoreError: the database refused, was out of reach for `patience_seconds`, or lost its file.
         """
-        result = self._run(work, write=True)
+        result = self._run(work, write=True, durable=durable)
         self._wrote = True
         if self._file is not None and (fault := self._file.fault()):
             raise StoreError(f"database {self.name} is lost: {fault}; no results are written")
@@ -93,10 +97,10 @@ class Transactions:
         """
         self._persist(lambda: set_wal(self.engine), "open")
 
-    def _run(self, work: Callable[[Connection], _T], *, write: bool) -> _T:
+    def _run(self, work: Callable[[Connection], _T], *, write: bool, durable: bool = True) -> _T:
         def transaction() -> _T:
             with self.engine.begin() as connection:
-                begin(connection, write=write)
+                begin(connection, write=write, durable=durable)
                 return work(connection)
 
         return self._persist(transaction, "write to" if write else "read")

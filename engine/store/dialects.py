@@ -2,7 +2,7 @@
 
 import logging
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from sqlalchemy import URL, Connection, Engine, Executable, TableClause, create_engine, event, make_url
 from sqlalchemy.dialects import sqlite
@@ -77,15 +77,19 @@ def _text_or_bytes(data: bytes) -> str | bytes:
         return data
 
 
-def read_without(engine: Engine, columns: Iterable[str]) -> None:
-    """Read NULL for columns, such as `finals.digest`, that a database of an older version lacks, and may not get."""
-    names = tuple(columns)
+def read_instead(engine: Engine, columns: Mapping[str, str]) -> None:
+    """Read other SQL, such as NULL, for columns that a database of an older version lacks, and may not get.
+
+    Args:
+        engine: the database.
+        columns: SQL to read by the names of columns, such as `finals.digest`.
+    """
 
     def replace(
         _connection: Connection, _cursor: object, statement: str, parameters: object, *_context: object
     ) -> tuple[str, object]:
-        for name in names:
-            statement = statement.replace(name, "NULL")
+        for name, instead in columns.items():
+            statement = statement.replace(name, instead)
         return statement, parameters
 
     event.listen(engine, "before_cursor_execute", replace, retval=True)
@@ -100,18 +104,20 @@ def _configure_sqlite(connection: DBAPIConnection, _entry: ConnectionPoolEntry) 
     cursor.close()
 
 
-def begin(connection: Connection, *, write: bool) -> None:
+def begin(connection: Connection, *, write: bool, durable: bool = True) -> None:
     """Begin a transaction; a writer waits until no other one writes, and fails after a second as `is_locked` tells.
 
     A transaction that reads before it writes then cannot fail because another process wrote in between. PostgreSQL
-    commits ids in their order, as SQLite does, so that a reader who pages by id misses none.
+    commits ids in their order, as SQLite does, so that a reader who pages by id misses none. Where `durable` is False a
+    commit does not wait for the server's disk: what a server that dies forgets must then be no loss.
     """
     if connection.dialect.name == "sqlite":
         if write:  # each statement that reads is a transaction of its own
             connection.exec_driver_sql("BEGIN IMMEDIATE")
     elif write and connection.dialect.name == "postgresql":
-        limit = f"set_config('lock_timeout', '{_LOCKED_MILLISECONDS}', true)"
-        connection.exec_driver_sql(f"SELECT {limit}, pg_advisory_xact_lock({_LOCK})")
+        settings = f"set_config('lock_timeout', '{_LOCKED_MILLISECONDS}', true)"
+        settings += "" if durable else ", set_config('synchronous_commit', 'off', true)"
+        connection.exec_driver_sql(f"SELECT {settings}, pg_advisory_xact_lock({_LOCK})")
 
 
 def set_wal(engine: Engine) -> None:

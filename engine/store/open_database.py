@@ -9,7 +9,8 @@ from sqlalchemy.exc import SQLAlchemyError
 from gemmtune.engine.records.errors import StoreError
 from gemmtune.engine.store import schema
 from gemmtune.engine.store.connection import Transactions, reason
-from gemmtune.engine.store.dialects import index_names, is_forbidden, make_engine, read_without, url_of
+from gemmtune.engine.store.dialects import index_names, is_forbidden, make_engine, read_instead, url_of
+from gemmtune.engine.store.schema import Addition
 from gemmtune.engine.store.sqlite_reader import HeldFile, SqliteReader
 
 _BACKENDS = ("sqlite", "postgresql")
@@ -55,8 +56,13 @@ def _prepare(transactions: Transactions, read_only: bool) -> None:
     if transactions.read(lambda connection: _has_tables(connection, transactions.name)):
         for each in [] if read_only else transactions.read(_missing):
             _add(transactions, each)
-        if not transactions.read(_has_digests):
-            read_without(transactions.engine, (f"{name}.{schema.DIGEST}" for name in schema.RECORDS))
+        columns = transactions.read(_columns)
+        if schema.DIGEST not in columns:
+            read_instead(transactions.engine, {f"{name}.{schema.DIGEST}": "NULL" for name in schema.RECORDS})
+        if schema.TIME not in columns:
+            read_instead(
+                transactions.engine, {f"measurements.{schema.TIME}": schema.json_time("measurements.estimate")}
+            )
         return
     if read_only:
         raise StoreError(f"database {transactions.name} is empty; `gemmtune tune` fills one")
@@ -68,30 +74,31 @@ def _prepare(transactions: Transactions, read_only: bool) -> None:
             schema.METADATA.create_all(connection)
             if connection.dialect.name == "postgresql":
                 schema.SHARED.create_all(connection)
+                for each in schema.TIMES:
+                    connection.exec_driver_sql(each.statement)
             connection.execute(insert(schema.schema_version), {"version": schema.VERSION})
 
     transactions.write(write)
 
 
-def _missing(connection: Connection) -> list[Table | Index]:
+def _missing(connection: Connection) -> list[Table | Index | Addition]:
     """Return what a database of an older version lacks, and would only be slower without."""
-    held = index_names(connection)
-    due = (
-        schema.asked,
-        schema.campaigns,
-        *(schema.SHARED.tables.values() if connection.dialect.name == "postgresql" else ()),
-    )
+    on_server = connection.dialect.name == "postgresql"
+    held, columns = index_names(connection), _columns(connection)
+    due = (schema.asked, schema.campaigns, *(schema.SHARED.tables.values() if on_server else ()))
     tables = [table for table in due if not inspect(connection).has_table(table.name)]
-    tables += [] if _has_digests(connection) else [schema.measurements]
-    return [*tables, *(index for index in schema.indexes(connection.dialect.name) if index.name not in held)]
+    tables += [] if schema.DIGEST in columns else [schema.measurements]
+    times = [each for each in schema.TIMES if on_server and each.name not in held | columns]
+    return [*tables, *times, *(index for index in schema.indexes(connection.dialect.name) if index.name not in held)]
 
 
-def _has_digests(connection: Connection) -> bool:
+def _columns(connection: Connection) -> set[str]:
+    """Return the names of the columns of measurements."""
     found = connection.exec_driver_sql("SELECT * FROM measurements LIMIT 0")  # inspection fails on a damaged type
-    return schema.DIGEST in {*found.keys()}
+    return {*found.keys()}
 
 
-def _add(transactions: Transactions, missing: Table | Index) -> None:
+def _add(transactions: Transactions, missing: Table | Index | Addition) -> None:
     """Make what a database lacks; an index that only the owner of its table may make is done without."""
 
     def write(connection: Connection) -> None:
@@ -99,13 +106,15 @@ def _add(transactions: Transactions, missing: Table | Index) -> None:
             return  # another process was faster
         if missing is schema.measurements:
             _add_digests(connection)
+        elif isinstance(missing, Addition):
+            connection.exec_driver_sql(missing.statement)
         else:
             missing.create(connection)
 
     try:
         transactions.write(write)
     except StoreError as error:
-        if not (isinstance(missing, Index) and is_forbidden(error.__cause__)):
+        if not (isinstance(missing, Index | Addition) and is_forbidden(error.__cause__)):
             raise
         transactions.notify(f"{error}; reading is slower without {missing.name}, which its owner's next campaign makes")
 

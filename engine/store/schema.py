@@ -1,6 +1,7 @@
 """Define the tables of the database."""
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 from zlib import crc32
@@ -215,8 +216,7 @@ class estimated_time(FunctionElement[float]):  # noqa: N801 (a function of SQL)
 
 @compiles(estimated_time)
 def _estimated_time(element: estimated_time, compiler: SQLCompiler, **options: Any) -> str:  # noqa: ANN401 (SQLAlchemy's)
-    text = compiler.process(element.clauses, **options)
-    return _whole_time(f"CAST(CAST({text} AS JSON) ->> '{{}}' AS DOUBLE PRECISION)")
+    return compiler.process(element.clauses, **options).replace(measurements.c.estimate.name, TIME)
 
 
 @compiles(estimated_time, "sqlite")
@@ -233,6 +233,38 @@ def _whole_time(field: str) -> str:
     return f"CASE WHEN 0 < {low} AND {low} <= {time} AND {time} <= {high} THEN {time} END"
 
 
+TIME = "time_ns"
+"""Column of measurements that a PostgreSQL server computes; SQLite has an index of what it is computed from."""
+
+
+def json_time(estimate: str) -> str:
+    """Return PostgreSQL's SQL of the time in a column of JSON."""
+    return _whole_time(f"CAST(CAST({estimate} AS JSON) ->> '{{}}' AS DOUBLE PRECISION)")
+
+
+@dataclass(frozen=True, slots=True)
+class Addition:
+    """Statement that makes what a database of an older version is slower without."""
+
+    name: str
+    """Name of the column or index."""
+    statement: str
+    """SQL, which only the table's owner may run."""
+
+
+TIMES = (
+    Addition(
+        TIME,
+        f"ALTER TABLE measurements ADD COLUMN {TIME} DOUBLE PRECISION "
+        f"GENERATED ALWAYS AS ({json_time('estimate')}) STORED",
+    ),
+    Addition(
+        "measurements_by_kind",
+        "CREATE INDEX measurements_by_kind ON measurements "
+        f"(task_id, evidence, protocol, status, worker, created_at, {TIME}) INCLUDE (id)",
+    ),
+)
+"""Column of times and its index on PostgreSQL."""
 _KIND = measurements.c["task_id", "evidence", "protocol", "status", "worker", "created_at"]
 _BY_KIND = Index("measurements_by_kind", *_KIND, estimated_time(measurements.c.estimate)).ddl_if(dialect="sqlite")
 _BY_PROBLEM = Index("finals_by_problem", finals.c.problem)

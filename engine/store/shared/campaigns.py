@@ -168,7 +168,7 @@ class Campaigns:
             waits_for = next((each.name for each in found if not is_dead(each.host, each.pid)), "")
             return Instructions(Wish(row.wanted), waits_for, _problems(row.added))
 
-        return self._transactions.write(write)
+        return self._transactions.write(write, durable=False)
 
     def all(self) -> list[Listed]:
         """Return every campaign, the last one first; none of a database of an older version.

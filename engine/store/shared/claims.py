@@ -77,7 +77,7 @@ class Claims:
         def write(connection: Connection) -> Set[str]:
             return set(connection.execute(statement.returning(columns.digest)).scalars())
 
-        return self._transactions.write(write)
+        return self._transactions.write(write, durable=False)
 
     def renew(self) -> None:
         """Extend the lease of every claim, if a quarter of it is over; call it often.
@@ -90,7 +90,7 @@ class Claims:
             self._renewed = now
             longer = update(schema.claims).values(until=server_seconds() + self._lease_seconds)
             longer = longer.where(schema.claims.c.owner == self.owner)
-            self._transactions.write(lambda connection: connection.execute(longer))
+            self._transactions.write(lambda connection: connection.execute(longer), durable=False)
 
     def release(self, claims: Sequence[tuple[str, str]]) -> None:
         """Give claims back, by work and digest; their results are stored.
@@ -133,7 +133,7 @@ class Claims:
             connection.execute(gone)
             self._news.send(connection)
 
-        self._transactions.write(write)
+        self._transactions.write(write, durable=False)
 
 
 def work_of(*facts: object) -> str:

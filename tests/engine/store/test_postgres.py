@@ -427,6 +427,24 @@ def test_a_guest_of_a_database_without_an_index_is_told_that_it_is_slower(postgr
     assert postgres_server.execute("SELECT 1 FROM pg_indexes WHERE indexname = 'measurements_with_energy'", url)
 
 
+def test_times_of_an_older_database_are_read_from_json_until_its_owner_adds_their_column(postgres_server, url, guest):
+    batch = [measured(x) for x in range(5)]
+    with Database.open(url) as database:
+        database.add(batch)
+        expected = database.counts(), database.fastest_of_each(), database.best(batch[0].task.problem)
+    postgres_server.execute("ALTER TABLE measurements DROP COLUMN time_ns", url)
+    notices = []
+    for place, read_only in ((url, True), (guest, False), (url, False)):
+        with Database.open(place, read_only=read_only, notify=notices.append) as database:
+            found = database.counts(), database.fastest_of_each(), database.best(batch[0].task.problem)
+            assert found == expected
+    assert any("reading is slower without time_ns" in notice for notice in notices)
+    query = "SELECT count(time_ns) FROM measurements"
+    timed = sum(each.number for each in expected[0] if each.best_ns is not None)
+    assert postgres_server.execute(query, url) == [(timed,)] != [(0,)]
+    assert postgres_server.execute("SELECT 1 FROM pg_indexes WHERE indexname = 'measurements_by_kind'", url)
+
+
 def test_a_refused_batch_is_one_error_and_no_word_of_the_driver(url, guest, postgres_server, caplog):
     postgres_server.execute("REVOKE INSERT ON measurements FROM guest", url)
     with Database.open(guest) as database, pytest.raises(StoreError, match="permission denied for table measurements"):

@@ -106,14 +106,16 @@ def _sqlite():
     return sqlite.dialect()
 
 
-def test_postgresql_gets_times_of_json_and_its_own_indexes():
+def test_postgresql_computes_times_of_json_in_a_column_and_has_its_own_indexes():
     dialect = postgresql.dialect()
     found = str(select(schema.estimated_time(schema.measurements.c.estimate)).compile(dialect=dialect))
+    assert "SELECT measurements.time_ns AS" in found
     time, low, high = (
-        f"CAST(CAST(measurements.estimate AS JSON) ->> '{name}' AS DOUBLE PRECISION)"
-        for name in ("time_ns", "low_ns", "high_ns")
+        f"CAST(CAST(estimate AS JSON) ->> '{name}' AS DOUBLE PRECISION)" for name in ("time_ns", "low_ns", "high_ns")
     )
-    assert f"CASE WHEN 0 < {low} AND {low} <= {time} AND {time} <= {high} THEN {time} END" in found
+    column, index = (each.statement for each in schema.TIMES)
+    assert f"(CASE WHEN 0 < {low} AND {low} <= {time} AND {time} <= {high} THEN {time} END) STORED" in column
+    assert "(task_id, evidence, protocol, status, worker, created_at, time_ns) INCLUDE (id)" in index
     indexes = [str(CreateIndex(each).compile(dialect=dialect)) for each in schema.indexes("postgresql")]
     assert indexes == [
         "CREATE INDEX finals_by_problem ON finals (problem)",
