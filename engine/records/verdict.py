@@ -1,8 +1,9 @@
-"""Verdicts: a yes, or a no with its reason."""
+"""Verdicts: on a config, a yes or a no with its reason, and on a board whether it is trusted."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,3 +33,33 @@ class Verdict:
         if not rule or not reason:
             raise ValueError("a rejection needs its rule and its reason")
         return cls(reason=reason, rule=rule)
+
+
+class Trust(StrEnum):
+    """Whether a board's measurements count."""
+
+    SEEN = "seen"
+    """It has measured; nothing speaks against it."""
+    OFF = "off"
+    """Its times differ from those of other boards by 5 % or more; they count."""
+    QUARANTINED = "quarantined"
+    """Its times differ by 15 % or more, or it fails where others do not: it measures no more."""
+
+
+@dataclass(frozen=True, slots=True)
+class BoardVerdict:
+    """What checks found out about a board."""
+
+    board: str
+    """UUID of the GPU; its worker's name where the worker never told it."""
+    worker: str
+    """Worker that measured on the board; empty for a board of an earlier campaign."""
+    trust: Trust
+    """Whether its measurements count."""
+    reason: str
+    """Reason for people; empty where nothing speaks against the board."""
+    since: str
+    """UTC time, ISO 8601, of the last check that vouched for the board, or of its first result before one did. What a
+    quarantined board measured from then on does not count."""
+    at: str
+    """UTC time of the verdict, ISO 8601 with seconds."""

@@ -21,6 +21,7 @@ from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.seams.kinds import parse_workload
 from gemmtune.engine.store import queries, schema
 from gemmtune.engine.store import serialization as rows
+from gemmtune.engine.store.boards.records import BoardRecords
 from gemmtune.engine.store.connection import Transactions
 from gemmtune.engine.store.dataframe import dataframe_of
 from gemmtune.engine.store.dialects import insert_new
@@ -63,6 +64,8 @@ class Database:
         self._transactions = transactions
         self._reader = RowReader(transactions)
         self._ids: dict[Task | Toolchain, int] = {}
+        self.boards = BoardRecords(transactions)
+        """Verdicts on the boards that measured, and what was withdrawn."""
 
     @classmethod
     def open(
@@ -88,8 +91,7 @@ class Database:
                 was.
         """
         path = find_database(url, made=not read_only)
-        transactions = open_transactions(path, read_only, patience_seconds, notify)
-        return cls(transactions)
+        return cls(open_transactions(path, read_only, patience_seconds, notify))
 
     def __enter__(self) -> Database:
         return self
@@ -329,8 +331,8 @@ class Database:
 
     def number_of_finals(self) -> int:
         """Return the number of finals."""
-        number = select(func.count()).select_from(schema.finals)
-        return self._transactions.read(lambda connection: int(connection.execute(number).scalar_one()))
+        (number,) = self._reader.rows(select(func.count()).select_from(schema.finals))[0]
+        return int(number)
 
     def tasks(self) -> tuple[Task, ...]:
         """Return every task with a measurement, in insertion order."""
@@ -371,8 +373,8 @@ class Database:
         return [number for table, number in self._reader.damaged if table == schema.measurements.name]
 
     def _number(self, condition: ColumnElement[bool]) -> int:
-        number = select(func.count()).select_from(schema.measurements).where(condition)
-        return self._transactions.read(lambda connection: int(connection.execute(number).scalar_one()))
+        (number,) = self._reader.rows(select(func.count()).select_from(schema.measurements).where(condition))[0]
+        return int(number)
 
 
 def _keys(connection: Connection, task_id: int) -> dict[tuple[str, ...], int]:

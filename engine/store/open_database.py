@@ -8,6 +8,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from gemmtune.engine.records.errors import StoreError
 from gemmtune.engine.store import schema
+from gemmtune.engine.store.boards import tables as tables_of_boards
 from gemmtune.engine.store.connection import Transactions, reason
 from gemmtune.engine.store.dialects import index_names, is_forbidden, make_engine, read_instead, url_of
 from gemmtune.engine.store.schema import Addition
@@ -85,7 +86,8 @@ def _missing(connection: Connection) -> list[Table | Index | Addition]:
     """Return what a database of an older version lacks, and would only be slower without."""
     on_server = connection.dialect.name == "postgresql"
     held, columns = index_names(connection), _columns(connection)
-    due = (schema.asked, schema.campaigns, *(schema.SHARED.tables.values() if on_server else ()))
+    shared = schema.SHARED.tables.values() if on_server else ()
+    due = (schema.asked, schema.campaigns, *tables_of_boards.TABLES, *shared)
     tables = [table for table in due if not inspect(connection).has_table(table.name)]
     tables += [] if schema.DIGEST in columns else [schema.measurements]
     times = [each for each in schema.TIMES if on_server and each.name not in held | columns]

@@ -155,7 +155,7 @@ def fastest_of_each(without: Sequence[int] = ()) -> Select[tuple[int]]:
 def levels(tasks: Select[Any], protocol: str) -> Select[tuple[int]]:
     """Select the ids of the first measurements of each GPU and reference kernel at these tasks."""
     columns = schema.measurements.c
-    reference, board = (_field(columns.estimate, "level", name).as_string() for name in ("reference", "board"))
+    reference, board = _field(columns.estimate, "level", "reference").as_string(), BOARD[schema.measurements]
     return (
         select(func.min(columns.id))
         .where(columns.task_id.in_(tasks), columns.protocol == protocol, board.is_not(None))
@@ -163,7 +163,7 @@ def levels(tasks: Select[Any], protocol: str) -> Select[tuple[int]]:
     )
 
 
-def _field(column: ColumnElement[Any], *path: str) -> ColumnElement[Any]:
+def _field(column: ColumnElement[Any], *path: str | int) -> ColumnElement[Any]:
     """Return the field at `path` of a column of JSON, NULL where there is none; the database extracts it."""
     return cast(_valid(column), _JSON)[path]
 
@@ -189,3 +189,9 @@ def _null_if_damaged(element: _valid, compiler: SQLCompiler, **options: Any) -> 
 _LOW, _LEVEL = (_field(_HELD.estimate, name) for name in ("low_ns", "level"))
 NEAR = _OK.where(or_(_LOW.as_float() <= bindparam("reach"), _LEVEL.as_string().is_not(None)))
 """Query of the ids of the measurements of one kind whose interval begins below `reach` ns; of several GPUs, all."""
+
+BOARD = {
+    schema.measurements: _field(_HELD.estimate, "level", "board").as_string(),
+    schema.finals: _field(schema.finals.c.content, "finalists", 0, "estimate", "level", "board").as_string(),
+}
+"""UUID of the GPU behind a row of each table; NULL for a failure, and where no reference kernel was timed."""

@@ -30,19 +30,21 @@ MAY_BE_EMPTY = {
     "finals": {"digest"},
     "asked": set(),
     "campaigns": {"gain_per_hour", "cost"},
+    "boards": set(),
 }
 ONCE = {
     "tasks": [["space", "problem", "device"]],
     "toolchains": [["versions"]],
     "measurements": [["task_id", "config_digest", "protocol", "evidence", "toolchain_id"]],
     "asked": [["campaign", "search"]],
+    "boards": [["board", "worker", "trust", "at"]],
 }
 DOUBLES = {
     "measurements": {"build_seconds", "drift", "energy_joules"},
     "campaigns": {"started", "seen", "gain", "gain_per_hour", "cost", "core_seconds"}
     | {"gpu_seconds_held", "gpu_seconds_busy"},
 }
-KEYS = {name: ["id"] for name in (*schema.RECORDS, "campaigns")} | {
+KEYS = {name: ["id"] for name in (*schema.RECORDS, "boards", "campaigns")} | {
     "schema_version": ["version"],
     "asked": ["campaign", "search"],
 }
@@ -71,7 +73,16 @@ def test_every_table_says_what_a_row_must_have_and_what_stands_once(connection):
 def test_a_measurement_belongs_to_a_task_and_a_toolchain(connection):
     found = connection.execute("PRAGMA foreign_key_list(measurements)").fetchall()
     assert sorted(row[2:5] for row in found) == [("tasks", "task_id", "id"), ("toolchains", "toolchain_id", "id")]
-    assert schema.METADATA.tables.keys() == MAY_BE_EMPTY.keys()
+    withdrawn = {"withdrawn_measurements", "withdrawn_finals"}
+    assert schema.METADATA.tables.keys() == MAY_BE_EMPTY.keys() | withdrawn
+
+
+def test_a_withdrawn_row_has_every_column_that_it_had_and_stands_beside_equal_ones(connection):
+    for name in ("measurements", "finals"):
+        columns = [row[1] for row in connection.execute(f"PRAGMA table_info({name})")]
+        held = [row[1] for row in connection.execute(f"PRAGMA table_info(withdrawn_{name})")]
+        assert held == [*columns, "why", "withdrawn_at"]
+        assert not [row for row in connection.execute(f"PRAGMA index_list(withdrawn_{name})") if row[2]]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,101 @@
+"""Store verdicts on boards, and withdraw what a board measured."""
+
+from collections.abc import Sequence
+from dataclasses import fields
+from datetime import UTC, datetime
+
+from sqlalchemy import Connection, delete, func, insert, inspect, literal, or_, select
+
+from gemmtune.engine.records.verdict import BoardVerdict
+from gemmtune.engine.seams.codec import decoded
+from gemmtune.engine.store import queries, schema
+from gemmtune.engine.store.boards.tables import WITHDRAWN, boards
+from gemmtune.engine.store.column_types import storable
+from gemmtune.engine.store.connection import Transactions
+from gemmtune.engine.store.dialects import insert_new
+
+_FIELDS = tuple(field.name for field in fields(BoardVerdict))
+
+
+class BoardRecords:
+    """The verdicts on boards in one database, and the rows that were withdrawn."""
+
+    def __init__(self, transactions: Transactions) -> None:
+        """Read and write by these transactions."""
+        self._transactions = transactions
+
+    def add(self, verdict: BoardVerdict) -> None:
+        """Store a verdict.
+
+        Raises:
+            StoreError: the database refused.
+        """
+        row = {name: storable(str(getattr(verdict, name))) for name in _FIELDS}
+        self._transactions.write(lambda connection: insert_new(connection, schema.untyped(boards), [row]))
+
+    def verdicts(self) -> dict[str, BoardVerdict]:
+        """Return the last verdict on each board, by its UUID, in the order in which they were first seen.
+
+        Raises:
+            StoreError: the database cannot be read.
+        """
+        found: dict[str, BoardVerdict] = {}
+        for row in self._transactions.read(_rows):
+            found[row["board"]] = decoded(BoardVerdict, row)
+        return found
+
+    def withdrawn(self) -> int:
+        """Return the number of withdrawn measurements.
+
+        Raises:
+            StoreError: the database cannot be read.
+        """
+
+        def read(connection: Connection) -> int:
+            table = WITHDRAWN[schema.measurements]
+            if not inspect(connection).has_table(table.name):
+                return 0
+            return int(connection.execute(select(func.count()).select_from(table)).scalar_one())
+
+        return self._transactions.read(read)
+
+    def withdraw(self, board: str, why: str, *, since: str = "", workers: Sequence[str] = ()) -> int:
+        """Take what a board measured out of the database's use, and return the number of its measurements.
+
+        The rows move to tables of their own. Searches that had finished ask their samplers again.
+
+        Args:
+            board: UUID of the GPU.
+            why: reason for people.
+            since: UTC time, ISO 8601, from which on; empty for all.
+            workers: workers that measured on the board, besides those that the database knows: a failure has no UUID.
+
+        Raises:
+            StoreError: the database refused.
+        """
+        at = datetime.now(UTC).isoformat(timespec="seconds")
+
+        def write(connection: Connection) -> int:
+            measured_here = queries.BOARD[schema.measurements] == board
+            names = {*workers, *connection.execute(select(boards.c.worker).where(boards.c.board == board)).scalars()}
+            by_row = select(schema.measurements.c.worker).where(measured_here).distinct()
+            names |= {*connection.execute(by_row).scalars()}
+            moved = 0
+            for table, withdrawn in WITHDRAWN.items():
+                by_worker = queries.BOARD[table].is_(None) & table.c.worker.in_(names)
+                rows = or_(queries.BOARD[table] == board, by_worker) & (table.c.created_at >= since)
+                copied = select(*table.c, literal(why), literal(at)).where(rows)
+                connection.execute(insert(withdrawn).from_select(list(withdrawn.c), copied, include_defaults=False))
+                number = connection.execute(delete(table).where(rows)).rowcount
+                moved += number if table is schema.measurements else 0
+            connection.execute(delete(schema.asked))
+            return moved
+
+        return self._transactions.write(write)
+
+
+def _rows(connection: Connection) -> list[dict[str, str]]:
+    if not inspect(connection).has_table(boards.name):
+        return []
+    stored = select(*(boards.c[name] for name in _FIELDS)).order_by(boards.c.id)
+    return [dict(row) for row in connection.execute(stored).mappings()]

@@ -1,0 +1,102 @@
+"""What a board measured can be withdrawn: it is kept and not used, on SQLite and on a PostgreSQL server."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from sqlalchemy import text
+
+from gemmtune.engine.records import catalogue
+from gemmtune.engine.records.artifact import Toolchain
+from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.final import Final, Finalist
+from gemmtune.engine.records.gemm.problem import Problem
+from gemmtune.engine.records.measurement import Estimate, Evidence, Measurement, ReferenceLevel, Status
+from gemmtune.engine.records.task import Task
+from gemmtune.engine.records.verdict import BoardVerdict, Trust
+from gemmtune.engine.store.database import Database
+
+TASK = Task(Problem.parse("16x4096x4096:bf16:nt"), catalogue.device("H200"), "triton_mm")
+TOOLS = Toolchain((("torch", "2.11.0"),))
+BAD, GOOD = "GPU-bad", "GPU-good"
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request, tmp_path):
+    if request.param == "sqlite":
+        return str(tmp_path / "m.db")
+    return request.getfixturevalue("postgres_server").new_database()
+
+
+def measured(x: int, board: str, hour: int, status: Status = Status.OK) -> Measurement:
+    level = ReferenceLevel("torch 2.11.0", board, 100.0)
+    return Measurement(
+        task=TASK,
+        config=Config({"x": x}),
+        status=status,
+        evidence=Evidence.MEASURED,
+        protocol="graph-cold-l2",
+        toolchain=TOOLS,
+        worker=f"worker of {board}",
+        created_at=f"2026-11-22T{hour:02}:00:00+00:00",
+        samples_ns=(9.0,) if status is Status.OK else (),
+        estimate=Estimate(9.0, 9.0, 9.0, level) if status is Status.OK else None,
+    )
+
+
+def final(m: Measurement) -> Final:
+    finalist = Finalist(m.task, m.config, TOOLS, m.estimate, m.samples_ns, (0.0, 0.0))
+    return Final((finalist,), m.protocol, m.worker, m.created_at)
+
+
+def test_rows_of_a_board_go_failures_too_and_can_be_measured_again(url):
+    early, late = measured(1, BAD, 1), measured(2, BAD, 3)
+    failed, other = measured(3, BAD, 4, Status.WRONG_RESULT), measured(4, GOOD, 4)
+    with Database.open(url) as database:
+        database.add([early, late, failed, other])
+        database.add_finals([final(early), final(late), final(other)])
+        database.add_searches({"key": [late.config.digest]})
+        assert database.boards.withdraw(BAD, "it lies", since="2026-11-22T02:00:00+00:00") == 2
+        assert list(database.measurements()) == [early, other]
+        assert database.finals() == [final(early), final(other)]
+        assert database.searches(["key"]) == {}, "its sampler was told what is withdrawn"
+        assert database.boards.withdrawn() == 2
+        again = replace(failed, worker="worker of GPU-good", reason="again")
+        assert database.add([again]) == 1
+        assert database.boards.withdraw(BAD, "it lies") == 1, "all that it ever measured"
+        assert list(database.measurements()) == [other, again]
+        assert database.boards.withdraw(BAD, "it lies") == 0
+
+
+def test_a_worker_that_only_failed_is_the_boards_by_what_was_said_of_it(url):
+    failed = measured(3, BAD, 4, Status.RUN_FAILED)
+    with Database.open(url) as database:
+        database.add([failed, measured(4, GOOD, 4)])
+        assert database.boards.withdraw(BAD, "it lies") == 0
+        at = failed.created_at
+        database.boards.add(BoardVerdict(BAD, failed.worker, Trust.SEEN, "", at, at))
+        assert database.boards.withdraw(BAD, "it lies") == 1
+        assert len(database) == 1
+
+
+def test_the_last_verdict_on_a_board_holds(url):
+    first = BoardVerdict(BAD, "w", Trust.SEEN, "", "", "2026-11-22T01:00:00+00:00")
+    then = replace(first, trust=Trust.OFF, reason="7 %", at="2026-11-22T02:00:00+00:00")
+    with Database.open(url) as database:
+        for each in (first, replace(first, board=GOOD), then, then):
+            database.boards.add(each)
+    with Database.open(url, read_only=True) as database:
+        assert list(database.boards.verdicts().values()) == [then, replace(first, board=GOOD)]
+
+
+def test_a_database_of_an_older_version_gets_the_tables_and_is_read_without(tmp_path):
+    path = tmp_path / "m.db"
+    with Database.open(path) as database:
+        database.add([measured(1, BAD, 1)])
+        for name in ("boards", "withdrawn_measurements", "withdrawn_finals"):
+            database._transactions.write(lambda connection, name=name: connection.execute(text(f"DROP TABLE {name}")))
+    with Database.open(path, read_only=True) as database:
+        assert (database.boards.verdicts(), database.boards.withdrawn()) == ({}, 0)
+    with Database.open(path) as database:
+        assert database.boards.withdraw(BAD, "it lies") == 1
