@@ -20,7 +20,7 @@ from gemmtune.engine.records.landscape import Landscape, Point
 from gemmtune.engine.records.measurement import Measurement
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.scheduling.callbacks import Callback, notify
-from gemmtune.engine.scheduling.scheduler import Scheduler
+from gemmtune.engine.scheduling.scheduler import Scheduler, repeated
 from gemmtune.engine.seams.space import Space
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.landscapes.landscape_file import write_landscapes
@@ -81,10 +81,11 @@ def record(
     backend = measured_backend(plan, present, open_executor, clock_mhz=lock_clocks, notify=tell)
     written: dict[Path, list[Landscape]] = {}
     with closing(backend), Database.open(database_url(database, folder)) as store:
-        searches = backend.searches
+        searches, objective_of = backend.searches, plan.plugins.objective
         for line in unsearched(plan, [search.task for search in searches]):
             tell(line)
-        Scheduler(searches, backend.executor, store, plan.plugins.objective, callbacks, hold_finals=False).run()
+        made = partial(Scheduler, searches, backend.executor, store, objective_of, callbacks, hold_finals=False)
+        repeated(searches, lambda: made().run())
         normalization = GpuNormalization(store)
         for name in names:
             path = folder / f"{present.sku.lower()}_{name}.csv.gz"

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 
 from gemmtune.engine.campaign.backend import Backend
@@ -15,10 +16,13 @@ from gemmtune.engine.records.measurement import Evidence, Measurement
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.scheduling.callbacks import Callback, notify
 from gemmtune.engine.scheduling.orders import Orders
-from gemmtune.engine.scheduling.scheduler import Scheduler
+from gemmtune.engine.scheduling.scheduler import Scheduler, repeated
 from gemmtune.engine.scheduling.task_history import TaskHistory
 from gemmtune.engine.scheduling.task_search import TaskSearch
 from gemmtune.engine.store.database import Database
+
+_OVER = 1e-9
+"""Limit of seconds for searches that begin when time is over."""
 
 
 def execute(
@@ -40,13 +44,21 @@ def execute(
         StoreError: the database refused.
         UsageError: the sampler takes one objective, and the plan's has several parts.
     """
-    objective, executor, orders = plan.plugins.objective, backend.executor, orders or Orders()
+    attempt = partial(_execute, plan, backend, database, callbacks, orders or Orders(), time.monotonic())
+    return repeated(backend.searches, attempt)
+
+
+def _execute(
+    plan: Plan, backend: Backend, database: Database, callbacks: Sequence[Callback], orders: Orders, began: float
+) -> Result:
+    """Do once what `execute` does; raises RowsWithdrawn where it must be done again, with what is left."""
+    objective, executor = plan.plugins.objective, backend.executor
     for line in unsearched(plan, [search.task for search in backend.searches]):
         notify(callbacks, line)
     scheduler = partial(
         Scheduler, executor=executor, database=database, objective=objective, callbacks=callbacks, orders=orders
     )
-    began, limits = time.monotonic(), plan.limits
+    limits = plan.limits.after(time.monotonic() - began, executor.parallel) or replace(plan.limits, seconds=_OVER)
     searches: list[TaskSearch] = []
     held: dict[Task, dict[str, Measurement]] = {}
     fresh: Sequence[TaskSearch] = backend.searches

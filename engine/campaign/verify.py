@@ -14,7 +14,7 @@ from gemmtune.engine.records.table import Choice, RangeRow, Table
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.scheduling.callbacks import Callback
-from gemmtune.engine.scheduling.scheduler import Scheduler
+from gemmtune.engine.scheduling.scheduler import Scheduler, repeated
 from gemmtune.engine.scheduling.task_search import TaskSearch, exhaustive_search
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.executor import Executor
@@ -131,7 +131,7 @@ def verify(
     """
     objective = registry.objective(table.objective)
     searches = _searches(table, objective)
-    Scheduler(searches, executor, database, objective, callbacks).run()
+    repeated(searches, lambda: Scheduler(searches, executor, database, objective, callbacks).run())
     tasks: dict[Workload, list[Task]] = {}
     for search in searches:
         tasks.setdefault(search.task.problem, []).append(search.task)

@@ -10,6 +10,7 @@ from gemmtune.engine.records.errors import GemmtuneError
 
 J = TypeVar("J")
 R = TypeVar("R")
+_K = TypeVar("_K", bound=Hashable)
 
 _AHEAD = 2
 """Jobs that a worker holds per job that it runs, so that the next one is there when the last one ends."""
@@ -83,13 +84,15 @@ class Dispatcher(Generic[J, R]):
                 enough wait to be worth another worker's set-up. None if no job needs a set-up.
             notify: receives a line per worker that is lost or excluded.
         """
+        self.boards: dict[str, str] = {}
+        """UUIDs of the workers' GPUs, by worker, as far as they are known before one measures."""
         self._assignments = {name: _Assignment(worker) for name, worker in workers.items()}
         self._ahead = ahead
         self._affinity = affinity
         self._notify = notify
         self._waiting: dict[Hashable, deque[J]] = {}
+        self._addressed: dict[str, deque[J]] = {}
         self._set_up: dict[Hashable, list[str]] = {}
-        self._excluded: list[Worker[J, R]] = []
         self._last_error: GemmtuneError | None = None
         self._pending = 0
 
@@ -108,9 +111,12 @@ class Dispatcher(Generic[J, R]):
         """Whether each worker has a job, by name."""
         return {name: bool(each.jobs) for name, each in self._assignments.items()}
 
-    def submit(self, job: J) -> None:
-        """Queue a job and hand it out if a worker has room."""
-        self._waiting.setdefault(self._group(job), deque()).append(job)
+    def submit(self, job: J, to: str = "") -> None:
+        """Queue a job and hand it out if a worker has room; `to` names the worker that runs it unless it is lost."""
+        if to in self._assignments:
+            self._addressed.setdefault(to, deque()).append(job)
+        else:
+            self._waiting.setdefault(self._group(job), deque()).append(job)
         self._pending += 1
         self._hand_out()
 
@@ -147,24 +153,26 @@ class Dispatcher(Generic[J, R]):
             self._exclude(name)
 
     def close(self) -> None:
-        """Close every worker, excluded ones too."""
-        for worker in (*(each.worker for each in self._assignments.values()), *self._excluded):
-            worker.close()
+        """Close every worker; an excluded one is closed already."""
+        for each in self._assignments.values():
+            each.worker.close()
         self._assignments.clear()
         self._waiting.clear()
+        self._addressed.clear()
 
     def _group(self, job: J) -> Hashable:
         return self._affinity(job) if self._affinity else None
 
     def _hand_out(self) -> None:
         """Give each worker a job in turn, the least loaded first, until no worker takes another one."""
-        by_load = sorted(self._assignments.items(), key=lambda named: named[1].load) if self._waiting else []
+        waits = bool(self._waiting or self._addressed)
+        by_load = sorted(self._assignments.items(), key=lambda named: named[1].load) if waits else []
         gave = True
-        while gave and self._waiting:
+        while gave and (self._waiting or self._addressed):
             gave = False
             for name, each in by_load:
                 gave |= self._give_one(name, each)
-                if not self._waiting:
+                if not (self._waiting or self._addressed):
                     return
 
     def _give_one(self, name: str, each: _Assignment[J, R]) -> bool:
@@ -178,23 +186,18 @@ class Dispatcher(Generic[J, R]):
         return True
 
     def _next_for(self, name: str) -> J | None:
-        """Remove and return the oldest job that the worker is set up for, or one that is worth its set-up."""
+        """Remove and return the oldest job that is for the worker alone, that it is set up for, or worth its set-up."""
+        if name in self._addressed:
+            return _popped(self._addressed, name)
         for group in self._waiting:
             if name in self._set_up.get(group, ()):
-                return self._take(group)
+                return _popped(self._waiting, group)
         for group, jobs in self._waiting.items():
             workers = self._set_up.setdefault(group, []) if self._affinity else []
             if len(jobs) >= _JOBS_PER_SETUP * len(workers):
                 workers.append(name)
-                return self._take(group)
+                return _popped(self._waiting, group)
         return None
-
-    def _take(self, group: Hashable) -> J:
-        jobs = self._waiting[group]
-        job = jobs.popleft()
-        if not jobs:
-            del self._waiting[group]
-        return job
 
     def _on_error(self, name: str, worker: Worker[J, R], error: GemmtuneError) -> None:
         if worker.size:
@@ -206,11 +209,20 @@ class Dispatcher(Generic[J, R]):
         self._exclude(name)
 
     def _exclude(self, name: str) -> None:
-        """Remove a worker and queue its jobs first."""
+        """Close a worker, so that others may have what it held, and queue its jobs first."""
         each = self._assignments.pop(name)
-        self._excluded.append(each.worker)
+        each.worker.close()
         for workers in self._set_up.values():
             if name in workers:
                 workers.remove(name)
-        for job in reversed(each.jobs.values()):
+        for job in reversed([*each.jobs.values(), *self._addressed.pop(name, ())]):
             self._waiting.setdefault(self._group(job), deque()).appendleft(job)
+
+
+def _popped(queues: dict[_K, deque[J]], key: _K) -> J:
+    """Remove and return the first job of a queue, and the queue with its last one."""
+    jobs = queues[key]
+    job = jobs.popleft()
+    if not jobs:
+        del queues[key]
+    return job

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+import shutil
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
+from pathlib import Path
 
 from gemmtune.engine.execution.artifact_cache import ArtifactCache, discard
+from gemmtune.engine.execution.board_checks import BoardChecks
 from gemmtune.engine.execution.build_queue import BuildQueue
 from gemmtune.engine.execution.dispatcher import JobResult
 from gemmtune.engine.execution.drift_monitor import DriftMonitor
@@ -19,14 +22,20 @@ from gemmtune.engine.measure.jobs import FinalJob, FinalReading, MeasureJob, Rea
 from gemmtune.engine.processes.process_pool import Loss, Notify, Outcome, log_notice
 from gemmtune.engine.records.artifact import Artifact, Resources, Toolchain
 from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.errors import GemmtuneError
 from gemmtune.engine.records.final import FailedFinalist, Final, Finalist, FinalNotHeld
 from gemmtune.engine.records.measurement import Estimate, Evidence, Measurement, Status
 from gemmtune.engine.records.task import Task
+from gemmtune.engine.records.verdict import BoardVerdict, Trust
 from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.seams.executor import FINALISTS, Finished, Load
 from gemmtune.engine.seams.pruner import Candidate, Pruner
 
 _STATUS_OF_LOSS = {Loss.TIMED_OUT: Status.TIMED_OUT, Loss.DIED: Status.RUN_FAILED}
+_DOUBTED = (Status.RUN_FAILED, Status.WRONG_RESULT, Status.TIMED_OUT)
+"""Failures that a bad board makes, too."""
+
+_Done = JobResult[MeasureJob | FinalJob, Reading | FinalReading]
 
 _BUILT_AHEAD = 128
 """Built configs per GPU worker that may wait before no further build begins. Chosen: more than a GPU times while the
@@ -65,6 +74,10 @@ class BuildMeasurePipeline:
         self._queue = BuildQueue()
         self._cache = ArtifactCache(FINALISTS)
         self._drift = DriftMonitor()
+        self._checks = BoardChecks(_now)
+        self._doubted: dict[int, tuple[MeasureJob, str]] = {}  # failed job and its worker, by the job's identity
+        self._rebuilds: dict[int, tuple[BuildJob, Measurement]] = {}  # builds of stored canaries, by identity
+        self._untrusted: GemmtuneError | None = None  # why no board is left to measure on
         self._finals: dict[Workload, _PendingFinal] = {}
         self._finished: list[Finished] = []
 
@@ -111,7 +124,22 @@ class BuildMeasurePipeline:
                 self._machines.wait(timeout_seconds)
                 self._handle_results(self._machines)
         finished, self._finished = self._finished, []
+        if self._untrusted is not None and not finished:
+            raise self._untrusted
         return finished
+
+    def compare_with(self, stored: Sequence[Measurement]) -> None:
+        """Build the configs of earlier measurements with the first jobs, so that every board times them as canaries."""
+        for measurement in stored if self._machines is None and not self._rebuilds else ():
+            job = BuildJob(measurement.task, measurement.config)
+            self._rebuilds[id(job)] = job, measurement
+
+    def check_boards(self) -> bool:
+        """Start the checks of boards whose last results nothing vouches for; return whether any is under way."""
+        if self._machines is None or self._untrusted is not None:
+            return False
+        self._send_canaries(self._machines, ends=True)
+        return self._checks.is_running(self._machines.workers.busy)
 
     def close(self) -> None:
         """End every process and delete the binaries."""
@@ -129,6 +157,8 @@ class BuildMeasurePipeline:
         """Return the machines, started if they are not."""
         if self._machines is None:
             self._machines = self._open_machines()
+            for job, _ in self._rebuilds.values():
+                self._queue.add_urgent(job)
         return self._machines
 
     def _is_working(self, machines: Machines) -> bool:
@@ -143,17 +173,55 @@ class BuildMeasurePipeline:
     def _handle_results(self, machines: Machines) -> None:
         for result in machines.workers.collect():  # first: if this raises, no other result was taken and lost
             job = result.outcome.job
-            if isinstance(job, FinalJob):
+            if isinstance(job, MeasureJob) and self._checks.is_canary(job):
+                live, reading = machines.workers.busy, _reading(result)
+                self._conclude(machines, self._checks.add_canary_result(job, result.worker, reading, live))
+            elif self._checks.is_quarantined(result.worker):
+                machines.workers.submit(job)
+            elif isinstance(job, FinalJob):
                 self._after_final(machines, job, result)
             else:
                 self._after_measurement(machines, job, result)
+        self._send_canaries(machines)
         for done in machines.builders.collect():
             self._after_build(machines, done.outcome)
         self._start_builds(machines)
 
+    def _send_canaries(self, machines: Machines, *, ends: bool = False) -> None:
+        for worker, job in self._checks.start(machines.workers.busy, ends=ends):
+            machines.workers.submit(job, worker)
+
+    def _conclude(self, machines: Machines, verdicts: Iterable[BoardVerdict]) -> None:
+        """Report what is known of boards now; a quarantined one measures no more, and nothing of it is built upon."""
+        for verdict in verdicts:
+            self._finished.append(verdict)
+            name = verdict.worker if verdict.board == verdict.worker else f"{verdict.worker} ({verdict.board})"
+            if verdict.trust is Trust.OFF:
+                self._notify(f"{name}: {verdict.reason}")
+            if verdict.trust is not Trust.QUARANTINED:
+                continue
+            self._leaders.clear()
+            for task, held in self._history.items():
+                self._history[task] = [each for each in held if each.worker != verdict.worker]
+            if len(machines.workers.busy) > 1:
+                machines.workers.quarantine(verdict.worker, verdict.reason)
+            else:
+                why = f"{name} is quarantined, and no other GPU is left: {verdict.reason}"
+                self._untrusted = GemmtuneError(f"{why}; what was measured before is kept")
+
+    def _other_board(self, machines: Machines, worker: str) -> str:
+        """Return a worker on another board, an idle one if there is one; empty without any."""
+        busy, own = machines.workers.busy, self._checks.board(worker)
+        others = [name for name in busy if self._checks.board(name) != own and not self._checks.is_quarantined(name)]
+        return min(others, key=busy.__getitem__, default="")
+
     def _after_build(self, machines: Machines, outcome: Outcome[BuildJob, Artifact | BuildFailure]) -> None:
         """Measure the artifact, or finish a config that did not build."""
         job, result = outcome.job, build_result(outcome)
+        if (stored := self._rebuilds.pop(id(job), None)) is not None:
+            if isinstance(result, Artifact):
+                self._checks.add_canary(MeasureJob(job.task, job.config, result), stored[1])
+            return
         final = self._finals.get(job.task.problem)
         if final is not None and (job.task, job.config) in final.artifacts:
             self._after_rebuild(machines, final, job, result if isinstance(result, Artifact) else None)
@@ -174,15 +242,21 @@ class BuildMeasurePipeline:
         leader = self._leaders.get(job.task) if self._early_stopping else None
         machines.workers.submit(MeasureJob(job.task, job.config, artifact, leader, self._early_stopping))
 
-    def _after_measurement(
-        self, machines: Machines, job: MeasureJob, done: JobResult[MeasureJob | FinalJob, Reading | FinalReading]
-    ) -> None:
-        result, loss = done.outcome.result, done.outcome.loss
-        if isinstance(result, Reading):
-            reading = result
-        else:
-            assert loss is not None
-            reading = Reading(_STATUS_OF_LOSS[loss], f"run: {done.outcome.reason}")
+    def _after_measurement(self, machines: Machines, job: MeasureJob, done: _Done) -> None:
+        """Finish a config that was measured; one that failed runs on another board first, whose result counts."""
+        reading, doubted = _reading(done), self._doubted.pop(id(job), None)
+        level = reading.estimate.level if reading.estimate else None
+        board = level.board if level else machines.workers.boards.get(done.worker, "")
+        self._conclude(machines, self._checks.add_result(done.worker, board))
+        is_doubtful = self.evidence is Evidence.MEASURED and doubted is None and reading.status in _DOUBTED
+        if is_doubtful and (other := self._other_board(machines, done.worker)):
+            self._doubted[id(job)] = job, done.worker
+            machines.workers.submit(job, other)
+            return
+        if doubted is not None and reading.status is Status.OK:
+            self._checks.suspect(doubted[1])
+        if self._checks.wants(job, reading):
+            self._checks.add_canary(replace(job, artifact=_copied(job.artifact)))
         if reading.estimate is None or not self.holds_finals:
             discard(job.artifact)
         else:
@@ -219,9 +293,7 @@ class BuildMeasurePipeline:
             del self._finals[final.problem]
             self._finished.append(FinalNotHeld(final.problem, "no finalist was built again"))
 
-    def _after_final(
-        self, machines: Machines, job: FinalJob, done: JobResult[MeasureJob | FinalJob, Reading | FinalReading]
-    ) -> None:
+    def _after_final(self, machines: Machines, job: FinalJob, done: _Done) -> None:
         result, problem = done.outcome.result, job.finalists[0].task.problem
         final = self._finals[problem]
         if isinstance(result, FinalReading):
@@ -288,6 +360,22 @@ class _PendingFinal:
     """Each candidate's artifact; None while it is being built."""
     failed: list[FailedFinalist] = field(default_factory=list)
     """Candidates that have failed."""
+
+
+def _reading(done: _Done) -> Reading:
+    """Return the reading of a measurement, or the one that stands for its loss."""
+    if isinstance(done.outcome.result, Reading):
+        return done.outcome.result
+    assert done.outcome.loss is not None
+    return Reading(_STATUS_OF_LOSS[done.outcome.loss], f"run: {done.outcome.reason}")
+
+
+def _copied(artifact: Artifact) -> Artifact:
+    """Return an artifact with a binary of its own, beside the one that is deleted once its config is measured."""
+    if not artifact.path:
+        return artifact
+    path = Path(artifact.path)
+    return replace(artifact, path=str(shutil.copyfile(path, path.with_stem(f"{path.stem}-canary"))))
 
 
 def _now() -> str:

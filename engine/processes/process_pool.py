@@ -217,6 +217,7 @@ class ProcessPool(Generic[J, R]):
     def close(self) -> None:
         """Kill every process and drop unfinished jobs."""
         self._queue.clear()
+        self._errors.clear()
         for process in (self._spare, *(slot.process for slot in self._slots)):
             if process is not None:
                 process.end()

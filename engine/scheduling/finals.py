@@ -45,6 +45,11 @@ class Finals:
         return bool(self._running or self._elsewhere)
 
     @property
+    def running(self) -> bool:
+        """Whether the executor has a final."""
+        return bool(self._running)
+
+    @property
     def waits(self) -> bool:
         """Whether another driver on the database holds a final that this campaign needs."""
         return bool(self._elsewhere)

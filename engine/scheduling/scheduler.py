@@ -4,13 +4,15 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from typing import TypeVar
 
 from gemmtune.engine.execution.gpu_normalization import GpuNormalization
 from gemmtune.engine.io.blame import STOPS
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.errors import ContractError
-from gemmtune.engine.records.measurement import Measurement
+from gemmtune.engine.records.measurement import Evidence, Measurement
 from gemmtune.engine.records.task import Task
+from gemmtune.engine.records.verdict import BoardVerdict, Trust
 from gemmtune.engine.scheduling.callbacks import Callback, notify
 from gemmtune.engine.scheduling.finals import Finals
 from gemmtune.engine.scheduling.gain import Gain
@@ -24,7 +26,9 @@ from gemmtune.engine.scheduling.tuner import score_of, trial_of
 from gemmtune.engine.seams.executor import Executor
 from gemmtune.engine.seams.objective import Objective
 from gemmtune.engine.store.database import Database
+from gemmtune.engine.store.known import Wanted
 
+_T = TypeVar("_T")
 _CONFIGS_PER_WORKER = 128
 """Submitted configs per worker, at most: those that builders have and those that wait to be timed.
 
@@ -32,6 +36,24 @@ A batch ends with its last config, and samplers ask for few configs at first. Ma
 _SHARED_PER_WORKER = 8
 """Configs per worker that a driver holds ready at least, where other drivers could evaluate them as well."""
 _WAIT_SECONDS = 0.5
+_CANARIES = 3
+"""Stored measurements of one problem, at most, that the campaign's boards are compared with."""
+_LOOKED_AT = 32
+"""Tasks, at most, in which stored measurements are looked for."""
+
+
+class RowsWithdrawn(Exception):  # noqa: N818 (the name says what happened)
+    """Measurements that the searches were told do not count any more: they begin again, with what is left."""
+
+
+def repeated(searches: Sequence[TaskSearch], attempt: Callable[[], _T]) -> _T:
+    """Return the result of an attempt, which is made again with fresh searches whenever rows are withdrawn."""
+    while True:
+        try:
+            return attempt()
+        except RowsWithdrawn:
+            for search in searches:
+                search.restart()
 
 
 class Scheduler:
@@ -89,6 +111,8 @@ class Scheduler:
         self._now = now
         self._started = self._seen = now()
         self._most_in_work = _CONFIGS_PER_WORKER * self._gpus
+        self._unfinished = {search.task: search for search in searches}
+        self._withdrawn = False
         self._waiting = deque(searches)  # searches that have not begun
         self._ready = TaskPriority(searches)  # searches with a batch to submit
         self._active: dict[Task, TaskSearch] = {}  # searches with a submitted batch
@@ -101,8 +125,10 @@ class Scheduler:
             ContractError: the executor returned what was not submitted, or returned it again; a sampler or the
                 objective broke its contract.
             GemmtuneError: the executor has nothing left to measure with.
+            RowsWithdrawn: a board was found to be bad, and the database is without what it measured.
             StoreError: the database refused.
         """
+        self._executor.compare_with(self._stored_canaries())
         first_of_space = {search.task.space: search for search in reversed(self._waiting)}
         more = self._submit_batches()
         # The executor's processes started with the first config. They import for seconds, and samplers learn meanwhile.
@@ -110,13 +136,41 @@ class Scheduler:
             if search in self._waiting:
                 search.begin()
         try:
-            while self._is_open:
+            while self._is_open or self._executor.check_boards():
                 self._collect(0.0 if more else _WAIT_SECONDS)
+                if self._withdrawn:
+                    self._drain()
                 self._look_elsewhere(idle=not more)
                 more = self._submit_batches()
         except STOPS:
             self._shared.release_all()
             raise
+
+    def _stored_canaries(self) -> list[Measurement]:
+        """Return measurements of the first problem with some in the database, the baseline's first."""
+        executor, found = self._executor, list[Measurement]()
+        tasks = [search.task for search in self._waiting][:_LOOKED_AT] if executor.evidence is Evidence.MEASURED else []
+        wanted = (Wanted(task, executor.protocol(task), executor.toolchain(task)) for task in tasks)
+        for task, known in zip(tasks, self._database.known_of_each(wanted, executor.evidence), strict=True):
+            if found and task.problem != found[0].task.problem:
+                break
+            timed = [m for m in known.values() if m.estimate is not None and m.estimate.level is not None]
+            found += sorted(timed, key=lambda m: m.created_at)[: _CANARIES - 1]
+        return sorted(found, key=lambda m: not m.task.is_baseline)[:_CANARIES]
+
+    def _drain(self) -> None:
+        """Store what the executor still has, end the searches, and say that they begin again.
+
+        Raises:
+            RowsWithdrawn: always.
+        """
+        while self._in_work or (self._finals and self._finals.running):
+            self._collect(_WAIT_SECONDS)
+        for search in self._unfinished.values():
+            search.cut_short = True
+            for callback in self._callbacks:
+                callback.on_search_end(search, "it begins again, without what was withdrawn")
+        raise RowsWithdrawn
 
     def _submit_batches(self) -> bool:
         """Keep the executor busy, and return whether another call would submit more.
@@ -260,15 +314,28 @@ class Scheduler:
         for measurement in measured:
             _accept(measurement, self._active.get(measurement.task), self._executor)
             self._report(measurement, known=False)
-        for final in finished:
-            if not isinstance(final, Measurement) and self._finals is not None:
-                self._finals.add(final)
+        for other in finished:
+            if isinstance(other, BoardVerdict):
+                self._heed(other)
+            elif not isinstance(other, Measurement) and self._finals is not None:
+                self._finals.add(other)
                 for callback in self._callbacks:
-                    callback.on_final(final)
+                    callback.on_final(other)
         load = self._executor.load()
         for callback in self._callbacks:
             callback.on_load(load, self._seconds_left)
         self._complete_those(measurement.task for measurement in measured)
+
+    def _heed(self, verdict: BoardVerdict) -> None:
+        """Store a verdict on a board, and withdraw what a bad one measured since its last good check."""
+        boards = self._database.boards
+        boards.add(verdict)
+        if verdict.trust is Trust.QUARANTINED:
+            since, workers = verdict.since, [verdict.worker]
+            if number := boards.withdraw(verdict.board, verdict.reason, since=since, workers=workers):
+                self._withdrawn = True
+                what = f"{number} measurement{'s' * (number > 1)} of {verdict.board} since {since}"
+                notify(self._callbacks, f"{what} are withdrawn, and made again elsewhere")
 
     def _complete_those(self, tasks: Iterable[Task]) -> None:
         """Find the complete batches among those of tasks that got a result."""
@@ -315,6 +382,7 @@ class Scheduler:
 
     def _end(self, search: TaskSearch, reason: str) -> None:
         search.close()
+        del self._unfinished[search.task]
         self._rivals.end(search)
         self._complete.extend(self._rivals.free(search))
         for callback in self._callbacks:

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.measurement import Measurement
@@ -59,6 +60,8 @@ class TaskSearch(Tuner):
         """
         check_objectives(sampler, objectives)
         super().__init__(None, budget, batch)
+        made_of = partial(TaskSearch.__init__, task=task, space=space, configs=configs, sampler=sampler, budget=budget)
+        self._make = partial(made_of, seed=seed, batch=batch, objectives=objectives)
         self.objectives = objectives
         self.task = task
         self.space = space
@@ -102,6 +105,10 @@ class TaskSearch(Tuner):
             history=self.history(self.task) if self.sampler.learns else (),
         )
         self.start(created(self.sampler, search))
+
+    def restart(self) -> None:
+        """Forget what was asked and told: the search is as fresh as it was made, without its history."""
+        self._make(self)
 
     def next_batch(self) -> list[Config]:
         """Return the configs to evaluate next, as a tuner does; the first call begins the search."""

@@ -10,6 +10,7 @@ from gemmtune.engine.records.errors import ContractError
 from gemmtune.engine.records.final import Final, FinalNotHeld
 from gemmtune.engine.records.measurement import Evidence, Measurement
 from gemmtune.engine.records.task import Task
+from gemmtune.engine.records.verdict import BoardVerdict
 
 FINALISTS = 8
 """Number of configs of one problem's searched spaces that meet in its final, besides the baseline."""
@@ -29,8 +30,8 @@ class Load:
     """Worker's name to whether it has a config to time; lost workers are left out."""
 
 
-Finished = Measurement | Final | FinalNotHeld
-"""Result that an executor returns: one per submitted config or enqueued final."""
+Finished = Measurement | Final | FinalNotHeld | BoardVerdict
+"""Result that an executor returns: one per submitted config or enqueued final, and what it finds out about boards."""
 
 
 class Executor(Protocol):
@@ -68,6 +69,14 @@ class Executor(Protocol):
 
         Return an empty list after the timeout, or when nothing is enqueued.
         """
+
+    def compare_with(self, stored: Sequence[Measurement]) -> None:
+        """Take earlier measurements by which boards are checked; called before the first config is submitted."""
+        return
+
+    def check_boards(self) -> bool:
+        """Start the checks of boards that are due before the results count; return whether any is under way."""
+        return False
 
     def load(self) -> Load | None:
         """Return the work at hand; None from an executor that times nothing."""

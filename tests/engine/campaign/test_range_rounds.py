@@ -25,6 +25,7 @@ from gemmtune.engine.records.final import Final, Finalist
 from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.measurement import Estimate, Evidence, Measurement, Status
 from gemmtune.engine.report.campaign import campaign_report
+from gemmtune.engine.seams.executor import Executor
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.tables.loss_limits import LossLimits, RangeLimits
 
@@ -54,7 +55,7 @@ def time_ns(problem, config):
     return 31_000.0 * (1 + 0.25 * apart + 0.02 * (int(config.digest[:4], 16) / 0xFFFF))
 
 
-class Formula:
+class Formula(Executor):
     """Measures what the landscape says to half a percent, and holds finals."""
 
     evidence = Evidence.MEASURED

@@ -12,12 +12,13 @@ from gemmtune.engine.processes.process_pool import Quarantined
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.artifact import Toolchain
 from gemmtune.engine.records.measurement import Estimate, Evidence, Measurement, Status
+from gemmtune.engine.seams.executor import Executor
 from gemmtune.engine.store.landscapes.landscape_file import read_landscapes
 
 DECODE = "16x4096x4096:bf16:nt"
 
 
-class SimulatedExecutor:
+class SimulatedExecutor(Executor):
     """A LocalExecutor without a GPU: every config is ok and takes 10 µs."""
 
     evidence = Evidence.MEASURED

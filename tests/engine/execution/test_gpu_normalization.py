@@ -1,4 +1,7 @@
-"""GPUs of one kind that are not equally fast: their times are compared on one scale, and kept as they were measured."""
+"""GPUs of one kind that are not equally fast, or lie: times are compared on one scale, and kept as they were measured.
+
+What a GPU that lies measured does not count, and the table is the one that honest GPUs make.
+"""
 
 from __future__ import annotations
 
@@ -13,17 +16,20 @@ import pytest
 from gemmtune.engine.campaign.execute import execute
 from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.campaign.replayed_backend import completed, read_all, recorded_device, replayed_backend
+from gemmtune.engine.execution import board_checks
 from gemmtune.engine.execution.dispatcher import Dispatcher
 from gemmtune.engine.execution.gpu_normalization import GpuNormalization
 from gemmtune.engine.execution.pipeline import BuildMeasurePipeline
 from gemmtune.engine.execution.replay import ReplayExecutor
 from gemmtune.engine.execution.workers import Provenance
 from gemmtune.engine.measure.jobs import FinalistReading, FinalJob, FinalReading, Reading
-from gemmtune.engine.processes.process_pool import Outcome
+from gemmtune.engine.processes.process_pool import Outcome, log_notice
 from gemmtune.engine.records.artifact import Artifact, Toolchain
 from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.errors import GemmtuneError
 from gemmtune.engine.records.measurement import Estimate, Evidence, Measurement, ReferenceLevel, Status
 from gemmtune.engine.records.task import Task
+from gemmtune.engine.records.verdict import Trust
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.landscapes.landscape_file import embedded
 
@@ -96,6 +102,46 @@ class Bench:
         pass
 
 
+LIES = {
+    "slow": lambda reading, chance: scaled(reading, 3.0),
+    "fast": lambda reading, chance: scaled(reading, 1 / 3),
+    "noisy": lambda reading, chance: scaled(reading, chance.uniform(0.4, 2.5)),
+    "level": lambda reading, chance: at_level(reading, 3.0),
+    "wrong": lambda reading, chance: Reading(Status.WRONG_RESULT, "norm 1e3"),
+}
+"""A GPU by each kind of lie: slow or fast but for the reference kernel, shared with others, set up while it was
+throttled, and broken."""
+
+
+def scaled(reading, factor):
+    estimate = reading.estimate.scaled(factor)
+    return replace(reading, estimate=estimate, samples_ns=tuple(ns * factor for ns in reading.samples_ns))
+
+
+def at_level(reading, factor):
+    level = replace(reading.estimate.level, time_ns=factor * reading.estimate.level.time_ns)
+    return replace(reading, estimate=replace(reading.estimate, level=level))
+
+
+class Liar(Bench):
+    """A GPU that lies in the way that its name says, once it has told the truth `honest` times."""
+
+    honest = 0
+
+    def __init__(self, *given) -> None:
+        super().__init__(*given)
+        self.told = 0
+
+    def reading(self, job) -> Reading:
+        reading, self.told = super().reading(job), self.told + 1
+        return (
+            reading if reading.estimate is None or self.told <= self.honest else LIES[self.board](reading, self.chance)
+        )
+
+    def final(self, job):
+        return FinalReading((), ((0, "norm 1e3"),)) if self.board == "wrong" else super().final(job)
+
+
 class Compiler:
     """Builds whatever it is given."""
 
@@ -119,10 +165,13 @@ class Compiler:
 class Host:
     """These GPUs; no job has an affinity, so that each problem is measured on all of them."""
 
-    def __init__(self, recorded, slowness: Mapping[str, float], seed: int) -> None:
+    def __init__(self, recorded, slowness: Mapping[str, float], seed: int, notify=log_notice) -> None:
         chance = random.Random(seed)
+        benches = {}
+        for name, times in slowness.items():
+            benches[name] = (Liar if name in LIES else Bench)(recorded, name, times, chance)
         self.builders = Dispatcher({"cpu": Compiler()})
-        self.workers = Dispatcher({name: Bench(recorded, name, times, chance) for name, times in slowness.items()})
+        self.workers = Dispatcher(benches, notify=notify)
 
     def wait(self, timeout_seconds):
         pass
@@ -132,11 +181,11 @@ class Host:
         self.builders.close()
 
 
-def tuned(recorded, slowness, path, *, seed=0, holds_finals=True, plan=PLAN):
+def tuned(recorded, slowness, path, *, seed=0, holds_finals=True, plan=PLAN, notify=log_notice):
     """The result of a campaign on these GPUs, and what its database then holds."""
     provenance = Provenance(Evidence.MEASURED, holds_finals, lambda task: TOOLS, lambda task: PROTOCOL)
     executor = BuildMeasurePipeline(
-        provenance, lambda: Host(recorded, slowness, seed), len(slowness), early_stopping=False
+        provenance, lambda: Host(recorded, slowness, seed, notify), len(slowness), early_stopping=False, notify=notify
     )
     with closing(executor), Database.open(path) as database:
         result = execute(plan, replayed_backend(plan, recorded, executor), database, ())
@@ -236,3 +285,99 @@ def test_the_scale_is_the_first_gpus_and_noise_of_its_later_levels_is_none(recor
     assert [m.estimate.time_ns for m in found] == [100.0, 72.0, 80.0, 56.0, 60.0, 50.0]
     assert [m.samples_ns for m in found] == [m.samples_ns for m in given]
     assert list(database.measurements()) == given
+
+
+def verdicts(path):
+    with Database.open(path, read_only=True) as database:
+        return {board: each.trust for board, each in database.boards.verdicts().items()}
+
+
+@pytest.mark.parametrize("honest", [("GPU-a",), ("GPU-a", "GPU-b")], ids=["of two", "of three"])
+@pytest.mark.parametrize("lie", LIES)
+def test_a_gpu_that_lies_is_named_and_the_table_is_that_of_the_others(recorded, alone, tmp_path, lie, honest):
+    holds_finals, alone = alone
+    path, notices = tmp_path / "m.db", []
+    gpus = dict.fromkeys((*honest, lie), 1.0)
+    found, held = tuned(recorded, gpus, path, seed=1, holds_finals=holds_finals, notify=notices.append)
+    assert [line for line in notices if line.startswith(f"{lie} is quarantined: ")], notices
+    assert verdicts(path) == dict.fromkeys(honest, Trust.SEEN) | {lie: Trust.QUARANTINED}
+    assert {m.worker for m in held if m.status is Status.OK} <= set(honest)
+    assert found.table == alone.table
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_what_a_gpu_measured_since_it_went_bad_is_measured_again(recorded, alone, tmp_path, monkeypatch, lie):
+    holds_finals, alone = alone
+    monkeypatch.setattr(Liar, "honest", 40)
+    monkeypatch.setattr(board_checks, "_FIRST_RESULTS", 16)
+    path = tmp_path / "m.db"
+    found, held = tuned(recorded, {"GPU-a": 1.0, lie: 1.0}, path, seed=1, holds_finals=holds_finals)
+    assert verdicts(path)[lie] is Trust.QUARANTINED
+    assert found.table == alone.table
+    with Database.open(path, read_only=True) as database:
+        assert database.boards.withdrawn() > 0 or lie == "wrong", (
+            "its failures were contradicted before they were stored"
+        )
+        assert len(database) == len({(m.task, m.config) for m in held})
+
+
+def test_a_slower_gpu_is_neither_named_nor_left_out_and_one_that_is_off_is_named(
+    recorded, alone, tmp_path, monkeypatch
+):
+    holds_finals, alone = alone
+    path, notices = tmp_path / "m.db", []
+    gpus = {"GPU-a": 1.0, "GPU-b": 1.2}
+    _, held = tuned(recorded, gpus, path, holds_finals=holds_finals, notify=notices.append)
+    assert (verdicts(path), notices) == (dict.fromkeys(gpus, Trust.SEEN), [])
+    assert {m.worker for m in held if m.status is Status.OK} == set(gpus)
+    monkeypatch.setitem(LIES, "slow", lambda reading, chance: scaled(reading, 1.08))
+    path = tmp_path / "off.db"
+    gpus = {"GPU-a": 1.0, "GPU-b": 1.0, "slow": 1.0}
+    _, held = tuned(recorded, gpus, path, holds_finals=holds_finals, notify=notices.append)
+    assert verdicts(path) == {"GPU-a": Trust.SEEN, "GPU-b": Trust.SEEN, "slow": Trust.OFF}
+    assert notices == ["slow: its times are 1.08 times those of other boards, by canaries beside the reference kernel"]
+    assert {m.worker for m in held if m.status is Status.OK} == set(gpus)
+
+
+def test_two_gpus_that_differ_are_both_named_where_the_vendors_kernel_does_not_tell(recorded, tmp_path, monkeypatch):
+    def slow_but_for_the_vendor(reading, chance):
+        level = reading.estimate.level.time_ns
+        return reading if reading.estimate.time_ns == level else scaled(reading, 1.5)
+
+    monkeypatch.setitem(LIES, "slow", slow_but_for_the_vendor)
+    path, notices = tmp_path / "m.db", []
+    tuned(recorded, {"GPU-a": 1.0, "slow": 1.0}, path, holds_finals=False, notify=notices.append)
+    assert verdicts(path) == {"GPU-a": Trust.OFF, "slow": Trust.OFF}
+    assert all(line.endswith("and nothing tells which is right") for line in notices)
+
+
+def test_a_failure_counts_once_another_gpu_has_it_too(recorded, alone, tmp_path, monkeypatch):
+    holds_finals, alone = alone
+    monkeypatch.setitem(
+        LIES, "wrong", lambda reading, chance: reading if chance.random() < 0.8 else Reading(Status.WRONG_RESULT, "bit")
+    )
+    found, held = tuned(recorded, {"GPU-a": 1.0, "wrong": 1.0}, tmp_path / "m.db", holds_finals=False)
+    assert not [m for m in held if m.reason == "bit"]
+    if not holds_finals:
+        assert winners(found) == winners(alone)
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_one_gpu_alone_is_compared_with_what_another_one_measured_before(recorded, alone, tmp_path, lie):
+    holds_finals, alone = alone
+    path, half = tmp_path / "m.db", replace(PLAN, budget=24)
+    tuned(recorded, {"GPU-a": 1.0}, path, holds_finals=False, plan=half)
+    with pytest.raises(GemmtuneError, match=f"^{lie} is quarantined, and no other GPU is left: "):
+        tuned(recorded, {lie: 1.0}, path, holds_finals=holds_finals)
+    found, held = tuned(recorded, {"GPU-b": 1.0}, path, holds_finals=holds_finals)
+    assert {m.worker for m in held if m.status is Status.OK} == {"GPU-a", "GPU-b"}
+    assert found.table == alone.table
+
+
+def test_one_gpu_alone_that_contradicts_itself_ends_the_campaign(recorded, tmp_path, monkeypatch):
+    monkeypatch.setattr(Liar, "honest", 20)
+    monkeypatch.setattr(board_checks, "_FIRST_RESULTS", 16)
+    with pytest.raises(GemmtuneError, match=r"^slow is quarantined, and no other GPU is left: "):
+        tuned(recorded, {"slow": 1.0}, tmp_path / "m.db", holds_finals=False)
+    with Database.open(tmp_path / "m.db", read_only=True) as database:
+        assert database.boards.withdrawn()

@@ -22,6 +22,7 @@ from gemmtune.engine.scheduling.callbacks import Callback
 from gemmtune.engine.scheduling.scheduler import Scheduler
 from gemmtune.engine.scheduling.task_search import TaskSearch, exhaustive_search
 from gemmtune.engine.seams import registry
+from gemmtune.engine.seams.executor import Executor
 from gemmtune.engine.seams.space import Space
 from gemmtune.engine.store.database import Database
 
@@ -72,7 +73,7 @@ def xs(configs: Iterable[tuple[Task, Config]]) -> list[int | None]:
     return [config.get("x") for _, config in configs]
 
 
-class ScriptedExecutor:
+class ScriptedExecutor(Executor):
     """Screens a few at a time, and holds finals at once unless it loses them."""
 
     evidence = Evidence.MEASURED

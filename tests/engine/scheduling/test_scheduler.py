@@ -25,7 +25,7 @@ from gemmtune.engine.scheduling.scheduler import Scheduler
 from gemmtune.engine.scheduling.stopping import Limits
 from gemmtune.engine.scheduling.task_search import TaskSearch, ended_search
 from gemmtune.engine.seams import registry
-from gemmtune.engine.seams.executor import Load
+from gemmtune.engine.seams.executor import Executor, Load
 from gemmtune.engine.seams.objective import Objective
 from gemmtune.engine.seams.sampler import Sampler
 from gemmtune.engine.seams.space import Space
@@ -113,7 +113,7 @@ def outcome(task: Task, config: Config) -> Measurement:
     )
 
 
-class ScriptedExecutor:
+class ScriptedExecutor(Executor):
     """Finishes in an order of its own, some at a time, and sometimes nothing; holds no finals."""
 
     evidence = Evidence.MEASURED
