@@ -16,6 +16,7 @@ from gemmtune.engine.records.final import Final
 from gemmtune.engine.records.measurement import Evidence, Measurement, Status
 from gemmtune.engine.records.table import RangeRow, Table
 from gemmtune.engine.records.task import Task
+from gemmtune.engine.records.verdict import BoardVerdict
 from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.scheduling.task_search import TaskSearch
 from gemmtune.engine.seams import registry
@@ -74,6 +75,8 @@ class Result:
     """Name of the sampler that searched the spaces."""
     damaged: int = 0
     """Number of damaged rows of the database, which were left out."""
+    boards: tuple[BoardVerdict, ...] = ()
+    """Last verdict on each board that measured for the database."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +190,7 @@ class ResultReader:
             ranges,
             registry.name_of(self._backend.sampler),
             self._database.damaged,
+            tuple(self._database.boards.verdicts().values()),
         )
 
     def rankings(self, searches: Iterable[TaskSearch]) -> list[Ranking]:

@@ -17,7 +17,7 @@ from gemmtune.engine.cli.kernels import adapt, check
 from gemmtune.engine.cli.orders import campaigns
 from gemmtune.engine.cli.reports import audit, report, table
 from gemmtune.engine.cli.studies import compare, replay
-from gemmtune.engine.cli.tables import diff, export, merge, show, status, verify, warmup
+from gemmtune.engine.cli.tables import diff, export, forget, merge, show, status, verify, warmup
 from gemmtune.engine.io.printing import print_text
 from gemmtune.engine.io.reading import is_text
 from gemmtune.engine.records.errors import UsageError
@@ -57,6 +57,7 @@ for _command in (
     status,
     campaigns,
     merge,
+    forget,
 ):  # order of --help
     app.command(cls=Command)(_command)
 app.command("space", cls=Command)(describe_space)

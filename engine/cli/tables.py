@@ -1,4 +1,4 @@
-"""The commands that read tables and databases: show, verify, diff, export, warmup, status and merge."""
+"""The commands of tables and databases: show, verify, diff, export, warmup, status, merge and forget."""
 
 import os
 import sys
@@ -38,6 +38,7 @@ _OPTUNA_HELP = "Write the database's tasks as Optuna studies to this storage, fo
 _TO_HELP = f"The consumer to write for, {one_of(Kind.EXPORTERS)}."
 _SHOWN_HELP = "A table, an exported table, landscapes, a run, a campaign's folder, or a database: file or URL."
 _SHA256_HELP = "Refuse a table whose bytes have another digest than this one, which sha256sum prints."
+_SINCE_HELP = "Leave what it measured before: a time such as 2026-11-27T08:30, of this host's zone or of its own."
 _WARM_HELP = "Function that takes m and calls the compiled model with an input of that m; imported from this folder."
 
 
@@ -259,6 +260,30 @@ def merge(
         target = opened.enter_context(Database.open(into))
         merged = {source: merge_databases(target, other) for source, other in others.items()}
     output.show(merge_report(merged), as_json=as_json)
+
+
+def forget(
+    database: Annotated[str, typer.Argument(metavar="DB", help="The campaign's database: file, folder or URL.")],
+    board: Annotated[str, typer.Option(metavar="UUID", help="The GPU, as nvidia-smi -L and gemmtune status name it.")],
+    since: Annotated[str, typer.Option(metavar="TIME", help=_SINCE_HELP)] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Withdraw what one GPU measured.
+
+    The rows are kept in the database, with the time of their withdrawal, and not used. The next campaign measures their
+    configs again. A campaign withdraws by itself what a GPU measured that it finds to be bad.
+    """
+    try:
+        at = datetime.fromisoformat(since).astimezone(UTC).isoformat(timespec="seconds") if since else ""
+    except ValueError:
+        raise UsageError(f"--since {since!r} is no time; write it as 2026-11-27 or 2026-11-27T08:30") from None
+    with show_work("withdrawing", quiet=as_json):
+        from gemmtune.engine.report.database import withdrawal_report
+        from gemmtune.engine.store.database import Database
+
+        with Database.open(find(database, FileKind.DATABASE)) as store:
+            number = store.boards.withdraw(board, "by hand", since=at)
+    output.show(withdrawal_report(board, at, number), as_json=as_json)
 
 
 def _write_studies(source: str, url: str, as_json: bool) -> None:

@@ -17,6 +17,7 @@ from gemmtune.engine.report.layout import (
     bound,
     config_text,
     count,
+    doubted,
     json_fields,
     lead_of,
     lead_text,
@@ -73,6 +74,7 @@ def campaign_report(
             for finding, of in zip(findings, scored, strict=True)
         ],
         "damaged": result.damaged,
+        "boards": result.boards,
         "failed_baselines": [{"problem": m.task.problem, "status": m.status, "reason": m.reason} for m in lost],
         "earlier": earlier_json(earlier),
         "notes": notes,
@@ -111,7 +113,8 @@ def campaign_report(
         lines.append(
             f"{count(len(lost), 'baseline')} failed, and the rows ship without a comparison. The first: {first}"
         )
-    lines += [*left_out(result.damaged), *earlier_notes(earlier, {each.problem for each in findings}), *notes]
+    lines += [*doubted(result.boards), *left_out(result.damaged)]
+    lines += [*earlier_notes(earlier, {each.problem for each in findings}), *notes]
     if written:
         lines += ["written:", *(f"  {path}" for path in written)]
     return Report(record, [*sections, "\n".join(lines)])

@@ -10,6 +10,7 @@ from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.final import Final
 from gemmtune.engine.records.measurement import Evidence, Measurement, Status
 from gemmtune.engine.records.table import Row, Table
+from gemmtune.engine.records.verdict import BoardVerdict
 from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.report.layout import natural
 from gemmtune.engine.report.progress.run import Run
@@ -76,6 +77,8 @@ class CampaignRecord:
     """Problems with their evaluations, the largest weighted time first; empty without a database."""
     run: Run | None = None
     """Record of the run; None without one."""
+    boards: tuple[BoardVerdict, ...] = ()
+    """Last verdict on each board that measured."""
 
     @cached_property
     def evidence(self) -> frozenset[Evidence]:
@@ -111,7 +114,8 @@ def gather(
     rows = sorted(table.rows, key=lambda row: row.problem.weight * row.choices[0].time_ns, reverse=True)[:DETAILED]
     optima = run.optima if run else {}
     problems = () if database is None else tuple(_problem(row, table, objective, database, optima) for row in rows)
-    return CampaignRecord(table, objective, problems, run)
+    boards = () if database is None else tuple(database.boards.verdicts().values())
+    return CampaignRecord(table, objective, problems, run, boards)
 
 
 def lead(row: Row) -> tuple[float, float, float] | None:

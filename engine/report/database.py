@@ -114,6 +114,12 @@ def merge_report(merged: Mapping[str, Merged]) -> Report:
     return Report(merged, ["\n".join(lines)])
 
 
+def withdrawal_report(board: str, since: str, number: int) -> Report:
+    """Report how many measurements of a board were withdrawn."""
+    record = {"board": board, "since": since, "withdrawn": number}
+    return Report(record, [f"{board}: {count(number, 'measurement')} withdrawn, kept and not used"])
+
+
 def _tasks_grid(tasks: Sequence[_TaskSummary]) -> Grid:
     columns = {"task": [each.task.key for each in tasks], "evidence": [each.evidence for each in tasks]}
     if len({each.protocol for each in tasks}) > 1:

@@ -17,6 +17,7 @@ from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import GemmtuneError, UnknownDefinition, UsageError, did_you_mean
 from gemmtune.engine.records.table import Choice
 from gemmtune.engine.records.task import Task
+from gemmtune.engine.records.verdict import BoardVerdict, Trust
 from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.space import Space
@@ -195,6 +196,11 @@ def count(number: int, thing: str) -> str:
 def left_out(damaged: int) -> list[str]:
     """Return the line that says how many damaged rows of a database were left out; nothing for none."""
     return [f"{count(damaged, 'damaged row')} {'was' if damaged == 1 else 'were'} left out"] if damaged else []
+
+
+def doubted(boards: Iterable[BoardVerdict]) -> list[str]:
+    """Return a line per board that is off or quarantined."""
+    return [f"board {each.board} is {each.trust}: {each.reason}" for each in boards if each.trust is not Trust.SEEN]
 
 
 def tally(numbers: Mapping[str, int]) -> str:

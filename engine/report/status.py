@@ -9,7 +9,18 @@ from gemmtune.engine.records.final import Final
 from gemmtune.engine.records.measurement import Evidence, Status
 from gemmtune.engine.records.workload import baseline_name
 from gemmtune.engine.report.campaigns import campaign_json, campaigns_grid, shown_of
-from gemmtune.engine.report.layout import Grid, Report, bound, count, lead_of, lead_text, left_out, microseconds, tally
+from gemmtune.engine.report.layout import (
+    Grid,
+    Report,
+    bound,
+    count,
+    doubted,
+    lead_of,
+    lead_text,
+    left_out,
+    microseconds,
+    tally,
+)
 from gemmtune.engine.report.progress.progress_file import Progress
 from gemmtune.engine.report.progress.state import duration
 from gemmtune.engine.store.database import Database
@@ -47,7 +58,8 @@ def status_report(database: Database, now: datetime, progress: Progress | None =
     database.fastest_of_each()  # names those that are damaged, which counts leave out
     counts, finals, last_minute = database.counts(), database.finals(), database.number_since(minute_ago)
     problems, workers = _problems(counts, finals), _workers(counts)
-    measurements = sum(each.number for each in counts)
+    measurements, withdrawn = sum(each.number for each in counts), database.boards.withdrawn()
+    boards = list(database.boards.verdicts().values())
     times = [each.last_at for each in counts if each.evidence is not Evidence.REPLAYED]
     failures = dict(sorted(sum((Counter(p.failures) for p in problems), Counter[str]()).items()))
     last_at = max((each.last_at for each in counts), default=None)
@@ -80,9 +92,12 @@ def status_report(database: Database, now: datetime, progress: Progress | None =
         "progress": progress,
         "campaigns": [campaign_json(each) for each in campaigns],
         "damaged": database.damaged,
+        "boards": boards,
+        "withdrawn": withdrawn,
         "workers": {name: {"measured": measured, "last_at": last} for name, (measured, last) in workers.items()},
     }
-    return Report(record, [title, *sections, *left_out(database.damaged)])
+    gone = [f"{count(withdrawn, 'measurement')} withdrawn"] if withdrawn else []
+    return Report(record, [title, *sections, *doubted(boards), *gone, *left_out(database.damaged)])
 
 
 def _progress_text(progress: Progress | None, now: datetime) -> str:

@@ -35,6 +35,7 @@ def campaign_html(record: CampaignRecord, sources: str = "", first: Sequence[Sec
         row_sections.finals(record),
         search_sections.params(record),
         run_sections.timeline(record),
+        run_sections.boards(record),
         run_sections.failures(record),
         row_sections.all_rows(record),
         row_sections.markdown(record, [title, *headline]),

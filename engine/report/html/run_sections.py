@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from gemmtune.engine.records.measurement import Status
+from gemmtune.engine.records.verdict import Trust
 from gemmtune.engine.report.campaign_record import CampaignRecord
 from gemmtune.engine.report.html.drawing import COLORS, Picture
 from gemmtune.engine.report.html.page import Section, Sheet
@@ -59,6 +60,14 @@ def _draw_clocks(figure: Figure, clocks: Sequence[tuple[str, int]]) -> None:
     at = [(datetime.fromisoformat(when) - begin).total_seconds() for when, _ in clocks]
     axes.scatter(at, [mhz for _, mhz in clocks], s=5, alpha=0.5, color=COLORS["series3"].light)
     axes.set(xlabel="seconds", ylabel="SM clock, MHz")
+
+
+def boards(record: CampaignRecord) -> Section | None:
+    """List the boards that were found to be off or bad; None where there is none."""
+    rows = [[b.board, b.worker, b.trust.value, b.reason] for b in record.boards if b.trust is not Trust.SEEN]
+    text = "Boards whose times or results differ from those of others. Nothing of a quarantined one is in the table."
+    headers = ["board", "worker", "trust", "reason"]
+    return Section("Boards", text, sheet=Sheet(headers, rows, headers)) if rows else None
 
 
 def failures(record: CampaignRecord) -> Section:

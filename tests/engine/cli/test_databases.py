@@ -10,6 +10,14 @@ import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from gemmtune.engine.records import catalogue
+from gemmtune.engine.records.artifact import Toolchain
+from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.gemm.problem import Problem
+from gemmtune.engine.records.measurement import Estimate, Evidence, Measurement, ReferenceLevel, Status
+from gemmtune.engine.records.task import Task
+from gemmtune.engine.records.verdict import BoardVerdict, Trust
+from gemmtune.engine.store.database import Database
 from gemmtune.engine.tables.table_file import read_table
 
 DECODE = "16x4096x4096:bf16:nt"
@@ -46,6 +54,28 @@ def test_databases_are_merged_and_say_what_was_new(run, tuned, tmp_path, stored)
     assert stored(tmp_path / "all.db") == stored(held)
     again = run("merge", "--json", "all.db", held).record
     assert again == {str(held): {"measurements": 750, "new": 0, "finals": 0, "new_finals": 0, "damaged": 0}}
+
+
+def test_what_a_board_measured_is_forgotten_by_hand_and_status_says_so(run, refusal, tmp_path):
+    level = ReferenceLevel("torch 2.11.0", "GPU-bad", 100.0)
+    task = Task(Problem.parse(DECODE), catalogue.device("H200"), "triton_mm")
+    facts = Status.OK, "", (9.0,), Estimate(9.0, 9.0, 9.0, level)
+    shared = {"task": task, "evidence": Evidence.MEASURED, "protocol": "p", "toolchain": Toolchain((("torch", "2"),))}
+    first, second = (
+        Measurement(*facts, config=Config({"x": x}), worker="w", created_at=f"2026-11-22T0{x}:00:00+00:00", **shared)
+        for x in (1, 3)
+    )
+    at = first.created_at
+    with Database.open("m.db") as database:
+        database.add([first, second])
+        database.boards.add(BoardVerdict("GPU-bad", "w", Trust.QUARANTINED, "it lies", at, at))
+    refusal(run("forget", "m.db", "--board", "GPU-bad", "--since", "yesterday"), "--since", "'yesterday'")
+    said = "GPU-bad: 1 measurement withdrawn, kept and not used\n"
+    assert run("forget", "m.db", "--board", "GPU-bad", "--since", "2026-11-22T04:00+02:00").out == said
+    shown = run("status", "m.db").out
+    assert "board GPU-bad is quarantined: it lies" in shown
+    assert "1 measurement withdrawn" in shown
+    assert run("status", "m.db", "--json").record["measurements"] == 1
 
 
 def test_status_shows_the_total_the_percent_and_the_time_left(run, tuned, refusal):

@@ -69,6 +69,7 @@ def printed(run, tuned, tmp_path):
         "each of its `campaigns`, and of `status`": listed["campaigns"][0],
         "`campaigns` with an order": order_report("pause", "a", 1).record,
         "`merge`, for each source": merged[database],
+        "`forget`": run("forget", tmp_path / "merged.db", "--board", "GPU-0", "--json").record,
         "`space`": space,
         "`check`": check,
         "each of its `builds`": check["builds"][0],

@@ -109,6 +109,7 @@ LONG = [
     *(("show", "m.db"), ("table", "m.db"), ("verify", "t.json"), ("diff", "t.json", "t.json"), ("export", "t.json")),
     *(("warmup", "t.json", "--call", "model:call"), ("status",), ("merge", "a.db", "b.db"), ("audit", "folder")),
     *(("space", "triton_mm", "--problem", "1x1x1"), ("doctor",), ("explain", "t.json")),
+    ("forget", "a.db", "--board", "GPU-0"),
     ("capture", "model:call", "--device", "H200", "--out", "c.toml", "--input", "bf16[1,1]"),
 ]
 

@@ -58,6 +58,7 @@ COMMANDS = {
     "status": (["status", "X"], DATABASE),
     "table": (["table", "X", "--out", "known"], DATABASE),
     "merge": (["merge", "all.db", "X"], DATABASE),
+    "forget": (["forget", "X", "--board", "GPU-0"], DATABASE),
     "tune database": ([*TUNE, "--replay", "small.csv", "--db", "X"], DATABASE | {"missing.json", "h200"}),
     "tune replay": ([*TUNE, "--replay", "X"], LANDSCAPES),
     "tune": (["tune", "X", "--out", "t", "--budget", "1"], {"campaign.toml", "problems.jsonl", "untuned.csv"}),

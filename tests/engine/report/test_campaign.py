@@ -243,6 +243,7 @@ def test_a_replayed_campaign_tells_of_every_search_row_and_file():
         "portfolio": None,
         "ranges": None,
         "damaged": 2,
+        "boards": [],
         "failed_baselines": [{"problem": "64x64x32:bf16:nt", "status": "build_failed", "reason": "no kernel"}],
         "notes": ["cute: not exported"],
         "written": ["out/table.json"],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,8 +12,10 @@ from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.measurement import Evidence, Status
 from gemmtune.engine.records.table import Choice, Row, Table
+from gemmtune.engine.records.verdict import BoardVerdict, Trust
 from gemmtune.engine.report import campaign_record
 from gemmtune.engine.report.campaign_record import Evaluation, ProblemRecord, best_so_far, gather, lead, within
+from gemmtune.engine.report.html.campaign_page import campaign_html
 from gemmtune.engine.seams import registry
 
 
@@ -49,7 +52,9 @@ def test_sums_and_the_mean_are_over_rows_with_a_baseline():
 def test_the_problems_of_the_largest_weighted_times_are_looked_at(monkeypatch):
     monkeypatch.setattr(campaign_record, "DETAILED", 2)
     monkeypatch.setattr(campaign_record, "_problem", lambda row, *_: row.problem.m)
-    assert gather(TABLE, registry.objective("latency"), database=object()).problems == (128, 16)
+    assert gather(
+        TABLE, registry.objective("latency"), database=SimpleNamespace(boards=SimpleNamespace(verdicts=dict))
+    ).problems == (128, 16)
 
 
 def evaluation(score):
@@ -72,3 +77,13 @@ def test_a_search_is_told_by_the_best_so_far_and_what_is_near(scores, best, near
     assert within(record, 0.1000001) == near
     assert record.scores == [score for score in scores if score is not None]
     assert record.problem == ROWS[0].problem
+
+
+def test_the_page_names_the_boards_that_are_off():
+    off = BoardVerdict("GPU-7", "host/gpu7", Trust.OFF, "its times are 1.08 times those of other boards", "", "")
+    seen = replace(off, board="GPU-8", trust=Trust.SEEN, reason="")
+    record = replace(gather(TABLE, registry.objective("latency")), boards=(off, seen))
+    page = campaign_html(record)
+    assert "GPU-7" in page
+    assert "1.08 times" in page
+    assert "GPU-8" not in page
