@@ -5,10 +5,11 @@ ratio differs is off. Two boards that differ do not say which one is wrong: the 
 its time is close to the reference kernel's.
 """
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import exp, inf, log
 from statistics import median
+from time import monotonic
 
 from gemmtune.engine.measure.jobs import MeasureJob, Reading
 from gemmtune.engine.records.measurement import Measurement
@@ -21,6 +22,8 @@ _NAMED, _QUARANTINED = 0.05, 0.15
 """Differences of a board's times, as a fraction, from which it is named and from which it measures no more."""
 _FIRST_RESULTS, _MOST_RESULTS = 64, 1024
 """Results of a board between two checks, doubled by each that finds nothing. Chosen: less than 5 % of its time."""
+_IDLE_SECONDS = 10.0
+"""Time without a job after which a board is checked that has results since its last check."""
 
 _Ratios = dict[int, float | None]
 """Logarithm of each canary's time over the reference kernel's, by the canary's number; None for a failure."""
@@ -39,6 +42,8 @@ class _Board:
     results: int = 0
     """Results since the last check began."""
     due: bool = True
+    busy_at: float = field(default_factory=monotonic)
+    """Last time at which its worker had a job, in seconds of a monotonic clock."""
     began: str = ""
     """Begin of the check under way."""
     checked: str = ""
@@ -81,6 +86,8 @@ class BoardChecks:
         if uuid not in ("", board.uuid):
             board.uuid = uuid
             yield self._verdict(worker, Trust.SEEN, "")
+            if any(b.uuid == uuid and b.trust is Trust.QUARANTINED for b in self._boards.values()):
+                yield from self._name(worker, Trust.QUARANTINED, "it is quarantined already, and came back")
 
     def suspect(self, worker: str) -> None:
         """Check a worker's board next, because another board contradicted it."""
@@ -103,14 +110,20 @@ class BoardChecks:
             self._stored.setdefault(where, {})[len(self._canaries)] = log(stored.estimate.time_ns / level.time_ns)
         self._canaries.append(replace(job, leader=None, early_stopping=False))
 
-    def start(self, live: Collection[str], *, ends: bool = False) -> Iterator[tuple[str, MeasureJob]]:
-        """Yield workers and canaries to time, for the boards whose check is due; `ends`: for all that need one."""
+    def start(self, live: Mapping[str, bool], *, ends: bool = False) -> Iterator[tuple[str, MeasureJob]]:
+        """Yield workers and canaries to time, for the boards whose check is due; `ends`: for all that need one.
+
+        `live` says of each worker whether it is busy: one that has been idle for a while may be released next.
+        """
         if len(self._canaries) < _CANARIES and not ends:
             return
         trusted = self._trusted(live)
         for worker, board in trusted.items():
             due = board.due or board.results >= board.interval
-            due = due or (ends and board.results > 0 and len(trusted) + len(self._stored) > 1)
+            if live[worker]:
+                board.busy_at = monotonic()
+            idle = ends or monotonic() - board.busy_at > _IDLE_SECONDS
+            due = due or (idle and board.results > 0 and len(trusted) + len(self._stored) > 1)
             if board.running or not due:
                 continue
             board.began, board.results, board.due, board.fresh = self._now(), 0, False, {}

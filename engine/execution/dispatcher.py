@@ -86,6 +86,8 @@ class Dispatcher(Generic[J, R]):
         """
         self.boards: dict[str, str] = {}
         """UUIDs of the workers' GPUs, by worker, as far as they are known before one measures."""
+        self.queued = 0
+        """Jobs that wait elsewhere until there is room for them here."""
         self._assignments = {name: _Assignment(worker) for name, worker in workers.items()}
         self._ahead = ahead
         self._affinity = affinity
@@ -145,6 +147,11 @@ class Dispatcher(Generic[J, R]):
     def add(self, name: str, worker: Worker[J, R]) -> None:
         """Add a worker, which takes jobs from the next call on."""
         self._assignments[name] = _Assignment(worker)
+
+    def release(self, name: str) -> None:
+        """Close a worker that has no job."""
+        if name in self._assignments and not self._assignments[name].jobs:
+            self._exclude(name)
 
     def quarantine(self, name: str, reason: str) -> None:
         """Give a worker no more jobs and its jobs to the others; the last worker stays."""

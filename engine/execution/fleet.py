@@ -56,7 +56,7 @@ class Fleet:
         """
         if self.cluster is None:
             return present_device()
-        devices = self.cluster.devices()
+        devices = self.cluster.devices(wanted)
         skus = list(dict.fromkeys(device.sku for device in devices))
         if wanted is not None and wanted.sku in skus:
             return wanted
@@ -83,7 +83,7 @@ class Fleet:
             return LocalExecutor
         from gemmtune.engine.execution.ray.executor import RayExecutor
 
-        return partial(RayExecutor, self.cluster, device.sku)
+        return partial(RayExecutor, self.cluster, device)
 
     def close(self) -> None:
         """Leave the cluster, and end it if it was started here; an executor that was opened does so itself."""

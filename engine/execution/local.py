@@ -17,6 +17,7 @@ from gemmtune.engine.processes.process_pool import Notify, Waitable, log_notice,
 from gemmtune.engine.processes.scratch import ScratchFolder
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.pruner import Pruner
+from gemmtune.engine.toolchain.board_facts import XidWatch, board_facts
 from gemmtune.engine.toolchain.gpu_info import equal_gpus
 
 
@@ -83,9 +84,16 @@ class _LocalMachine:
         self._pools: list[Waitable] = [pool_of_builders, *workers.values()]
         self.builders: Builders = Dispatcher({f"{host}/cpu/pid{pid}": pool_of_builders}, notify=notify)
         self.workers: GpuWorkers = Dispatcher(workers, affinity=problem_of, notify=notify)
+        self.workers.boards |= {name: gpu for name, gpu in zip(workers, gpus, strict=True) if gpu}
+        for facts in filter(None, map(board_facts, self.workers.boards.values())):
+            for line in facts.faults:
+                notify(line)
+        self._xids, self._notify = XidWatch(self.workers.boards.values()), notify
 
     def wait(self, timeout_seconds: float) -> None:
         wait_for_any(self._pools, timeout_seconds)
+        for line in self._xids.lines():
+            self._notify(line)
 
     def close(self) -> None:
         self._opened.close()

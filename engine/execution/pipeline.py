@@ -120,8 +120,8 @@ class BuildMeasurePipeline:
         """Return what has finished; wait up to the timeout for at least one result."""
         if self._machines is not None:
             self._handle_results(self._machines)
-            if not self._finished and self._is_working(self._machines):
-                self._machines.wait(timeout_seconds)
+            if not self._finished:
+                self._machines.wait(timeout_seconds if self._is_working(self._machines) else 0.0)
                 self._handle_results(self._machines)
         finished, self._finished = self._finished, []
         if self._untrusted is not None and not finished:
@@ -169,6 +169,7 @@ class BuildMeasurePipeline:
         most = _BUILT_AHEAD * self.parallel
         while self._queue and machines.builders.room > 0 and machines.workers.pending < most:
             machines.builders.submit(self._queue.pop())
+        machines.builders.queued = len(self._queue)
 
     def _handle_results(self, machines: Machines) -> None:
         for result in machines.workers.collect():  # first: if this raises, no other result was taken and lost

@@ -30,6 +30,12 @@ def equal_gpus() -> tuple[str, ...]:
     return tuple(own for _, name, own in gpus if name == gpus[0][1])
 
 
+def visible_board() -> str:
+    """Return the UUID of the first visible GPU; empty without one."""
+    gpus = _visible_gpus()
+    return gpus[0][2] if gpus else ""
+
+
 def why_no_gpu() -> str:
     """Return why `present_device` finds no GPU, with the way out."""
     names = gpu_names()

@@ -17,6 +17,8 @@ from gemmtune.engine.processes.process_pool import Notify, Outcome, ProcessPool,
 from gemmtune.engine.processes.scratch import ScratchFolder
 from gemmtune.engine.records.artifact import Artifact
 from gemmtune.engine.records.errors import GemmtuneError
+from gemmtune.engine.toolchain.board_facts import BoardFacts, XidWatch, board_facts
+from gemmtune.engine.toolchain.gpu_info import visible_board
 
 T = TypeVar("T")
 J = TypeVar("J")
@@ -43,6 +45,8 @@ class Reply:
     """Lines that a person should read."""
     lost: str = ""
     """Why the worker takes no jobs any more; empty while it does."""
+    board: BoardFacts | None = None
+    """Facts of the GPU, in the first reply of its worker; None of a builder."""
 
 
 class JobActor:
@@ -62,8 +66,12 @@ class JobActor:
             self._lost = str(error)
 
     async def begin(self) -> Reply:
-        """Return the worker's size."""
-        return self._reply(None)
+        """Return the worker's size, and what its GPU says of itself."""
+        return replace(self._reply(None), board=None if self._lost else self.board())
+
+    def board(self) -> BoardFacts | None:
+        """Return the facts of the worker's GPU; None of one that uses no GPU."""
+        return None
 
     async def run(self, packed: bytes) -> Reply:
         """Run a job that `pack_job` packed."""
@@ -123,6 +131,20 @@ class BuilderActor(JobActor):
 
 class WorkerActor(JobActor):
     """An actor of a GPU worker, under the name that Ray and `ps` show."""
+
+    _xids: XidWatch | None = None
+
+    def board(self) -> BoardFacts | None:
+        """Return the facts of the GPU that Ray chose; its errors are noticed from now on."""
+        facts = board_facts(visible_board())
+        if facts is not None:
+            self._xids = XidWatch([facts.uuid])
+            self._notices += facts.faults
+        return facts
+
+    def _reply(self, outcome: Outcome[object, object] | None) -> Reply:
+        self._notices += self._xids.lines() if self._xids else []
+        return super()._reply(outcome)
 
 
 def pack_job(job: object) -> bytes:

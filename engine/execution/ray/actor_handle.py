@@ -1,7 +1,6 @@
 """The driver's handle of an actor: sends jobs, receives outcomes, and repeats jobs that an actor ended with."""
 
 import contextlib
-import time
 from collections import deque
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from ray.exceptions import ActorUnavailableError, ActorUnschedulableError
 from gemmtune.engine.execution.ray.actor import Reply, pack_job, with_binary
 from gemmtune.engine.processes.process_pool import Loss, Notify, Outcome, log_notice
 from gemmtune.engine.records.errors import GemmtuneError
+from gemmtune.engine.toolchain.board_facts import BoardFacts
 
 J = TypeVar("J")
 R = TypeVar("R")
@@ -25,9 +25,6 @@ _MOST_ENDS = 5
 _MOST_ENDS_PER_JOB = 3
 """Times that an actor may end while it has one job. The job runs in a process below the actor, so that the job is
 hardly to blame: it gets one attempt more than in a process pool."""
-
-_START_SECONDS = 300.0
-"""Longest wait for an actor, which needs its share of a cluster that others use too."""
 
 _END_SECONDS = 5.0
 """Longest wait for an actor to close."""
@@ -65,12 +62,18 @@ class ActorHandle(Generic[J, R]):
         self._sent: list[_Ticket[J]] = []
         self._replies: deque[tuple[_Ticket[J] | None, Future[Reply]]] = deque()  # other threads add replies
         self._lost: GemmtuneError | None = None
+        self.board: BoardFacts | None = None
+        """Facts of the worker's GPU, once it has started."""
         self._await_start()
 
     @property
     def size(self) -> int:
-        """Jobs that the actor runs at a time; 0 while there is no actor."""
+        """Jobs that the actor runs at a time; 0 while there is no actor, which waits for its share of the cluster."""
         return 0 if self._lost else self._size
+
+    def refuse(self, reason: str) -> None:
+        """Count the worker as lost, for this reason."""
+        self._lost = GemmtuneError(f"{self._name}: {reason}")
 
     def submit(self, job: J) -> None:
         """Queue a job and send it if the actor is there."""
@@ -102,8 +105,6 @@ class ActorHandle(Generic[J, R]):
                     reason = f"its actor ended {ticket.ends} times while it had the job (last: {first_line(error)})"
                     outcomes.append(Outcome(ticket.job, None, Loss.DIED, reason))
         self._waiting.extendleft(reversed(again))
-        if not self._size and not self._lost and time.monotonic() > self._start_deadline:
-            self._lost = GemmtuneError(f"{self._name}: the cluster had no room for its actor in {_START_SECONDS:g} s")
         if self._lost and not outcomes:
             raise self._lost
         self._send()
@@ -119,7 +120,6 @@ class ActorHandle(Generic[J, R]):
     def _await_start(self) -> None:
         self._size = 0
         self._starts += 1
-        self._start_deadline = time.monotonic() + _START_SECONDS
         self._listen(None, self._actor.begin.remote())
 
     def _send(self) -> None:
@@ -141,7 +141,7 @@ class ActorHandle(Generic[J, R]):
         reference.future().add_done_callback(on_reply)
 
     def _on_reply(self, ticket: _Ticket[J] | None, reply: Reply) -> list[Outcome[J, R]]:
-        self._size = reply.size
+        self._size, self.board = reply.size, reply.board or self.board
         for notice in reply.notices:
             self._notify(notice)
         if reply.lost:

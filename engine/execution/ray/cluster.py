@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import threading
+import time
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".*")
 import grpc
 import ray
 from ray._private import ray_constants
+from ray._private.accelerators import NvidiaGPUAcceleratorManager
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from gemmtune.engine.execution.ray.actor import JobActor, MakeWorker
@@ -31,10 +33,14 @@ from gemmtune.engine.execution.ray.actor_handle import first_line
 from gemmtune.engine.processes.process_pool import Notify, log_notice
 from gemmtune.engine.processes.scratch import ScratchFolder
 from gemmtune.engine.records.device import Device
-from gemmtune.engine.records.errors import UsageError
-from gemmtune.engine.toolchain.gpu_info import present_device
+from gemmtune.engine.records.errors import DeviceError, UsageError
+from gemmtune.engine.toolchain.gpu_info import present_device, why_no_gpu
 
 _GPU_QUERY_SECONDS = 120.0
+SAY_SECONDS, SAY_AGAIN_SECONDS = 5.0, 60.0
+"""Wait for what others hold before a line says so, and between two such lines."""
+_HEAD_SECONDS, _HEAD_LOOK_SECONDS = 10.0, 2.0
+"""Silence of the head after which the cluster is lost, and time between two looks. Ray ends this process after 60 s."""
 _SILENT_SECONDS = 2.0
 """Wait for a cluster before a person is told of it."""
 _ANSWER_SECONDS = 8.0
@@ -58,6 +64,14 @@ class Node:
     """Number of cores that Ray may use."""
     gpus: int
     """Number of GPUs that Ray may use."""
+    accelerator: str = ""
+    """Kind of GPU by Ray's label `ray.io/accelerator-type`; empty where it has none."""
+
+    def may_have(self, device: Device | None) -> bool:
+        """Return whether the node has GPUs that may be of this model, or of any for None."""
+        labels: Any = NvidiaGPUAcceleratorManager
+        label = labels._gpu_name_to_accelerator_type(device.name) if device else self.accelerator
+        return bool(self.gpus) and self.accelerator in ("", label)
 
 
 class Cluster:
@@ -80,6 +94,8 @@ class Cluster:
             self._empty = ScratchFolder()
             with contextlib.chdir(self._empty.name), _sigterm_kept():
                 self._sessions = _connect(address, cpus, notify)
+        self._notify = notify
+        self._head = _HeadWatch(_head_address(address)) if self._sessions is None else None
 
     def nodes(self) -> list[Node]:
         """Return the machines of the cluster, in the order in which they joined."""
@@ -89,29 +105,69 @@ class Cluster:
                 node["NodeManagerHostname"],
                 int(node["Resources"].get("CPU", 0)),
                 int(node["Resources"].get("GPU", 0)),
+                node["Labels"].get("ray.io/accelerator-type", ""),
             )
             for node in ray.nodes()  # type: ignore[no-untyped-call]
             if node["Alive"]
         ]
 
-    def devices(self) -> list[Device]:
-        """Return the models of the cluster's GPUs.
+    def devices(self, wanted: Device | None = None) -> list[Device]:
+        """Return the models of the cluster's GPUs; `wanted` alone where a node's label says that it is there.
+
+        It waits, and says so, while others hold the GPUs that must be asked.
 
         Raises:
+            DeviceError: gemmtune can read no GPU of those that Ray has.
             UsageError: a node does not answer.
         """
-        query = ray.remote(present_device)
-        answers = [
-            query.options(num_gpus=0.01, num_cpus=0, scheduling_strategy=_on(node)).remote()
-            for node in self.nodes()
-            if node.gpus
-        ]
+        there = [node for node in self.nodes() if node.gpus]
+        nodes = [node for node in there if node.may_have(wanted)]
+        if there and not nodes:
+            kinds = ", ".join(dict.fromkeys(node.accelerator for node in there))
+            raise DeviceError(f"no GPU of the cluster is {wanted and wanted.sku}: by Ray's labels it has {kinds}")
+        if wanted is not None and any(node.accelerator for node in nodes):
+            return [wanted]
+        query = ray.remote(_read_gpu)
+        asked = {query.options(num_gpus=0.01, num_cpus=0, scheduling_strategy=_on(n)).remote(): n for n in nodes}
+        self._await(list(asked))
         try:
-            devices: list[Device | None] = ray.get(answers, timeout=_GPU_QUERY_SECONDS)
+            answers: list[Device | str] = ray.get(list(asked))
         except ray.exceptions.RayError as error:
-            seconds = f"{_GPU_QUERY_SECONDS:g} s"
-            raise UsageError(f"the cluster's GPUs do not answer in {seconds}: {first_line(error)}") from None
-        return list(dict.fromkeys(device for device in devices if device is not None))
+            raise UsageError(f"the cluster's GPUs do not answer: {first_line(error)}") from None
+        devices = list(dict.fromkeys(answer for answer in answers if isinstance(answer, Device)))
+        if nodes and not devices:
+            why = "; ".join(f"{node.host}: {answer}" for node, answer in zip(nodes, answers, strict=True))
+            raise DeviceError(f"the cluster has {sum(n.gpus for n in nodes)} GPUs, and gemmtune can read none: {why}")
+        return devices
+
+    def _await(self, answers: list[Any]) -> None:
+        """Wait for tasks that need a share of a GPU, without end while others hold all of them.
+
+        Raises:
+            UsageError: GPUs are free, and a node does not answer.
+        """
+        waited, every = 0.0, SAY_SECONDS
+        while ray.wait(answers, num_returns=len(answers), timeout=every)[1] if answers else False:
+            waited, every = waited + every, SAY_AGAIN_SECONDS
+            if waited > _GPU_QUERY_SECONDS and _resources("available").get("GPU", 0) >= 1:
+                raise UsageError(f"the cluster's GPUs do not answer in {waited:g} s")
+            self._notify(f"waiting for a GPU of the cluster; {self.free()}")
+
+    def has_room(self, cpus: float, gpus: float) -> bool:
+        """Return whether nobody holds this many cores and GPUs of the cluster."""
+        free = _resources("available")
+        return free.get("CPU", 0) >= cpus and free.get("GPU", 0) >= gpus
+
+    def free(self) -> str:
+        """Return how many GPUs and cores of the cluster nobody holds, as text."""
+        free, total = _resources("available"), _resources("cluster")
+        gpus, cores = (f"{free.get(name, 0):g} of {total.get(name, 0):g}" for name in ("GPU", "CPU"))
+        return f"{gpus} GPUs and {cores} cores are free"
+
+    @property
+    def answers(self) -> bool:
+        """Whether the cluster's head answers now; Ray's calls wait for one that does not."""
+        return self._head is None or self._head.look()
 
     def start(
         self, actor: type[JobActor], make_worker: MakeWorker[Any, Any], node: Node, cpus: float, gpus: float
@@ -121,27 +177,83 @@ class Cluster:
         return ray.remote(actor).options(**options).remote(make_worker)
 
     def fault(self) -> str:
-        """Return which process of a cluster that was started here has ended; empty while all that it needs run.
+        """Return what the cluster has lost that it cannot do without; empty while it has all.
 
         Ray's calls wait a minute for a dead one, and then end this process.
         """
+        if self._head is not None:
+            silent = self._head.silent_seconds > _HEAD_SECONDS
+            return f"head at {self._head.address} has not answered for {_HEAD_SECONDS:g} s" if silent else ""
         node: Any = ray._private.worker._global_node
         dead = node.dead_processes() if self._sessions is not None and node is not None else []
-        return next((name for name, _ in dead if name in _NEEDED), "")
+        return next((f"{name} ended" for name, _ in dead if name in _NEEDED), "")
 
     def close(self) -> None:
         """End the connection, and the cluster if it was started here."""
+        fault = self.fault()
+        if self._head is not None:
+            self._head.ended.set()
         if self._opened:
-            if self.fault():
+            if fault:
                 atexit.unregister(ray.shutdown)
                 _skip_exit_handlers()
                 node: Any = ray._private.worker._global_node
-                node.kill_all_processes(check_alive=False, allow_graceful=False)
+                if self._sessions is not None:
+                    node.kill_all_processes(check_alive=False, allow_graceful=False)
             else:
                 ray.shutdown()
             self._empty.cleanup()
             if self._sessions is not None:
                 self._sessions.cleanup()
+
+
+def _resources(which: str) -> dict[str, float]:
+    """Return the cluster's resources: those that nobody holds (`available`), or all (`cluster`)."""
+    found: dict[str, float] = getattr(ray, f"{which}_resources")()
+    return found
+
+
+class _HeadWatch(threading.Thread):
+    """Looks whether the head of a cluster accepts connections, and ends with this process."""
+
+    def __init__(self, address: str) -> None:
+        """Start to look; `address` is `host:port`."""
+        super().__init__(daemon=True)
+        self.address = address
+        self.ended = threading.Event()
+        """Set to end the thread."""
+        self._answered = time.monotonic()
+        self.start()
+
+    @property
+    def silent_seconds(self) -> float:
+        """Time since the head answered last, in seconds."""
+        return time.monotonic() - self._answered
+
+    def run(self) -> None:
+        """Connect to the head every two seconds."""
+        while not self.ended.wait(_HEAD_LOOK_SECONDS):
+            self.look()
+
+    def look(self) -> bool:
+        """Return whether the head accepts a connection now."""
+        host, _, port = self.address.rpartition(":")
+        with contextlib.suppress(OSError), socket.create_connection((host, int(port)), _HEAD_LOOK_SECONDS):
+            self._answered = time.monotonic()
+            return True
+        return False
+
+
+def _head_address(address: str | None) -> str:
+    """Return host and port of the head of the cluster that this process is connected to."""
+    if address is not None and address.startswith("ray://"):
+        return address.removeprefix("ray://")
+    return str(ray.get_runtime_context().gcs_address)
+
+
+def _read_gpu() -> Device | str:
+    """Return the model of the first visible GPU, or why there is none to be read."""
+    return present_device() or why_no_gpu()
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ class FakeCluster:
     def __init__(self, *devices):
         self.found, self.closed = list(devices), False
 
-    def devices(self):
+    def devices(self, wanted=None):
         return self.found
 
     def close(self):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import time
 from concurrent.futures import Future
 from threading import Event
 from types import SimpleNamespace
@@ -219,9 +218,13 @@ def test_an_actor_that_has_lost_its_gpu_says_so_and_keeps_its_resources(machine,
     assert machine.actor.closed == 0
 
 
-def test_an_actor_for_which_there_is_no_room_is_given_up_in_time(machine, monkeypatch):
+def test_an_actor_for_which_there_is_no_room_waits_and_one_that_is_refused_is_lost(machine):
     handle = machine.handle()
+    handle.submit("a")
     assert handle.collect() == []
-    monkeypatch.setattr(time, "monotonic", lambda: float("inf"))
-    with pytest.raises(GemmtuneError, match="node/gpu0: the cluster had no room for its actor in 300 s"):
+    assert (handle.size, machine.actor.running) == (0, [])
+    begun(machine, handle)
+    assert machine.actor.running == ["a"]
+    handle.refuse("its NVIDIA driver is another one")
+    with pytest.raises(GemmtuneError, match="node/gpu0: its NVIDIA driver is another one"):
         handle.collect()

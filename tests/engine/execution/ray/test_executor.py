@@ -19,14 +19,16 @@ from gemmtune.engine.campaign.open_backend import open_backend
 from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.campaign.replayed_backend import completed, read_all, replayed_backend
 from gemmtune.engine.execution.dispatcher import JobResult
+from gemmtune.engine.execution.ray import executor as ray_executor
 from gemmtune.engine.execution.ray.actor import JobActor
 from gemmtune.engine.execution.ray.actor_handle import ActorHandle
 from gemmtune.engine.execution.ray.executor import ActorPlan, RayExecutor, RayMachines
 from gemmtune.engine.execution.replay import ReplayExecutor
 from gemmtune.engine.processes.process_pool import Loss
 from gemmtune.engine.records import catalogue
+from gemmtune.engine.records.artifact import Toolchain
 from gemmtune.engine.records.config import Config
-from gemmtune.engine.records.errors import GemmtuneError
+from gemmtune.engine.records.errors import GemmtuneError, ToolchainMissing
 from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.records.task import Task
@@ -131,6 +133,56 @@ def test_a_worker_of_another_kind_is_left_out_and_the_others_go_on(machines_with
         finish(machines_with(l4=toys.cannot_be_made), ("echo", 0))
 
 
+def test_idle_actors_are_released_so_that_two_campaigns_share_a_cluster(cluster, toys, monkeypatch):
+    monkeypatch.setattr(ray_executor, "SAY_SECONDS", 0.5)
+    monkeypatch.setattr(ray_executor, "_IDLE_SECONDS", 1.0)
+    notices = {"first": [], "second": []}
+
+    def machines(name):
+        plans = [ActorPlan(name, toys.processes(), cpus=2)]
+        return RayMachines(cluster, lambda node: ([], plans), affinity=False, notify=notices[name].append)
+
+    with closing(machines("first")) as first:
+        finish(first, ("echo", 1))
+        with closing(machines("second")) as second:
+            waiting = ("echo", 2)
+            second.workers.submit(waiting)
+            until, done = time.monotonic() + 60, []
+            while not done and time.monotonic() < until:
+                first.wait(0.1)
+                second.wait(0.1)
+                done = second.workers.collect()
+            assert by_job(done)[waiting].result == 2
+            assert first.workers.busy == {}, "it was released"
+            (line, *_) = notices["second"]
+            assert line.startswith("waiting for the cluster: no GPU worker in ")
+            assert line.endswith("s; 0 of 0 GPUs and 0 of 2 cores are free")
+            first.workers.submit(again := ("echo", 3))
+            done = []
+            while not done and time.monotonic() < until:
+                second.wait(0.1)
+                first.wait(0.1)
+                done = first.workers.collect()
+            assert by_job(done)[again].result == 3, "it starts again once the other one is idle"
+
+
+def test_an_actor_that_is_excluded_holds_nothing(cluster, toys):
+    plans = [ActorPlan("good", toys.processes(), cpus=1), ActorPlan("bad", toys.cannot_be_made, cpus=1)]
+    with closing(RayMachines(cluster, lambda node: ([], plans), affinity=False)) as machines:
+        finish(machines, ("echo", 1))
+        until = time.monotonic() + 60
+        while (cluster.free(), list(machines.workers.busy)) != ("0 of 0 GPUs and 1 of 2 cores are free", ["good"]):
+            assert time.monotonic() < until, (cluster.free(), machines.workers.busy)
+            machines.wait(0.1)
+            machines.workers.collect()
+
+
+def test_a_worker_of_another_gemmtune_is_refused_by_both_versions(tmp_path):
+    other = Toolchain((("gemmtune", "0.0.9"), ("Python", "3.10.0")))
+    with pytest.raises(ToolchainMissing, match=r"^it has gemmtune .* and the driver gemmtune 0\.0\.9, Python 3\.10\.0"):
+        ray_executor._make_builders({}, other, 1, tmp_path, print)
+
+
 def test_no_process_is_left_of_closed_machines(machines_with, toys):
     machines = machines_with(toy=toys.processes())
     (pid,) = (d.outcome.result for d in finish(machines, ("pid", 0)))
@@ -193,7 +245,9 @@ def test_builders_of_an_actor_compile_and_their_binaries_arrive(cluster):
     task = Task(Problem.parse("64x512x256:bf16:nt"), catalogue.device("H200"), "triton_mm")
     space = registry.space("triton_mm")
     config = space.seeds(task)[0]
-    with closing(RayExecutor(cluster, "H200", ["triton_mm"], "graph-cold-l2", builders=1)) as executor:
+    with closing(
+        RayExecutor(cluster, catalogue.device("H200"), ["triton_mm"], "graph-cold-l2", builders=1)
+    ) as executor:
         executor.hold_final([(task, config)])  # a final without a worker: its binaries are gathered, and it waits
         until = time.monotonic() + 120
         while not executor.load().timing and time.monotonic() < until:

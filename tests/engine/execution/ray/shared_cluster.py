@@ -1,0 +1,95 @@
+"""A Ray of three machines, simulated on this one: two with labelled GPUs of two kinds, and one that loses its head.
+
+Writes FOLDER/report.json. Usage: shared_cluster.py FOLDER
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+os.environ["PYTHONPATH"] = str(Path(__file__).parent)
+os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import ray_toys
+from ray.cluster_utils import Cluster as Machines
+
+from gemmtune.engine.execution.ray.cluster import Cluster
+from gemmtune.engine.execution.ray.executor import ActorPlan, RayExecutor, RayMachines
+from gemmtune.engine.records import catalogue
+from gemmtune.engine.records.errors import GemmtuneError
+
+H200, H100 = catalogue.device("H200"), catalogue.device("H100-SXM")
+
+
+def main(folder: Path) -> None:
+    machines: Any = Machines(initialize_head=True, head_node_args={"num_cpus": 0})
+    for kind in ("H200", "H100"):
+        machines.add_node(num_cpus=1, num_gpus=2, labels={"ray.io/accelerator-type": kind})
+    machines.wait_for_nodes()
+    cluster, report = Cluster(machines.address), {}
+    report["devices"] = [[each.sku for each in cluster.devices(wanted)] for wanted in (H200, H100)]
+    try:
+        cluster.devices(catalogue.device("L40S"))
+    except GemmtuneError as error:
+        report["another"] = str(error)
+    try:
+        cluster.devices()
+    except GemmtuneError as error:
+        report["unreadable"] = str(error)
+    executor = RayExecutor(cluster, H100, ["aten"], "graph-cold-l2")
+    opened: Any = executor._started()
+    report["parallel"] = executor.parallel
+    report["planned"] = sorted(actor.node.accelerator for actor in opened._actors if actor.plan.gpus)
+    opened.close()
+
+    def of_kind(device):
+        def plan(node):
+            names = [f"{node.id[:6]}/gpu{number}" for number in range(node.gpus if node.may_have(device) else 0)]
+            return [], [ActorPlan(name, ray_toys.processes(), gpus=1) for name in names]
+
+        return plan
+
+    with closing(RayMachines(cluster, of_kind(H200), affinity=False)) as one:
+        with closing(RayMachines(cluster, of_kind(H100), affinity=False)) as two:
+            report["both"] = [answered(each) for each in (one, two)]
+        (head,) = (i.process.pid for i in machines.head_node.all_processes["gcs_server"])
+        os.kill(head, 9)
+        killed = time.monotonic()
+        one.workers.submit(("sleep", 100))
+        try:
+            while True:
+                one.wait(0.5)
+        except GemmtuneError as error:
+            report["lost"], report["seconds"] = str(error), time.monotonic() - killed
+    (folder / "report.json").write_text(json.dumps(report))
+    for node in machines.list_all_nodes():
+        node.kill_all_processes(check_alive=False, allow_graceful=False)
+    cluster.close()
+
+
+def answered(machines):
+    """The number of workers that answered to as many jobs."""
+    workers, done = set(), 0
+    while machines.workers.room < 6:  # both have started
+        machines.wait(0.2)
+        machines.workers.collect()
+    for number in range(4):
+        machines.workers.submit(("sleep", 0.5 + number / 1e3))
+    while done < 4:
+        machines.wait(0.2)
+        found = machines.workers.collect()
+        workers |= {each.worker for each in found}
+        done += len(found)
+    return len(workers)
+
+
+main(Path(sys.argv[1]))
