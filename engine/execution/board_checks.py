@@ -20,6 +20,8 @@ _CANARIES = 3
 chance once in thousands of checks."""
 _NAMED, _QUARANTINED = 0.05, 0.15
 """Differences of a board's times, as a fraction, from which it is named and from which it measures no more."""
+_BAD_CHECKS, _MOST_REPEATS = 2, 4
+"""Checks that must differ by `_QUARANTINED`, as one may by chance, and repeats, at most, that look for the second."""
 _FIRST_RESULTS, _MOST_RESULTS = 64, 1024
 """Results of a board between two checks, doubled by each that finds nothing. Chosen: less than 5 % of its time."""
 _IDLE_SECONDS = 10.0
@@ -58,6 +60,12 @@ class _Board:
     """Ratios of the last check that vouched for it; on a board that is alone, of its first check."""
     reason: str = ""
     """Why a canary failed."""
+    judged: _Ratios = field(default_factory=dict)
+    """Ratios that `bad` and `repeats` count already."""
+    bad: int = 0
+    """Checks that differed by `_QUARANTINED`, since the last one that found nothing."""
+    repeats: int = 0
+    """Checks since the first of these."""
 
 
 class BoardChecks:
@@ -185,9 +193,16 @@ class BoardChecks:
                 return  # the other one is wrong
             if gap <= _NAMED:
                 trust, how = Trust.OFF, f"{how}, and nothing tells which is right"
-        if abs(off - 1) >= _NAMED:
+        is_good = all(abs(exp(each) - 1) < _NAMED for each in differences)
+        is_bad = trust is Trust.QUARANTINED
+        if board.judged is not board.ratios:
+            board.judged = board.ratios
+            board.bad = 0 if is_good else board.bad + is_bad
+            board.repeats = board.repeats + 1 if board.bad else 0
+            board.due |= 0 < board.bad < _BAD_CHECKS and board.repeats <= _MOST_REPEATS
+        if abs(off - 1) >= _NAMED and (not is_bad or board.bad == _BAD_CHECKS):
             yield from self._name(worker, trust, how)
-        elif all(abs(exp(each) - 1) < _NAMED for each in differences):
+        elif is_good:
             if board.vouched is not board.ratios:
                 board.interval = min(2 * board.interval, _MOST_RESULTS)
             board.since, board.vouched, board.is_vouched = board.checked, board.ratios, True
