@@ -20,7 +20,8 @@ from gemmtune.engine.records.landscape import Landscape, Point
 from gemmtune.engine.records.measurement import Measurement
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.scheduling.callbacks import Callback, notify
-from gemmtune.engine.scheduling.scheduler import Scheduler, repeated
+from gemmtune.engine.scheduling.scheduler import Scheduler
+from gemmtune.engine.scheduling.withdrawn import repeated
 from gemmtune.engine.seams.space import Space
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.landscapes.landscape_file import write_landscapes

@@ -16,9 +16,10 @@ from gemmtune.engine.records.measurement import Evidence, Measurement
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.scheduling.callbacks import Callback, notify
 from gemmtune.engine.scheduling.orders import Orders
-from gemmtune.engine.scheduling.scheduler import Scheduler, repeated
+from gemmtune.engine.scheduling.scheduler import Scheduler
 from gemmtune.engine.scheduling.task_history import TaskHistory
 from gemmtune.engine.scheduling.task_search import TaskSearch
+from gemmtune.engine.scheduling.withdrawn import repeated
 from gemmtune.engine.store.database import Database
 
 _OVER = 1e-9

@@ -14,8 +14,9 @@ from gemmtune.engine.records.table import Choice, RangeRow, Table
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.scheduling.callbacks import Callback
-from gemmtune.engine.scheduling.scheduler import Scheduler, repeated
+from gemmtune.engine.scheduling.scheduler import Scheduler
 from gemmtune.engine.scheduling.task_search import TaskSearch, exhaustive_search
+from gemmtune.engine.scheduling.withdrawn import repeated
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.executor import Executor
 from gemmtune.engine.seams.objective import Objective

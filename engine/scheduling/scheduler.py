@@ -4,13 +4,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import TypeVar
 
 from gemmtune.engine.execution.gpu_normalization import GpuNormalization
 from gemmtune.engine.io.blame import STOPS
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.errors import ContractError
-from gemmtune.engine.records.measurement import Evidence, Measurement
+from gemmtune.engine.records.measurement import Measurement
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import BoardVerdict, Trust
 from gemmtune.engine.scheduling.callbacks import Callback, notify
@@ -23,12 +22,11 @@ from gemmtune.engine.scheduling.stopping import Limits
 from gemmtune.engine.scheduling.task_priority import TaskPriority
 from gemmtune.engine.scheduling.task_search import TaskSearch
 from gemmtune.engine.scheduling.tuner import score_of, trial_of
+from gemmtune.engine.scheduling.withdrawn import RowsWithdrawn, stored_canaries
 from gemmtune.engine.seams.executor import Executor
 from gemmtune.engine.seams.objective import Objective
 from gemmtune.engine.store.database import Database
-from gemmtune.engine.store.known import Wanted
 
-_T = TypeVar("_T")
 _CONFIGS_PER_WORKER = 128
 """Submitted configs per worker, at most: those that builders have and those that wait to be timed.
 
@@ -36,24 +34,6 @@ A batch ends with its last config, and samplers ask for few configs at first. Ma
 _SHARED_PER_WORKER = 8
 """Configs per worker that a driver holds ready at least, where other drivers could evaluate them as well."""
 _WAIT_SECONDS = 0.5
-_CANARIES = 3
-"""Stored measurements of one problem, at most, that the campaign's boards are compared with."""
-_LOOKED_AT = 32
-"""Tasks, at most, in which stored measurements are looked for."""
-
-
-class RowsWithdrawn(Exception):  # noqa: N818 (the name says what happened)
-    """Measurements that the searches were told do not count any more: they begin again, with what is left."""
-
-
-def repeated(searches: Sequence[TaskSearch], attempt: Callable[[], _T]) -> _T:
-    """Return the result of an attempt, which is made again with fresh searches whenever rows are withdrawn."""
-    while True:
-        try:
-            return attempt()
-        except RowsWithdrawn:
-            for search in searches:
-                search.restart()
 
 
 class Scheduler:
@@ -128,7 +108,8 @@ class Scheduler:
             RowsWithdrawn: a board was found to be bad, and the database is without what it measured.
             StoreError: the database refused.
         """
-        self._executor.compare_with(self._stored_canaries())
+        tasks = [search.task for search in self._waiting]
+        self._executor.compare_with(stored_canaries(tasks, self._executor, self._database))
         first_of_space = {search.task.space: search for search in reversed(self._waiting)}
         more = self._submit_batches()
         # The executor's processes started with the first config. They import for seconds, and samplers learn meanwhile.
@@ -145,18 +126,6 @@ class Scheduler:
         except STOPS:
             self._shared.release_all()
             raise
-
-    def _stored_canaries(self) -> list[Measurement]:
-        """Return measurements of the first problem with some in the database, the baseline's first."""
-        executor, found = self._executor, list[Measurement]()
-        tasks = [search.task for search in self._waiting][:_LOOKED_AT] if executor.evidence is Evidence.MEASURED else []
-        wanted = (Wanted(task, executor.protocol(task), executor.toolchain(task)) for task in tasks)
-        for task, known in zip(tasks, self._database.known_of_each(wanted, executor.evidence), strict=True):
-            if found and task.problem != found[0].task.problem:
-                break
-            timed = [m for m in known.values() if m.estimate is not None and m.estimate.level is not None]
-            found += sorted(timed, key=lambda m: m.created_at)[: _CANARIES - 1]
-        return sorted(found, key=lambda m: not m.task.is_baseline)[:_CANARIES]
 
     def _drain(self) -> None:
         """Store what the executor still has, end the searches, and say that they begin again.
