@@ -6,6 +6,7 @@ Imports of torch's names ask `private`, for such names come and go.
 from collections.abc import Mapping
 
 from gemmtune.engine.consumers.inductor.loader.loader_rows import InductorTable
+from gemmtune.engine.records.gemm.stated import STRIDES
 from gemmtune.engine.tables.standalone import package
 
 _LOADER = "gemmtune.engine.consumers.inductor.loader"
@@ -21,6 +22,9 @@ def loader_files(table: InductorTable) -> Mapping[str, str]:
         (_EPILOGUES, "epilogues", "_HAS_EPILOGUES"): reads,
         (f"{_LOADER}.hooks.dynamic_rows", "dynamic_rows", "_HAS_DYNAMIC_ROWS"): any(
             ":dynamic" in key for key in table.rows
+        ),
+        (f"{_LOADER}.hooks.open_strides", "dynamic_rows", ""): any(
+            f"{name}=" in key for key in table.rows for name in STRIDES
         ),
         (f"{_LOADER}.hooks.binaries", "binaries", ""): bool(table.kernels),
         (f"{_LOADER}.kernels.binary", "binary", ""): bool(table.kernels),

@@ -54,6 +54,8 @@ class LoweredProduct:
     """Columns of the first factor."""
     read: ReadEpilogue
     """Epilogue that Inductor can fuse."""
+    has_open_strides: bool = False
+    """Whether some of its strides are expressions; the key has those that torch saw first."""
 
     @property
     def full_key(self) -> str:
@@ -80,16 +82,12 @@ class AtenChoices(InductorChoices):
         op_name: str,
         kwarg_overrides: dict[str, dict[str, Any]] | None,
     ) -> list[ChoiceCaller]:
-        """Return ATen's choice alone; if neither Inductor nor this file has one, all that Inductor offers.
-
-        Without autotuning, Inductor's own answer is ATen's choice.
-        """
-        if not is_autotuning():
+        """Return ATen's choice alone; if neither Inductor nor this file has one, all that Inductor offers."""
+        if not is_autotuning():  # then Inductor's own answer is ATen's choice
             return super().get_template_configs(kernel_inputs, templates, op_name, kwarg_overrides)
         offered: list[Template] = [t for t in templates if isinstance(t, ExternKernelChoice)]
-        aten = [t for t in offered if t is not aten_bias_addmm][:1] or (
-            [_ATEN[op_name]] if op_name in _ATEN else templates
-        )
+        known: list[Template] = [_ATEN[op_name]] if op_name in _ATEN else templates
+        aten = [t for t in offered if t is not aten_bias_addmm][:1] or known
         if _is_complete(templates):  # both are offered an expanded bias; only this one runs cuBLAS's fused epilogue
             found: list[ChoiceCaller] = super().get_template_configs(kernel_inputs, [aten_bias_addmm], op_name)
             if found:
@@ -142,7 +140,9 @@ def _described(kernel_inputs: MMKernelInputs, op_name: str) -> LoweredProduct | 
     counts = f"{kernel_inputs.batch_hinted()}x{count_n}x{count_k}"
     key = ":".join((op_name, dtype, layouts, counts, bias, kind, *stated_texts(stated)))
     node = V.graph.current_node
-    return LoweredProduct(m, hint, key, count_k, read_epilogue(node) if isinstance(node, torch.fx.Node) else PLAIN)
+    read = read_epilogue(node) if isinstance(node, torch.fx.Node) else PLAIN
+    is_open = any(getattr(step, "free_symbols", None) for each in kernel_inputs.strides_symbolic() for step in each)
+    return LoweredProduct(m, hint, key, count_k, read, is_open)
 
 
 def _sizes_of(kernel_inputs: MMKernelInputs) -> str:
@@ -191,10 +191,7 @@ def root_of(graph: Any) -> Any:  # noqa: ANN401 (Inductor's GraphLowering)
 
 
 def _strides(node: Any, size: Sequence[int], stride: Sequence[int]) -> Sequence[int]:  # noqa: ANN401 (Inductor's)
-    """Return the strides that an operand will have: Inductor may yet order it as what it is computed from.
-
-    A large transposed weight with padding is such an operand.
-    """
+    """Return the strides that an operand will have: Inductor may yet order a computed one anew."""
     while isinstance(node, MutableBox):
         node = node.data
     order = node.get_fill_order() if isinstance(node, ComputedBuffer) else None  # none once its layout is fixed
@@ -214,11 +211,8 @@ def _placed(kernel_inputs: MMKernelInputs, place: int) -> tuple[str, int | None,
         return f"an operand of sizes {_text(size)} and strides {_text(stride)} is neither row-major nor transposed"
     batch, step = (size[0], stride[0]) if len(size) > 2 else (1, None)
     found = unusual_strides(layout, size[-2], size[-1], lead, batch, step)
-    if found != (None, None):
-        if any(getattr(each, "free_symbols", None) for each in kernel_inputs.strides_symbolic()[place]):
-            return f"the strides of an operand, {_text(stride)}, are dynamic"
-        if node.get_layout().offset * node.get_dtype().itemsize % _ALIGNED_BYTES:
-            return f"an operand of strides {_text(stride)} begins at no multiple of {_ALIGNED_BYTES} bytes"
+    if found != (None, None) and node.get_layout().offset * node.get_dtype().itemsize % _ALIGNED_BYTES:
+        return f"an operand of strides {_text(stride)} begins at no multiple of {_ALIGNED_BYTES} bytes"
     return layout, *found
 
 

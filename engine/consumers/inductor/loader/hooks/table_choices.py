@@ -18,6 +18,7 @@ from gemmtune.engine.consumers.inductor.loader.boundary import nothing, or_else
 from gemmtune.engine.consumers.inductor.loader.fusing import fuse_only, may_fuse
 from gemmtune.engine.consumers.inductor.loader.hooks.binaries import Binaries
 from gemmtune.engine.consumers.inductor.loader.hooks.dynamic_rows import dynamic_row
+from gemmtune.engine.consumers.inductor.loader.hooks.open_strides import as_in_table
 from gemmtune.engine.consumers.inductor.loader.hooks.product_notes import ProductNotes, apart
 from gemmtune.engine.consumers.inductor.loader.loader_rows import InductorTable, ProductRow
 from gemmtune.engine.consumers.inductor.loader.lowered import (
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from torch._inductor.kernel_inputs import KernelInputs
     from torch._inductor.scheduler import BaseSchedulerNode, Scheduler
 
-_LOGIC = 14  # part of the cache key: add 1 whenever the loader compiles a row to something else
+_LOGIC = 15  # part of the cache key: add 1 whenever the loader compiles a row to something else
 TRITON_TEMPLATES = {"triton::mm": mm_template, "triton::bmm": bmm_template}
 """Inductor's templates that rows may name."""
 
@@ -104,7 +105,7 @@ class TableChoices(AtenChoices):
             return super().get_template_configs(kernel_inputs, templates, op_name, kwarg_overrides)
         if self._failed is not None and self._failed is _current_node():
             return self._after_failure(kernel_inputs, templates, op_name, kwarg_overrides)
-        found = lowered_product(kernel_inputs, op_name)
+        found = as_in_table(lowered_product(kernel_inputs, op_name), self._rows)
         product = found if isinstance(found, LoweredProduct) else None
         row = None if product is None or self._is_other_gpu(device) else self._find(product)
         choices, row, instead_of = self._binaries.serve(product, row, kernel_inputs, templates, op_name, self.aten)
@@ -194,8 +195,7 @@ class TableChoices(AtenChoices):
     def _usable(self, row: ProductRow) -> KernelTemplate | None:
         """Return the row's template; None, with a warning, if Inductor's settings rule it out.
 
-        The row was timed, so its template is used even where Inductor leaves it out: for a large k, and on GPUs under
-        68 SMs.
+        It was timed, so it is used even where Inductor leaves it out: for a large k, and on GPUs under 68 SMs.
         """
         if has_options() and _use_autotune_backend("TRITON"):
             return TRITON_TEMPLATES[row.template]

@@ -119,6 +119,7 @@ add("strides", lambda w, *operands: [each @ w for each in operands], BT,
     *(T((64, 256), strides=each) for each in ((0, 1), (512, 1), (512, 2), (3, 1))))  # fmt: skip
 add("expanded batch", torch.bmm, T((4, 16, 64), strides=(0, 64, 1)), Y)
 add("slices", lambda x, w: (x[:, :256] @ w, x[:, -1:] @ w[:1]), t(64, 300), B)
+add("last tokens", lambda h, w: (h[:, -1] @ w, F.linear(h[:, -1:], w.t())), t(8, 32, 256, dynamic=(1,)), BT)
 
 
 def views(a: Any, b: Any, image: Any, w: Any) -> Any:

@@ -40,6 +40,8 @@ ROWS = (
     row("64x96x256:bf16:nt:lda=512"),
     row("64x96x256:bf16:nn:lda=300"),
     row("4x16x32x64:bf16:nn:bmm:batch_stride_a=0"),
+    row("8x96x256:bf16:nt:lda=4096"),  # 16 tokens, where the corpus sees 32 first
+    row("8x1x96x256:bf16:nt:bmm:batch_stride_a=4096:batch_stride_b=0"),
     row("64x96x256:bf16:nt:addmm:alpha=2"),
     row("64x96x256:bf16:nt:addmm:bias=matrix:beta=0.5"),
     row("64x96x256:bf16:nt:addmm:beta=0"),  # an mm for torch 2.15
@@ -50,7 +52,9 @@ ROWS = (
 )
 UNUSUAL = {
     **dict.fromkeys(("slices", "expanded batch", "baddbmm"), 1),
-    **dict.fromkeys(("strides", "baddbmm alpha and beta"), 2),  # of steps between elements Inductor makes a dense copy
+    **dict.fromkeys(
+        ("strides", "baddbmm alpha and beta", "last tokens"), 2
+    ),  # of steps between elements Inductor makes a dense copy
     "alpha and beta": 4,
 }
 """Cases of views, scalars and batches with a bias, and how many rows serve them; no row of a dense product does."""
