@@ -35,7 +35,7 @@ _KEY = re.compile(
     re.ASCII,
 )
 _TEMPLATES_OF = {
-    "mm": ("aten::mm", "triton::mm"),
+    "mm": ("aten::mm", "triton::mm", "decompose_k"),
     "addmm": ("aten::addmm", "triton::mm"),
     "bmm": ("aten::bmm", "triton::bmm"),
     "baddbmm": ("aten::baddbmm", "triton::bmm"),
@@ -43,7 +43,10 @@ _TEMPLATES_OF = {
 _ROW_FIELDS = {"first", "last", "template", "kwargs", "fuses_cheap", "facts", "kernel", "otherwise"}
 _CUTE = "cute::"
 _OPS_OF_CUTE = ("mm", "addmm")
-_KWARGS = {"BLOCK_M", "BLOCK_N", "BLOCK_K", "GROUP_M", "num_stages", "num_warps"}
+_KWARGS = {
+    "triton": {"BLOCK_M", "BLOCK_N", "BLOCK_K", "GROUP_M", "num_stages", "num_warps"},
+    "decompose_k": {"k_split"},
+}
 _POWERS_OF_2 = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "num_warps")  # Triton compiles no other values
 _Params = Mapping[str, Mapping[str, Mapping[str, object]]]
 
@@ -120,7 +123,7 @@ def _params(template: str, values: object) -> dict[str, dict[str, object]]:
         if values == {}:
             raise ValueError(f"{name} is empty: every CuTe kernel has params")
         return require_params(name, values)
-    params = require_params(name, values, _KWARGS if template.startswith("triton::") else set())
+    params = require_params(name, values, _KWARGS.get(template.partition(":")[0], set()))
     for keyword, known in params.items():
         for value in known.values():
             number = require_integer(f"{name}.{keyword}", value, 1, _LARGEST)

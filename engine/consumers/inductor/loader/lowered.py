@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 Template: TypeAlias = "KernelTemplate | ExternKernelChoice"
 """Kernel that Inductor offers: a template to render, or one of ATen's."""
 
+Overrides: TypeAlias = "dict[str, dict[str, Any]] | None"
+"""Keywords that Inductor asks for, by template."""
+
 _BIAS = {"addmm": 0, "baddbmm": 0, "convolution": 2}
 """Places of the bias among the arguments of the graph's operators that are lowered to a product with one."""
 _ATEN = {"mm": aten_mm, "addmm": aten_addmm, "bmm": aten_bmm, "baddbmm": aten_baddbmm}
@@ -76,11 +79,7 @@ class AtenChoices(InductorChoices):
         raise NotImplementedError
 
     def aten(
-        self,
-        kernel_inputs: KernelInputs,
-        templates: list[Template],
-        op_name: str,
-        kwarg_overrides: dict[str, dict[str, Any]] | None,
+        self, kernel_inputs: KernelInputs, templates: list[Template], op_name: str, kwarg_overrides: Overrides
     ) -> list[ChoiceCaller]:
         """Return ATen's choice alone; if neither Inductor nor this file has one, all that Inductor offers."""
         if not is_autotuning():  # then Inductor's own answer is ATen's choice

@@ -238,3 +238,12 @@ def test_problems_and_configs_unknown_to_inductor_are_refused_by_name(broken, me
 def test_two_rows_with_one_inductor_key_are_refused():
     with pytest.raises(TableError, match="8x8x8:fp32:nt and 8x8x8:tf32:nt have the same Inductor key"):
         export(row("8x8x8:fp32:nt", choice("aten", {})), row("8x8x8:tf32:nt", choice("aten", {})))
+
+
+def test_parts_of_k_are_a_row_of_the_loader_and_none_of_stock_inductor():
+    files = export(row("32x32x65536:bf16:nn", choice("decompose_k", {"k_split": 16})))
+    (entries,) = json.loads(files["inductor_table.json"])["rows"].values()
+    assert [(each["template"], each["kwargs"]) for each in entries] == [("decompose_k", {"k_split": 16})]
+    assert json.loads(files["lookup_table.json"]) == {}
+    with pytest.raises(TableError, match="decompose_k"):
+        export(row("32x32x65536:bf16:nn:addmm", choice("decompose_k", {"k_split": 16})))

@@ -9,7 +9,7 @@ import torch
 from torch._inductor import config
 from torch._inductor.choices import InductorChoices
 from torch._inductor.kernel.bmm import bmm_template
-from torch._inductor.kernel.mm import mm_template
+from torch._inductor.kernel.mm import decompose_k_subgraph_template, mm_template
 from torch._inductor.kernel_inputs import MMKernelInputs
 from torch._inductor.utils import _use_autotune_backend
 from torch._inductor.virtualized import V
@@ -24,6 +24,7 @@ from gemmtune.engine.consumers.inductor.loader.loader_rows import InductorTable,
 from gemmtune.engine.consumers.inductor.loader.lowered import (
     AtenChoices,
     LoweredProduct,
+    Overrides,
     Template,
     fix_layouts,
     has_options,
@@ -89,13 +90,11 @@ class TableChoices(AtenChoices):
 
     @or_else(lambda self, *asked, **named: self._after_failure(*asked, **named))
     def get_template_configs(
-        self,
-        kernel_inputs: KernelInputs,
-        templates: list[Template],
-        op_name: str,
-        kwarg_overrides: dict[str, dict[str, Any]] | None = None,
+        self, kernel_inputs: KernelInputs, templates: list[Template], op_name: str, kwarg_overrides: Overrides = None
     ) -> list[ChoiceCaller]:
         """Return one choice per product; on devices other than CUDA GPUs, Inductor's own choices."""
+        if "decompose_k" in str(getattr(V.graph, "name", "")):  # a product of parts, within a row's choice
+            return self.aten(kernel_inputs, templates, op_name, kwarg_overrides)
         for recording in self._recordings:
             recording.see(kernel_inputs, templates, op_name)
         device = kernel_inputs.device()
@@ -145,11 +144,7 @@ class TableChoices(AtenChoices):
 
     @or_else(lambda self, *asked, **named: InductorChoices.get_template_configs(self, *asked, **named))  # noqa: PLW0108 (a torch may lack it)
     def _after_failure(
-        self,
-        kernel_inputs: KernelInputs,
-        templates: list[Template],
-        op_name: str,
-        kwarg_overrides: dict[str, dict[str, Any]] | None = None,
+        self, kernel_inputs: KernelInputs, templates: list[Template], op_name: str, kwarg_overrides: Overrides = None
     ) -> list[ChoiceCaller]:
         """Return what a product without a row runs, for one whose look-up failed."""
         self._failed = _current_node()
@@ -197,6 +192,8 @@ class TableChoices(AtenChoices):
 
         It was timed, so it is used even where Inductor leaves it out: for a large k, and on GPUs under 68 SMs.
         """
+        if has_options() and row.template == "decompose_k":
+            return None if V.graph.aot_mode or V.graph.cpp_wrapper else decompose_k_subgraph_template
         if has_options() and _use_autotune_backend("TRITON"):
             return TRITON_TEMPLATES[row.template]
         self._notes.warn(
@@ -222,9 +219,9 @@ class TableChoices(AtenChoices):
         """
         kernel_inputs = with_whole_bias(kernel_inputs, product)
         fix_layouts(kernel_inputs.nodes())
-        tuned = {**row.kwargs, "EVEN_K": product.k % row.kwargs["BLOCK_K"] == 0}
+        even_k = {"EVEN_K": product.k % row.kwargs["BLOCK_K"] == 0} if "BLOCK_K" in row.kwargs else {}
         with config.patch(max_autotune_gemm=True):
-            made = next(self.get_ktc(kernel_inputs, template, op_name, tuned), None)
+            made = next(self.get_ktc(kernel_inputs, template, op_name, {**row.kwargs, **even_k}), None)
             if made is not None:
                 made.layout = kernel_inputs.output_layout(flexible=False)
                 leave_out_bias(made, kernel_inputs, op_name)
