@@ -92,8 +92,6 @@ def _check_problem(problem: Problem) -> None:
         raise TableError(f"{problem.name}: Inductor's {problem.op} has one dtype, not {', '.join(sorted(dtypes))}")
     if problem.acc_dtype is not DType.FP32:
         raise TableError(f"{problem.name}: Inductor's {problem.op} accumulates in fp32, not in {problem.acc_dtype}")
-    if problem.dynamic_m and problem.op.is_batched:
-        raise TableError(f"{problem.name}: rows of {problem.op} are for one m; leave out dynamic_m")
 
 
 def _rows(table: Table, kernels: Mapping[tuple[Task, Config], Built]) -> dict[str, list[dict[str, Any]]]:

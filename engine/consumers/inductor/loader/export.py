@@ -18,14 +18,13 @@ def loader_files(table: InductorTable) -> Mapping[str, str]:
     """Return the files of the loader of a table, text by name."""
     rows = [row for of_product in table.rows.values() for row in of_product]
     reads = any(row.fuses_cheap for row in rows) or any(map(_has_epilogue, table.rows))
+    views = any(f"{name}=" in key for key in table.rows for name in STRIDES)
+    batches = any(key.partition(":")[0] in ("bmm", "baddbmm") for key in table.rows)
     parts = {
         (_EPILOGUES, "epilogues", "_HAS_EPILOGUES"): reads,
-        (f"{_LOADER}.hooks.dynamic_rows", "dynamic_rows", "_HAS_DYNAMIC_ROWS"): any(
-            ":dynamic" in key for key in table.rows
-        ),
-        (f"{_LOADER}.hooks.open_strides", "dynamic_rows", ""): any(
-            f"{name}=" in key for key in table.rows for name in STRIDES
-        ),
+        (f"{_LOADER}.hooks.dynamic_rows", "dynamic_rows", "_HAS_DYNAMIC_ROWS"): batches
+        or any(":dynamic" in key for key in table.rows),
+        (f"{_LOADER}.hooks.open_sizes", "dynamic_rows", ""): batches or views,
         (f"{_LOADER}.hooks.binaries", "binaries", ""): bool(table.kernels),
         (f"{_LOADER}.kernels.binary", "binary", ""): bool(table.kernels),
     }

@@ -59,6 +59,8 @@ class LoweredProduct:
     """Epilogue that Inductor can fuse."""
     has_open_strides: bool = False
     """Whether some of its strides are expressions; the key has those that torch saw first."""
+    batch: Any = 1
+    """Number of products: a number or an expression, of which the key has the value that torch saw first."""
 
     @property
     def full_key(self) -> str:
@@ -114,15 +116,15 @@ def _described(kernel_inputs: MMKernelInputs, op_name: str) -> LoweredProduct | 
         return f"operands and output have several dtypes: {', '.join(str(t).removeprefix('torch.') for t in types)}"
     m, n, k = kernel_inputs.mnk_symbolic()
     *batch, _, _ = kernel_inputs.mat1mat2()[0].get_size()
-    if any(getattr(size, "free_symbols", None) for size in (n, k, *batch)):
-        return "n, k or the batch is dynamic"  # with another k, EVEN_K would be wrong
+    if any(getattr(size, "free_symbols", None) for size in (n, k)):
+        return "n or k is dynamic"  # with another k, EVEN_K would be wrong
     if 0 in (m, n, k, *batch):
         return "it is empty"
     dtype, kind = dtype_name(types[0]), "dynamic" if getattr(m, "free_symbols", None) else "static"
     if dtype not in DTYPE_NAMES:
         return f"tables have no rows of {dtype}"
-    if batch and kind == "dynamic":
-        return "m is dynamic"
+    if kind == "dynamic" and any(getattr(size, "free_symbols", None) for size in batch):
+        return "m and the batch are dynamic"
     bias, stated = _bias_of(kernel_inputs) if op_name in _BIAS else ("none", {})
     if isinstance(stated, str):
         return stated
@@ -141,7 +143,7 @@ def _described(kernel_inputs: MMKernelInputs, op_name: str) -> LoweredProduct | 
     node = V.graph.current_node
     read = read_epilogue(node) if isinstance(node, torch.fx.Node) else PLAIN
     is_open = any(getattr(step, "free_symbols", None) for each in kernel_inputs.strides_symbolic() for step in each)
-    return LoweredProduct(m, hint, key, count_k, read, is_open)
+    return LoweredProduct(m, hint, key, count_k, read, is_open, *batch)
 
 
 def _sizes_of(kernel_inputs: MMKernelInputs) -> str:

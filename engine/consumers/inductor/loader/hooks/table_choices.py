@@ -18,7 +18,7 @@ from gemmtune.engine.consumers.inductor.loader.boundary import nothing, or_else
 from gemmtune.engine.consumers.inductor.loader.fusing import fuse_only, may_fuse
 from gemmtune.engine.consumers.inductor.loader.hooks.binaries import Binaries
 from gemmtune.engine.consumers.inductor.loader.hooks.dynamic_rows import dynamic_row
-from gemmtune.engine.consumers.inductor.loader.hooks.open_strides import as_in_table
+from gemmtune.engine.consumers.inductor.loader.hooks.open_sizes import as_in_table
 from gemmtune.engine.consumers.inductor.loader.hooks.product_notes import ProductNotes, apart
 from gemmtune.engine.consumers.inductor.loader.loader_rows import InductorTable, ProductRow
 from gemmtune.engine.consumers.inductor.loader.lowered import (
@@ -233,10 +233,7 @@ class TableChoices(AtenChoices):
 
     def _is_other_gpu(self, device: torch.device) -> bool:
         """Return whether no row applies because the GPU is not the table's."""
-        if self._policy == "ignore":
-            return False
-        name = torch.cuda.get_device_properties(device).name
-        if name == self._table.device:
+        if self._policy == "ignore" or (name := torch.cuda.get_device_properties(device).name) == self._table.device:
             return False
         self._notes.warn(f"gemmtune's table is for {self._table.device}; on {name} no row applies")
         return True

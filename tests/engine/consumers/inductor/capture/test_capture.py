@@ -252,6 +252,23 @@ def test_an_open_m_has_its_range_and_products_of_its_own_at_one():
     assert "1x1024x256:bf16:nt" in names(found)
 
 
+def test_an_open_batch_is_listed_at_sizes_of_its_range_that_share_its_run():
+    found = captured(torch.bmm, "bf16[b:2..64,16,64]", "bf16[b:2..64,64,32]")
+    assert names(found) == {f"{batch}x16x32x64:bf16:nn:bmm": 0.25 for batch in (2, 4, 16, 64)}
+    assert not found.unseen
+
+
+def test_an_open_m_of_a_batch_has_its_range():
+    (product,) = captured(torch.bmm, "bf16[4,m:2..64,64]", "bf16[4,64,32]").products
+    assert product.problem.name.endswith("x32x64:bf16:nn:bmm:dynamic_m=true")
+    assert (product.first, product.last) == (2, 64)
+
+
+def test_the_last_tokens_of_open_prompts_are_a_product_with_the_strides_seen_first():
+    found = captured(lambda h, w: h[:, -1] @ w, "bf16[8,t:16..512,512]", "bf16[512,320]")
+    assert names(found) == {"8x320x512:bf16:nn:lda=40960": 1}  # of 80 tokens
+
+
 def test_a_convolution_of_1x1_is_a_product_and_no_other_work():
     layers = torch.nn.Sequential(
         torch.nn.Conv2d(16, 32, 3), torch.nn.ReLU(), torch.nn.Conv2d(32, 8, 1), torch.nn.ReLU()

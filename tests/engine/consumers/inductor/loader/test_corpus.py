@@ -52,7 +52,7 @@ ROWS = (
     row("4x16x32x64:bf16:nn:baddbmm:bias=vectors:alpha=0.125"),
 )
 UNUSUAL = {
-    **dict.fromkeys(("slices", "expanded batch", "baddbmm"), 1),
+    **dict.fromkeys(("slices", "expanded batch", "baddbmm", "open batch", "open rows of a batch"), 1),
     **dict.fromkeys(
         ("strides", "baddbmm alpha and beta", "last tokens"), 2
     ),  # of steps between elements Inductor makes a dense copy
@@ -60,8 +60,8 @@ UNUSUAL = {
 }
 """Cases of views, scalars and batches with a bias, and how many rows serve them; no row of a dense product does."""
 RANGES = tuple(
-    RangeRow(Problem.parse(f"256x96x256:bf16:nt{op}:dynamic_m=true"), 2, 256, choice("triton_mm", TILES), ((256, 0.0),))
-    for op in ("", ":addmm")
+    RangeRow(Problem.parse(f"{problem}:dynamic_m=true"), 2, 256, choice("triton_mm", TILES), ((256, 0.0),))
+    for problem in ("256x96x256:bf16:nt", "256x96x256:bf16:nt:addmm", "64x256x32x64:bf16:nn:bmm")
 )
 
 REFUSED = {"addmm to fp32", "sparse rows", "GRU"}
