@@ -14,6 +14,7 @@ from gemmtune.engine.records.gemm.terms import DType, Op
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
 from gemmtune.engine.seams.space import BuildError, Launchable, Space
+from gemmtune.engine.toolchain.vendor_gemm import is_of_dense_types
 from gemmtune.engine.toolchain.versions import triton_toolchain
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ def _serves(problem: Problem) -> Verdict:
     if problem.op is not Op.MM or problem.dynamic_m or problem.epilogue:
         what = "a dynamic m" if problem.dynamic_m else "an epilogue" if problem.epilogue else str(problem.op)
         return Verdict.no("operation", f"decompose_k computes an mm of fixed sizes alone, not {what}")
-    if not problem.a_dtype == problem.b_dtype == problem.out_dtype or problem.a_dtype.itemsize == 1:
+    if not is_of_dense_types(problem) or problem.out_dtype is not problem.a_dtype:
         return Verdict.no("dtypes", "decompose_k needs A, B and out of one dtype of 16 or 32 bits")
     if problem.acc_dtype is not DType.FP32:
         return Verdict.no("dtypes", f"decompose_k accumulates in fp32, not in {problem.acc_dtype}")

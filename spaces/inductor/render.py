@@ -72,7 +72,8 @@ def render(problem: Problem, config: Config) -> Rendering:
         m = _m(problem, shapes)
         operands = _operands(graph, problem, m)
         scalars = {"alpha": problem.alpha, "beta": problem.beta} if problem.op.adds_bias else {}
-        inputs = MMKernelInputs([operand.data for operand in operands], scalars=scalars)
+        out_dtype = getattr(torch, problem.out_dtype.torch_name)
+        inputs = MMKernelInputs([operand.data for operand in operands], scalars=scalars, out_dtype=out_dtype)
         # Releases of torch derive different options from the operands, so they come from Inductor's first config. Among
         # the derived options, only EVEN_K depends on the config.
         even_k = problem.k % config.integer("BLOCK_K") == 0

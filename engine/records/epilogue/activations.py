@@ -36,6 +36,7 @@ _X = Product()
 _SAVED = Operand(OperandShape.MATRIX)
 _SQRT_HALF, _SQRT_2_BY_PI, _CUBIC = 0.7071067811865476, 0.7978845608028654, 0.044715
 _INNER = _on(_on(_on(_x("mul", _X), "mul", _X), "mul", _CUBIC), "add", _X)
+_POWER = _on(_on(_x("pow", 3.0), "mul", _CUBIC), "add", _X)
 _SAVED_SQUARE = _on(_SAVED, "mul", _SAVED)
 _SAVED_TANH = _on(
     _on(_on(_on(_on(_SAVED_SQUARE, "mul", _SAVED), "mul", _CUBIC), "add", _SAVED), "mul", _SQRT_2_BY_PI), "tanh"
@@ -81,18 +82,19 @@ _FORMULAS: tuple[tuple[str, Call], ...] = (
 )
 """Formulas into which torch decomposes activations, of `x` and, in a backward pass, of the saved input `_SAVED`."""
 
-_EARLIER_FORMULAS = (
+_OTHER_FORMULAS = (
+    ("gelu_tanh", _on(_x("mul", 0.5), "mul", _on(_on(_on(_POWER, "mul", _SQRT_2_BY_PI), "tanh"), "add", 1.0))),
     (
         "silu_backward",
         _silu_backward(_on(_on(_on(_on(_on(_SAVED, "neg"), "exp"), "add", 1.0), "reciprocal"), "mul", 1.0)),
     ),
 )
-"""Formulas of torch 2.11 and 2.12, where later releases have another of the same activation."""
+"""Formulas of GPT-2's own gelu, and of torch 2.11 and 2.12, where later releases have another of the activation."""
 
 
 def activation_of(call: Call) -> Term:
     """Return the activation whose formula a call is, or the call itself."""
-    for name, formula in (*_FORMULAS, *_EARLIER_FORMULAS):
+    for name, formula in (*_FORMULAS, *_OTHER_FORMULAS):
         for bound in _matches(formula, call, {}):
             arguments = (bound[_X], *([bound[_SAVED]] if _SAVED in bound else []))
             return Call(name, arguments)

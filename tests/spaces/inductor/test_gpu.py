@@ -59,6 +59,12 @@ KERNELS = [
     ("triton_mm", "256x512x1024:bf16:nt:epilogue=gelu_backward(matrix)"),
     ("triton_mm", "256x512x1024:bf16:nt:epilogue=matrix[bool].where(0,x).mul(matrix2[t])"),
     *((space, problem) for space in ("triton_mm", "aten") for problem in UNUSUAL),
+    *(
+        (space, f"{p}:out_dtype=fp32")
+        for space in ("triton_mm", "aten")
+        for p in ("520x264x1021:bf16:nt", "5x200x264x1024:fp16:nn:bmm")
+    ),
+    ("triton_mm", "520x264x1024:bf16:nt:out_dtype=fp32:epilogue=add(matrix).to(bf16)"),
     ("decompose_k", "32x32x65536:bf16:nn"),
     ("decompose_k", "16x1024x24576:fp16:tn"),
     ("decompose_k", "64x64x16384:tf32:nt"),

@@ -112,7 +112,8 @@ def lowered_product(kernel_inputs: KernelInputs, op_name: str) -> LoweredProduct
 def _described(kernel_inputs: MMKernelInputs, op_name: str) -> LoweredProduct | str:
     """Return the product, or why no row describes it."""
     types = [*kernel_inputs.dtypes(), kernel_inputs.out_dtype()]
-    if len({*types}) > 1:
+    widens = types[-1] is torch.float32 and types[0].itemsize == 2 and op_name in ("mm", "bmm")
+    if len({*types[: -1 if widens else None]}) > 1:
         return f"operands and output have several dtypes: {', '.join(str(t).removeprefix('torch.') for t in types)}"
     m, n, k = kernel_inputs.mnk_symbolic()
     *batch, _, _ = kernel_inputs.mat1mat2()[0].get_size()
@@ -139,6 +140,7 @@ def _described(kernel_inputs: MMKernelInputs, op_name: str) -> LoweredProduct | 
         return "m is dynamic, and the columns of a view hold m elements"
     hint, count_n, count_k = kernel_inputs.mnk_hinted()
     counts = f"{kernel_inputs.batch_hinted()}x{count_n}x{count_k}"
+    dtype += "_float32" * widens
     key = ":".join((op_name, dtype, layouts, counts, bias, kind, *stated_texts(stated)))
     node = V.graph.current_node
     read = read_epilogue(node) if isinstance(node, torch.fx.Node) else PLAIN
@@ -200,10 +202,7 @@ def _strides(node: Any, size: Sequence[int], stride: Sequence[int]) -> Sequence[
 
 
 def _placed(kernel_inputs: MMKernelInputs, place: int) -> tuple[str, int | None, int | None] | str:
-    """Return layout, leading dimension and batch stride of an operand, None for dense ones, or why no row has such.
-
-    Speed depends on strides, that of the vendor library, too, so a row serves those alone that it was timed with.
-    """
+    """Return layout, leading dimension and batch stride of an operand, None for dense ones, or why no row has such."""
     node: Any = kernel_inputs.nodes()[place]
     size = kernel_inputs.shapes_hinted()[place]
     stride = _strides(node, size, kernel_inputs.strides_hinted()[place])
@@ -218,14 +217,11 @@ def _placed(kernel_inputs: MMKernelInputs, place: int) -> tuple[str, int | None,
 
 
 def _layout(size: Sequence[int], stride: Sequence[int]) -> tuple[str, int | None]:
-    """Return `n` for rows of contiguous elements, `t` for such columns, else an empty text, and their distance.
-
-    A lone row is contiguous whatever its step to a next row is: Inductor writes 0 where the model has one token.
-    """
+    """Return `n` for rows of contiguous elements, `t` for such columns, else an empty text, and their distance."""
     (rows, columns), (of_row, of_column) = size[-2:], stride[-2:]
     if (of_row, of_column) == (1, rows) != (columns, 1):
         return "t", rows
-    if of_column == 1 and (rows == 1 or of_row >= columns):
+    if of_column == 1 and (rows == 1 or of_row >= columns):  # a lone row may have any step to a next one, such as 0
         return "n", None if rows == 1 else of_row
     return ("t", of_column) if of_row == 1 and of_column >= rows else ("", None)
 

@@ -156,7 +156,6 @@ def test_a_product_that_inductor_leaves_to_a_library_is_named(call, inputs, oper
         (torch.baddbmm, ("bf16[2,8,1]", "bf16[2,8,16]", "bf16[2,16,32]"), "sizes 2x8x1 and strides 8x1x1, is neither"),
         (lambda a, b: a.unfold(1, 16, 8) @ b, ("bf16[2,72]", "bf16[2,16,32]"), "strides 72x8x1 is neither row-major"),
         (lambda a, b: a[:, :, 1:17] @ b, ("bf16[2,8,32]", "bf16[2,16,32]"), "begins at no multiple of 16 bytes"),
-        (lambda a, b: torch.bmm(a, b, out_dtype=torch.float32), ("bf16[2,8,16]", "bf16[2,16,32]"), "several dtypes"),
     ],
 )
 def test_a_product_without_a_row_has_its_sizes_in_the_reason(call, inputs, reason):
@@ -205,6 +204,12 @@ def test_a_product_without_a_row_has_its_sizes_in_the_reason(call, inputs, reaso
             "2x8x32x16:bf16:nn:baddbmm:alpha=0.25:beta=0",
         ),
         (torch.baddbmm, ("bf16[2,1,32]", "bf16[2,8,16]", "bf16[2,16,32]"), "2x8x32x16:bf16:nn:baddbmm:bias=vectors"),
+        (partial(torch.mm, out_dtype=torch.float32), ("fp16[8,16]", "fp16[16,32]"), "8x32x16:fp16:nn:out_dtype=fp32"),
+        (
+            partial(torch.bmm, out_dtype=torch.float32),
+            ("bf16[2,8,16]", "bf16[2,16,32]"),
+            "2x8x32x16:bf16:nn:bmm:out_dtype=fp32",
+        ),
     ],
 )
 def test_views_scalars_and_biases_of_a_batch_are_parts_of_the_problem(call, inputs, name):

@@ -42,6 +42,8 @@ ROWS = (
     row("4x16x32x64:bf16:nn:bmm:batch_stride_a=0"),
     row("8x96x256:bf16:nt:lda=4096"),  # 16 tokens, where the corpus sees 32 first
     row("8x1x96x256:bf16:nt:bmm:batch_stride_a=4096:batch_stride_b=0"),
+    row("64x96x256:bf16:nn:out_dtype=fp32"),
+    row("4x16x32x64:bf16:nn:bmm:out_dtype=fp32"),
     row("16x16x8192:bf16:nn", "decompose_k", {"k_split": 16}),
     row("64x96x256:bf16:nt:addmm:alpha=2"),
     row("64x96x256:bf16:nt:addmm:bias=matrix:beta=0.5"),
@@ -52,7 +54,9 @@ ROWS = (
     row("4x16x32x64:bf16:nn:baddbmm:bias=vectors:alpha=0.125"),
 )
 UNUSUAL = {
-    **dict.fromkeys(("slices", "expanded batch", "baddbmm", "open batch", "open rows of a batch"), 1),
+    **dict.fromkeys(
+        ("slices", "expanded batch", "baddbmm", "open batch", "open rows of a batch", "mm to fp32", "bmm to fp32"), 1
+    ),
     **dict.fromkeys(
         ("strides", "baddbmm alpha and beta", "last tokens"), 2
     ),  # of steps between elements Inductor makes a dense copy
