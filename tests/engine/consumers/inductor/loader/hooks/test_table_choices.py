@@ -12,6 +12,7 @@ pytest.importorskip("triton", reason="triton is not installed")
 
 from torch._inductor import config  # noqa: E402 (torch is there)
 from torch._inductor.choices import InductorChoices  # noqa: E402
+from torch._inductor.kernel.mm import decompose_k_subgraph_template  # noqa: E402
 
 from gemmtune.engine.consumers.inductor.epilogues.reader import PLAIN, ReadEpilogue  # noqa: E402
 from gemmtune.engine.consumers.inductor.loader import boundary  # noqa: E402
@@ -331,7 +332,7 @@ def test_another_device_has_inductors_own_choices(inductor, templates, note):
 def test_a_row_of_parts_of_k_is_inductors_choice(inductor):
     choices = handler([PARTS])
     assert chosen(choices) == ["rendered"]
-    assert inductor.asked == [(table_choices.decompose_k_subgraph_template, "mm", {"k_split": 4}, True)]
+    assert inductor.asked == [(decompose_k_subgraph_template, "mm", {"k_split": 4}, True)]
     assert notes(choices) == [f"row: {NAME} decompose_k {{'k_split': 4}}"]
 
 
