@@ -63,8 +63,9 @@ class AtenSpace(Space):
         """Return an artifact that names the vendor library's entry point; only an epilogue's kernels are built."""
         if gemm(task.problem).epilogue:
             from gemmtune.spaces.inductor.pointwise import build_pointwise
+            from gemmtune.spaces.inductor.render import render_pointwise
 
-            return build_pointwise(self, task, config, folder)
+            return build_pointwise(self, task, config, folder, render_pointwise)
         key = self.artifact_key(task, config)
         return Artifact(
             key=key,

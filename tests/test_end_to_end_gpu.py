@@ -52,6 +52,15 @@ UNUSUAL = [
     "4x64x64x32:bf16:nt:baddbmm:alpha=0.125",
 ]
 
+# The last tokens of prompts, batches, a long k, and an output of fp32; what the probe calls is of other sizes.
+OPEN = [
+    "8x320x512:bf16:nn:lda=65536",
+    "4x16x32x64:bf16:nn:bmm",
+    "16x16x32x64:bf16:nn:bmm",
+    "16x16x32768:bf16:nn",
+    "64x96x256:bf16:nn:out_dtype=fp32",
+]
+
 
 def tune_command(out: Path, *options: str, problems: list[str] = PROBLEMS) -> list[str]:
     named = [part for problem in problems for part in ("--problem", problem)]
@@ -112,6 +121,18 @@ def test_products_of_views_scalars_and_batches_with_a_bias_are_tuned_and_run_the
     assert (found["use"]["products"], found["use"]["misses"]) == (len(UNUSUAL), [])
     assert found["use"]["rows"] + found["use"]["aten_rows"] == len(UNUSUAL)
     assert {each["problem"] for each in found["use"]["uses"]} == set(UNUSUAL)
+    assert max(found["errors"]) < 8e-3
+
+
+def test_open_prompts_and_batches_a_long_k_and_an_output_of_fp32_run_their_rows(tmp_path: Path) -> None:
+    spaces = ("--space", "triton_mm", "--space", "decompose_k")
+    subprocess.run(tune_command(tmp_path, "--budget", "12", *spaces, problems=OPEN), check=True, timeout=300)
+    probe = [sys.executable, "-P", str(Path(__file__).with_name("open_sizes_probe.py")), str(tmp_path / "inductor")]
+    done = subprocess.run(probe, check=True, timeout=300, capture_output=True, text=True)
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert (found["benchmarks"], found["use"]["misses"]) == ({}, [])
+    assert found["use"]["rows"] + found["use"]["aten_rows"] == found["use"]["products"] == len(OPEN) + 1
+    assert {each["problem"] for each in found["use"]["uses"]} == set(OPEN)
     assert max(found["errors"]) < 8e-3
 
 

@@ -53,6 +53,7 @@ def example_tasks() -> tuple[Task, ...]:
         ("8x512x512x512:bf16:nt:bmm", "H200"),
         ("512x512x512:bf16:nt:dynamic_m=true", "H200"),
         ("512x512x512:bf16:nt:addmm:bias=matrix:dynamic_m=true", "H200"),
+        ("32x32x65536:bf16:nn", "H200"),
     )
     return tuple(Task(Problem.parse(problem), catalogue.device(sku), "example") for problem, sku in known)
 

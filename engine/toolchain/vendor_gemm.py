@@ -49,6 +49,13 @@ def supports(problem: Problem) -> Verdict:
     return Verdict.yes()
 
 
+def is_of_dense_types(problem: Problem) -> bool:
+    """Return whether torch's dense operations take such types: one of 16 or 32 bits, or 16 to fp32 in mm and bmm."""
+    a, out = problem.a_dtype, problem.out_dtype
+    widens = out is DType.FP32 and a.itemsize == 2 and problem.op in (Op.MM, Op.BMM)
+    return a is problem.b_dtype and a.itemsize > 1 and (out is a or widens)
+
+
 def multiply(
     a: torch.Tensor,
     b: torch.Tensor,
@@ -80,18 +87,15 @@ def multiply(
         if bias is not None:
             add = torch.baddbmm if a.dim() == 3 else torch.addmm
             add(bias, a, b, alpha=alpha, beta=beta, out=out)
-        elif a.dim() == 3:
-            torch.bmm(a, b, out=out)
-        elif out.dtype == a.dtype:
-            torch.mm(a, b, out=out)
         else:
-            torch.mm(a, b, out_dtype=out.dtype, out=out)
+            product = torch.bmm if a.dim() == 3 else torch.mm
+            product(a, b, out=out) if out.dtype == a.dtype else product(a, b, out_dtype=out.dtype, out=out)
 
 
 def _knows_types(problem: Problem) -> bool:
     a, b, out = problem.a_dtype, problem.b_dtype, problem.out_dtype
     if a.itemsize > 1:
-        return a is b and (out is a or (problem.op is Op.MM and a.itemsize == 2 and out is DType.FP32))
+        return is_of_dense_types(problem)
     if a.is_integer:
         return b is a and out is DType.INT32
     return {a, b} in ({DType.E4M3}, {DType.E4M3, DType.E5M2})  # e5m2 by e5m2 is refused

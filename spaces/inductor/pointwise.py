@@ -1,11 +1,11 @@
-"""Kernels that Inductor runs behind the vendor library's product: the epilogue as pointwise kernels of its own."""
+"""Kernels that Inductor runs behind the vendor library's products: an epilogue, or the sum of parts of k."""
 
 from __future__ import annotations
 
 import json
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
@@ -20,6 +20,7 @@ from gemmtune.spaces.common.build_result import artifact_of
 if TYPE_CHECKING:
     import torch
 
+    from gemmtune.spaces.inductor.epilogue import GeneratedKernel
     from gemmtune.spaces.inductor.kernel import CubinKernel
 
 PRODUCT = "product"
@@ -28,23 +29,24 @@ _LAUNCHES = 100  # of each variant of a kernel, to choose among them
 _L2_SIZES = 4  # bytes written before each of these launches, over those of L2
 
 
-def build_pointwise(space: Space, task: Task, config: Config, folder: Path) -> Artifact:
-    """Generate and compile the pointwise kernels of a problem's epilogue, and leave their cubins in one file.
+def build_pointwise(
+    space: Space, task: Task, config: Config, folder: Path, generate: Callable[[Problem], Sequence[GeneratedKernel]]
+) -> Artifact:
+    """Compile the kernels that `generate` returns for a problem, and leave their cubins in one file.
 
     Inductor compiles a kernel for some block sizes and takes the fastest at its first call; all are in the file.
 
     Raises:
-        BuildError: Inductor or Triton refuse the epilogue.
+        BuildError: Inductor or Triton refuse them, or there are none.
     """
     from gemmtune.spaces.inductor.build import compiled
-    from gemmtune.spaces.inductor.render import render_pointwise
     from gemmtune.spaces.inductor.target import environment, target
 
     started, problem = time.perf_counter(), gemm(task.problem)
     with tempfile.TemporaryDirectory(dir=folder) as scratch, environment(scratch), target(task.device):
         kernels: list[list[dict[str, object]]] = []
         contents, file, resources = b"", Path(scratch) / "kernels.cubins", None
-        for made in render_pointwise(problem):
+        for made in generate(problem):
             variants = []
             for variant in compiled(made):
                 found = variant.write(file, task.device)
@@ -66,13 +68,13 @@ def build_pointwise(space: Space, task: Task, config: Config, folder: Path) -> A
             kernels.append(variants)
         file.write_bytes(contents)
         if resources is None:
-            raise BuildError(f"Inductor makes no kernel of the epilogue {problem.epilogue}")
+            raise BuildError(f"Inductor makes no kernel behind the products of {problem.name}")
         launch = (("kernels", json.dumps(kernels, separators=(",", ":"))),)
         return artifact_of(space, task, config, file, folder, launch, resources, started)
 
 
 class PointwiseKernels:
-    """Loaded pointwise kernels of an epilogue; the first call chooses the fastest variant of each, as Inductor does."""
+    """Loaded kernels behind a product; the first call chooses the fastest variant of each, as Inductor does."""
 
     def __init__(self, artifact: Artifact, problem: Problem) -> None:
         """Load the binaries into torch's current context.

@@ -10,7 +10,7 @@ import sympy
 import torch
 from torch._dynamo.source import ConstantSource
 from torch._inductor import config as inductor_config
-from torch._inductor import ir
+from torch._inductor import ir, lowering
 from torch._inductor.choices import InductorChoices
 from torch._inductor.graph import GraphLowering
 from torch._inductor.kernel.bmm import bmm_template
@@ -72,7 +72,8 @@ def render(problem: Problem, config: Config) -> Rendering:
         m = _m(problem, shapes)
         operands = _operands(graph, problem, m)
         scalars = {"alpha": problem.alpha, "beta": problem.beta} if problem.op.adds_bias else {}
-        inputs = MMKernelInputs([operand.data for operand in operands], scalars=scalars)
+        out_dtype = getattr(torch, problem.out_dtype.torch_name)
+        inputs = MMKernelInputs([operand.data for operand in operands], scalars=scalars, out_dtype=out_dtype)
         # Releases of torch derive different options from the operands, so they come from Inductor's first config. Among
         # the derived options, only EVEN_K depends on the config.
         even_k = problem.k % config.integer("BLOCK_K") == 0
@@ -108,6 +109,20 @@ def render_pointwise(problem: Problem) -> list[GeneratedKernel]:
         names = [name for name in problem.argument_names if name.startswith("out")]
         outputs = {name: output for name, output in zip(names, found, strict=True) if output is not product}
         return generated_kernels(graph, outputs)
+
+
+def render_sum(problem: Problem, parts: int) -> list[GeneratedKernel]:
+    """Generate the kernel that sums an output's parts in fp32, read as `product` of shape (parts, m, n).
+
+    The target device must be present, or replaced by `target`.
+    """
+    graph = GraphLowering(torch.fx.symbolic_trace(torch.nn.Identity()), shape_env=ShapeEnv())
+    with V.set_graph_handler(graph):
+        m, n = problem.m, problem.n
+        whole = lowering.sum_(input_buffer(graph, "product", torch.float32, [parts, m, n], [m * n, n, 1]), axis=0)
+        found = lowering.to_dtype(whole, getattr(torch, problem.out_dtype.torch_name))
+        found.realize()
+        return generated_kernels(graph, {"out": found})
 
 
 def _plain(choice: TritonTemplateCaller) -> GeneratedKernel:

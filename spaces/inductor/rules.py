@@ -11,6 +11,7 @@ from gemmtune.engine.records.gemm.problem import Problem, gemm
 from gemmtune.engine.records.gemm.terms import DType
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
+from gemmtune.engine.toolchain.vendor_gemm import is_of_dense_types
 from gemmtune.spaces.common.tile_limits import fits_in_registers, padded
 
 Numbers = TypeVar("Numbers", int, NDArray[np.int64])
@@ -25,9 +26,10 @@ _ELEMENTS_PER_WARP = 256  # each warp computes at least a 16×16 tile
 def serves(task: Task) -> Verdict:
     """Return whether a template multiplies such operands."""
     problem = gemm(task.problem)
-    if not problem.a_dtype == problem.b_dtype == problem.out_dtype or problem.acc_dtype is not DType.FP32:
+    if not is_of_dense_types(problem) or problem.acc_dtype is not DType.FP32:
         given = f"{problem.a_dtype}, {problem.b_dtype}, {problem.out_dtype} accumulated in {problem.acc_dtype}"
-        return Verdict.no("dtypes", f"{task.space} needs A, B and out of one dtype accumulated in fp32, not {given}")
+        allowed = "A, B and out of one dtype, or out of fp32 in mm and bmm"
+        return Verdict.no("dtypes", f"{task.space} needs {allowed}, accumulated in fp32, not {given}")
     if problem.dynamic_m and problem.m == 1:
         # `specialize_zero_one` of torch.fx.experimental.symbolic_shapes.ShapeEnv
         return Verdict.no("dynamic m of 1", "torch.compile takes m of 1 for a static size: leave out dynamic_m")

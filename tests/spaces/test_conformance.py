@@ -21,8 +21,8 @@ ALIKE = ("sglang_block_fp8_shipped", "sglang_moe_shipped", "vllm_block_fp8_shipp
 """Spaces that share all they do with `vllm_moe_shipped`."""
 OF_USERS = ("triton_default", "triton_kernel")
 """Spaces whose params stand in a user's file; see test_triton_kernel.py."""
-BUILT = {"aten": (1, 2, 4, 5, 9, 11, 12), "triton_mm": (1, 9, 11, 12)}
-"""Spaces of ours, with places in `example_tasks`: mm (in `aten` of several types and GPUs), addmm, bmm, dynamic m."""
+BUILT = {"aten": (1, 2, 4, 5, 9, 11, 12), "triton_mm": (1, 9, 11, 12), "decompose_k": (14,)}
+"""Spaces of ours, with places in `example_tasks`: mm (in `aten` several), addmm, bmm, dynamic m, long k."""
 
 
 @pytest.mark.parametrize("check", space_conformance.CHECKS, ids=lambda check: check.__name__)

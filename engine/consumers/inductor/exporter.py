@@ -28,6 +28,7 @@ from gemmtune.engine.seams.exporter import Exporter
 from gemmtune.engine.tables.export import sealed_json
 from gemmtune.engine.tables.licence import notices
 from gemmtune.engine.toolchain.releases import source_hash
+from gemmtune.engine.toolchain.vendor_gemm import is_of_dense_types
 
 _MOST_ACCUMULATORS = 64  # per thread, of 255 registers
 
@@ -77,10 +78,12 @@ def product_key(problem: Problem) -> str:
     Scalars and strides that are unusual stand behind it, and then the text of an epilogue.
 
     Raises:
-        TableError: the problem is no product of one dtype that Inductor compiles.
+        TableError: the problem is no product that Inductor compiles.
     """
     _check_problem(problem)
     dtype = "tf32" if problem.allow_tf32 else problem.a_dtype.torch_name
+    if problem.out_dtype is not problem.a_dtype:
+        dtype += f"_{problem.out_dtype.torch_name}"
     layout, sizes = f"{problem.a_layout}{problem.b_layout}", f"{problem.batch}x{problem.n}x{problem.k}"
     kind = "dynamic" if problem.dynamic_m else "static"
     epilogue = [str(problem.epilogue)] if problem.epilogue else []
@@ -89,12 +92,10 @@ def product_key(problem: Problem) -> str:
 
 def _check_problem(problem: Problem) -> None:
     dtypes = {problem.a_dtype, problem.b_dtype, problem.out_dtype}
-    if len(dtypes) > 1:
+    if not is_of_dense_types(problem):
         raise TableError(f"{problem.name}: Inductor's {problem.op} has one dtype, not {', '.join(sorted(dtypes))}")
     if problem.acc_dtype is not DType.FP32:
         raise TableError(f"{problem.name}: Inductor's {problem.op} accumulates in fp32, not in {problem.acc_dtype}")
-    if problem.dynamic_m and problem.op.is_batched:
-        raise TableError(f"{problem.name}: rows of {problem.op} are for one m; leave out dynamic_m")
 
 
 def _rows(table: Table, kernels: Mapping[tuple[Task, Config], Built]) -> dict[str, list[dict[str, Any]]]:

@@ -37,6 +37,7 @@ _X = Product()
 _SAVED = Operand(OperandShape.MATRIX)
 _SQRT_HALF, _SQRT_2_BY_PI, _CUBIC = 0.7071067811865476, 0.7978845608028654, 0.044715
 _INNER = _chain(_X, ("mul", _X), ("mul", _X), ("mul", _CUBIC), ("add", _X))
+_POWER = _chain(_X, ("pow", 3.0), ("mul", _CUBIC), ("add", _X))
 _SQUARE = _chain(_SAVED, ("mul", _SAVED))
 _TANH = _chain(_SQUARE, ("mul", _SAVED), ("mul", _CUBIC), ("add", _SAVED), ("mul", _SQRT_2_BY_PI), "tanh")
 _BELL = _chain(_SQUARE, ("mul", -0.5), "exp", ("mul", 0.3989422804014327))
@@ -60,15 +61,16 @@ _FORMULAS: tuple[tuple[str, Call], ...] = (
 )
 """Formulas into which torch decomposes activations, of `x` and, in a backward pass, of the saved input `_SAVED`."""
 
-_EARLIER_FORMULAS = (
+_OTHER_FORMULAS = (
+    ("gelu_tanh", _chain(_X, ("mul", 0.5), ("mul", _chain(_POWER, ("mul", _SQRT_2_BY_PI), "tanh", ("add", 1.0))))),
     ("silu_backward", _silu_backward(_chain(_SAVED, "neg", "exp", ("add", 1.0), "reciprocal", ("mul", 1.0)))),
 )
-"""Formulas of torch 2.11 and 2.12, where later releases have another of the same activation."""
+"""Formulas of GPT-2's own gelu, and of torch 2.11 and 2.12, where later releases have another of the activation."""
 
 
 def activation_of(call: Call) -> Term:
     """Return the activation whose formula a call is, or the call itself."""
-    for name, formula in (*_FORMULAS, *_EARLIER_FORMULAS):
+    for name, formula in (*_FORMULAS, *_OTHER_FORMULAS):
         for bound in _matches(formula, call, {}):
             arguments = (bound[_X], *([bound[_SAVED]] if _SAVED in bound else []))
             return Call(name, arguments)

@@ -109,7 +109,7 @@ def test_the_busiest_sm_loads_its_share_of_tiles():
     ("problem", "rule"),
     [
         ("16x32x64:bf16", ""),
-        ("16x32x64:bf16:nt:out_dtype=fp32", "dtypes"),
+        ("16x32x64:bf16:nt:addmm:out_dtype=fp32", "dtypes"),
         ("16x32x64:int8", "dtypes"),
         ("1x32x64:bf16:nt:dynamic_m=true", "dynamic m of 1"),
         ("2x32x64:bf16:nt:dynamic_m=true", ""),

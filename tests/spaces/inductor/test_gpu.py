@@ -59,6 +59,17 @@ KERNELS = [
     ("triton_mm", "256x512x1024:bf16:nt:epilogue=gelu_backward(matrix)"),
     ("triton_mm", "256x512x1024:bf16:nt:epilogue=matrix[bool].where(0,x).mul(matrix2[t])"),
     *((space, problem) for space in ("triton_mm", "aten") for problem in UNUSUAL),
+    *(
+        (space, f"{p}:out_dtype=fp32")
+        for space in ("triton_mm", "aten")
+        for p in ("520x264x1021:bf16:nt", "5x200x264x1024:fp16:nn:bmm")
+    ),
+    ("triton_mm", "520x264x1024:bf16:nt:out_dtype=fp32:epilogue=add(matrix).to(bf16)"),
+    ("decompose_k", "32x32x65536:bf16:nn"),
+    ("decompose_k", "16x1024x24576:fp16:tn"),
+    ("decompose_k", "64x64x16384:tf32:nt"),
+    ("decompose_k", "64x48x16384:fp32:tt:lda=80"),
+    ("decompose_k", "8x64x4096:bf16:nt:lda=8192"),
     ("aten", "520x264x1024:bf16:nt:epilogue=silu.mul(matrix).add(row)"),
     ("aten", "16x4096x4096:bf16:nt:addmm:epilogue=gelu+x"),
     ("aten", "5x200x264x1024:bf16:nt:bmm:epilogue=mul(matrix[t]).add(scalar).to(fp32)"),

@@ -31,6 +31,7 @@ from gemmtune.engine.consumers.inductor.capture.inputs import InputSpec, open_si
 from gemmtune.engine.consumers.inductor.capture.lowering import Lowering
 from gemmtune.engine.consumers.inductor.capture.model_calls import MadeArguments, ModelCall
 from gemmtune.engine.consumers.inductor.capture.no_data import without_data
+from gemmtune.engine.consumers.inductor.loader.table_use import LIBRARY
 from gemmtune.engine.io.importing import imported
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import UsageError
@@ -119,6 +120,7 @@ def _captured(function: Call, call: ModelCall, source: str, at: str, *, grad: bo
                 )
             ran, others, moved = lowering.take_runs()
             others += [Unseen(name, _OUTSIDE, costs.total(), dict(costs)) for name, costs in eager.costs.items()]
+            others += [Unseen(name, LIBRARY, costs.total(), dict(costs)) for name, costs in eager.layers.items()]
             ran, others = merged(ran, others)
             products, unseen = merged([*products, *ran], [*unseen, *others], max)
             rest = max(rest, moved)

@@ -21,7 +21,7 @@ BUDGET = 24
 
 _STEP = 4  # ratio of neighbouring sizes that stand for a range
 _APART = 2  # least ratio of such a size to both ends
-_NO_END = 8192  # largest m that stands for a range without an end
+_NO_END = 8192  # largest size that stands for a range without an end
 _FEW_ROWS = 64  # largest m of the space cute_splitk
 _PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "addbmm", "mv", "addmv", "dot", "int_mm", "scaled_mm", "grouped_mm")
 _REST = "everything else"
@@ -65,10 +65,7 @@ class CapturedProduct:
         """Values of m to tune: the problem's own, or a few that span the range."""
         if not self.m:
             return (self.problem.m,)
-        last = max(self.first, _NO_END) if self.last is None else self.last
-        powers = (size for e in range(32) if _APART * self.first <= (size := _STEP**e) <= last / _APART)
-        fitted = {max(self.step, size // self.step * self.step) for size in (self.first, *powers, last)}
-        return tuple(sorted(size for size in fitted if self.first <= size <= last)) or (self.problem.m,)
+        return spanning(self.first, self.last, self.step) or (self.problem.m,)
 
     @property
     def variants(self) -> tuple[CapturedProduct, ...]:
@@ -204,6 +201,14 @@ class Captured:
         for variant in (variant for product in self.products for variant in product.variants):
             lines += ["", *_table(variant)]
         return "\n".join(lines) + "\n"
+
+
+def spanning(first: int, last: int | None, step: int = 1) -> tuple[int, ...]:
+    """Return a few multiples of `step` that span a range of sizes, ascending; None for `last` is no end."""
+    last = max(first, _NO_END) if last is None else last
+    powers = (size for e in range(32) if _APART * first <= (size := _STEP**e) <= last / _APART)
+    fitted = {max(step, size // step * step) for size in (first, *powers, last)}
+    return tuple(sorted(size for size in fitted if first <= size <= last))
 
 
 def merged(

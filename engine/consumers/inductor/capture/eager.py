@@ -1,8 +1,13 @@
-"""Products that run outside of compiled graphs. Imports torch."""
+"""Products and recurrent layers that run outside of compiled graphs. Imports torch."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
+from types import TracebackType
+from typing import Any, Self
+from unittest.mock import patch
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -11,6 +16,9 @@ from gemmtune.engine.consumers.inductor.floor.call_costs import cost_of_call
 from gemmtune.engine.consumers.inductor.floor.shares import Cost
 
 _PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "addbmm", "mv", "addmv", "dot", "_int_mm", "_scaled_mm", "_grouped_mm")
+
+_RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
+"""Functions of whole recurrent layers: each is one call of cuDNN on a GPU, and many products elsewhere."""
 
 
 class EagerProducts(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch's, untyped
@@ -24,6 +32,38 @@ class EagerProducts(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch
         super().__init__()  # type: ignore[no-untyped-call] # as above
         self._is_compiled = is_compiled
         self.costs: defaultdict[str, Counter[Cost]] = defaultdict(Counter)
+        self.layers: defaultdict[str, Counter[Cost]] = defaultdict(Counter)
+        self._in_layer = False
+        self._patches = ExitStack()
+
+    def __enter__(self) -> Self:
+        """Begin to count."""
+        for name in _RECURRENT:
+            layer = partial(self._layer, name, getattr(torch._VF, name))
+            counted = torch.compiler.disable(layer)  # type: ignore[no-untyped-call] # as above
+            self._patches.enter_context(patch.object(torch._VF, name, counted, create=True))
+        super().__enter__()  # type: ignore[no-untyped-call] # as above
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, place: TracebackType | None
+    ) -> None:
+        """Stop to count."""
+        self._patches.close()
+        super().__exit__(kind, error, place)  # type: ignore[no-untyped-call] # as above
+
+    def _layer(self, name: str, run: Callable[..., Any], *args: Any) -> Any:  # noqa: ANN401 (torch's)
+        """Run a recurrent layer and count it as one call, of which each row of the input meets each weight."""
+        self._in_layer = True
+        try:
+            out = run(*args)
+        finally:
+            self._in_layer = False
+        weights = [each for each in args if isinstance(each, list | tuple)][-1]
+        rows = args[0].numel() // args[0].shape[-1]
+        flops = 2.0 * rows * sum(each.numel() for each in weights if each.dim() == 2)
+        self.layers[f"aten.{name}{list(args[0].shape)}"][replace(cost_of_call(name, args, {}, out), flops=flops)] += 1
+        return out
 
     @classmethod
     def is_infra_mode(cls) -> bool:
@@ -39,7 +79,7 @@ class EagerProducts(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch
     ) -> Any:  # noqa: ANN401 (as above)
         """Count an operation that multiplies matrices, and run it."""
         name = getattr(func, "_opname", "")
-        if name in _PRODUCTS and not self._is_compiled() and not torch.compiler.is_compiling():
+        if name in _PRODUCTS and not self._in_layer and not self._is_compiled() and not torch.compiler.is_compiling():
             sizes = "×".join(str(list(a.shape)) for a in args if isinstance(a, torch.Tensor))
             out = func(*args, **(kwargs or {}))
             self.costs[f"aten.{name}{sizes}"][cost_of_call(func, args, kwargs or {}, out)] += 1

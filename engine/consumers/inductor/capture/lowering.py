@@ -24,7 +24,7 @@ from torch._inductor.virtualized import V
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.utils._sympy.value_ranges import ValueRanges
 
-from gemmtune.engine.consumers.inductor.capture.captured import CapturedProduct, Unseen
+from gemmtune.engine.consumers.inductor.capture.captured import CapturedProduct, Unseen, spanning
 from gemmtune.engine.consumers.inductor.capture.inputs import OpenSize
 from gemmtune.engine.consumers.inductor.capture.spans import bounds_of
 from gemmtune.engine.consumers.inductor.floor.graph_costs import cost_of_node, rest_bytes
@@ -148,8 +148,16 @@ class Lowering:
         if product.is_dynamic:
             first, last = self._span(product)
             found = replace(found, m=str(product.m), first=max(2, first), last=last, step=divisor(product.m))
-        self._current.products.append(found)
-        self.compiled.update(each.problem.name for each in found.variants)
+        spread = self._of_batches(product, found) if getattr(product.batch, "free_symbols", None) else [found]
+        self._current.products += spread
+        self.compiled.update(each.problem.name for one in spread for each in one.variants)
+
+    def _of_batches(self, product: LoweredProduct, found: CapturedProduct) -> list[CapturedProduct]:
+        """Return a product at the sizes that span its open batch, which share its run."""
+        first, last = self._span(replace(product, m=product.batch))
+        sizes = spanning(max(2, first), last, divisor(product.batch)) or (found.problem.batch,)
+        each = found.times(1 / len(sizes))
+        return [replace(each, problem=replace(found.problem, batch=size)) for size in sizes]
 
     def take_runs(self) -> tuple[list[CapturedProduct], list[Unseen], float]:
         """Return the products, other work and other bytes that ran since the last call, and start to count anew."""

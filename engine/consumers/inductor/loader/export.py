@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from gemmtune.engine.consumers.inductor.loader.kernels.binary import KernelBinary
 from gemmtune.engine.consumers.inductor.loader.loader_rows import InductorTable
+from gemmtune.engine.records.gemm.stated import STRIDES
 from gemmtune.engine.seams.kernel_call import CLUSTERS
 from gemmtune.engine.tables.standalone import package
 
@@ -20,9 +21,12 @@ def loader_files(table: InductorTable) -> Mapping[str, str]:
     """Return the files of the loader of a table, text by name."""
     rows = [row for of_product in table.rows.values() for row in of_product]
     reads = any(row.fuses_cheap for row in rows) or any(map(_has_epilogue, table.rows))
+    views = any(f"{name}=" in key for key in table.rows for name in STRIDES)
+    batches = any(key.partition(":")[0] in ("bmm", "baddbmm") for key in table.rows)
     parts = {
         ("gemmtune.engine.consumers.inductor.epilogues.reader", "_HAS_EPILOGUES"): reads,
-        (f"{_LOADER}.hooks.dynamic_rows", "_HAS_DYNAMIC_ROWS"): any(":dynamic" in key for key in table.rows),
+        (f"{_LOADER}.hooks.dynamic_rows", "_HAS_DYNAMIC_ROWS"): batches or any(":dynamic" in key for key in table.rows),
+        (f"{_LOADER}.hooks.open_sizes", ""): batches or views,
         ("gemmtune.engine.toolchain.unread_bias", "_HAS_UNREAD_BIAS"): any(
             "beta=0" in key.split(":") for key in table.rows
         ),

@@ -32,7 +32,7 @@ _KEY = re.compile(
     re.ASCII,
 )
 _TEMPLATES_OF = {
-    "mm": ("aten::mm", "triton::mm"),
+    "mm": ("aten::mm", "triton::mm", "decompose_k"),
     "addmm": ("aten::addmm", "triton::mm"),
     "bmm": ("aten::bmm", "triton::bmm"),
     "baddbmm": ("aten::baddbmm", "triton::bmm"),
@@ -148,7 +148,7 @@ def _row(entry: object, known: Sequence[str], kernels: Mapping[str, KernelBinary
     if (computed := kernels[kernel].epilogue) != epilogue:
         raise ValueError(f"kernel={kernel} computes the epilogue {shortened(computed)}, its row has {epilogue}")
     next_choice = require_object("otherwise", otherwise, {"template", "kwargs"})
-    instead = ProductRow(first, last, *_choice("otherwise.", next_choice, known[:2]))
+    instead = ProductRow(first, last, *_choice("otherwise.", next_choice, known[:-1]))
     return ProductRow(first, last, template, kwargs, kernel, instead)
 
 
@@ -156,13 +156,14 @@ def _choice(where: str, fields: Mapping[str, Any], known: Sequence[str]) -> tupl
     """Return the template and the tuned keywords of a choice; those of a CuTe kernel are in its binary."""
     template = fields["template"]
     is_cute = isinstance(template, str) and _CUTE in known and _CUTE_TEMPLATE.fullmatch(template)
-    if not isinstance(template, str) or (template not in known[:2] and not is_cute):
+    if not isinstance(template, str) or template == _CUTE or (template not in known and not is_cute):
         raise ValueError(f"{where}template={shortened(template)} is not one of {', '.join(known)}")
     if is_cute:
         return template, require_object(f"{where}kwargs", fields["kwargs"])
-    kwargs = require_object(f"{where}kwargs", fields["kwargs"], _MOST.keys() if "triton" in template else set())
+    most = _MOST if "triton" in template else {"k_split": _LARGEST} if template == "decompose_k" else {}
+    kwargs = require_object(f"{where}kwargs", fields["kwargs"], most.keys())
     for name, value in kwargs.items():
-        number = require_integer(f"{where}kwargs.{name}", value, 1, _MOST[name])
-        if name != "num_stages" and number & number - 1:  # Triton compiles no other tiles
+        number = require_integer(f"{where}kwargs.{name}", value, 1, most[name])
+        if name not in ("num_stages", "k_split") and number & number - 1:  # Triton compiles no other tiles
             raise ValueError(f"{where}kwargs.{name}={number} is not a power of 2")
     return template, kwargs

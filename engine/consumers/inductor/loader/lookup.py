@@ -31,7 +31,9 @@ def lookup_table(table: Table) -> dict[str, list[dict[str, object]]]:
     for row in table.rows:
         problem, choice = gemm(row.problem), row.choices[0]
         has_scalars = (problem.alpha, problem.beta) != (1, 1)  # the key has 2 or 2.0, as the model writes it
-        if problem.dynamic_m or problem.epilogue or has_scalars or is_cute(choice.space):
+        widens = problem.out_dtype is not problem.a_dtype
+        other = widens or choice.space == "decompose_k" or is_cute(choice.space)  # stock Inductor asks for none
+        if problem.dynamic_m or problem.epilogue or has_scalars or other:
             continue
         keys = lookup_keys(table.device, problem)
         for key in keys if choice.space == "aten" else keys[:1]:

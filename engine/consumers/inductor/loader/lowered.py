@@ -58,6 +58,10 @@ class LoweredProduct:
     """Columns of the first factor."""
     read: ReadEpilogue
     """Epilogue that Inductor can fuse."""
+    has_open_strides: bool = False
+    """Whether some of its strides are expressions; the key has those that torch saw first."""
+    batch: Any = 1
+    """Number of products: a number or an expression, of which the key has the value that torch saw first."""
 
     @property
     def full_key(self) -> str:
@@ -110,19 +114,20 @@ def lowered_product(kernel_inputs: KernelInputs, op_name: str) -> LoweredProduct
 def _described(kernel_inputs: MMKernelInputs, op_name: str) -> LoweredProduct | str:
     """Return the product, or why no row describes it."""
     types = [*kernel_inputs.dtypes(), kernel_inputs.out_dtype()]
-    if len({*types}) > 1:
+    widens = types[-1] is torch.float32 and types[0].itemsize == 2 and op_name in ("mm", "bmm")
+    if len({*types[: -1 if widens else None]}) > 1:
         return f"operands and output have several dtypes: {', '.join(str(t).removeprefix('torch.') for t in types)}"
     m, n, k = kernel_inputs.mnk_symbolic()
     *batch, _, _ = kernel_inputs.mat1mat2()[0].get_size()
-    if any(map(is_open, (n, k, *batch))):
-        return "n, k or the batch is dynamic"  # with another k, EVEN_K would be wrong
+    if any(map(is_open, (n, k))):
+        return "n or k is dynamic"  # with another k, EVEN_K would be wrong
     if 0 in (m, n, k, *batch):
         return "it is empty"
     dtype, kind = dtype_name(types[0]), "dynamic" if is_open(m) else "static"
     if dtype not in DTYPE_NAMES:
         return f"tables have no rows of {dtype}"
-    if batch and kind == "dynamic":
-        return "m is dynamic"
+    if kind == "dynamic" and any(map(is_open, batch)):
+        return "m and the batch are dynamic"
     bias, stated = _bias_of(kernel_inputs) if op_name in _BIASED else ("none", {})
     if isinstance(stated, str):
         return stated
@@ -137,9 +142,12 @@ def _described(kernel_inputs: MMKernelInputs, op_name: str) -> LoweredProduct | 
         return "m is dynamic, and the columns of a view hold m elements"
     hint, count_n, count_k = kernel_inputs.mnk_hinted()
     counts = f"{kernel_inputs.batch_hinted()}x{count_n}x{count_k}"
+    dtype += "_float32" * widens
     key = ":".join((op_name, dtype, layouts, counts, bias, kind, *stated_texts(stated)))
     node = V.graph.current_node
-    return LoweredProduct(m, hint, key, count_k, read_epilogue(node) if isinstance(node, torch.fx.Node) else PLAIN)
+    read = read_epilogue(node) if isinstance(node, torch.fx.Node) else PLAIN
+    has_open_strides = any(is_open(step) for each in kernel_inputs.strides_symbolic() for step in each)
+    return LoweredProduct(m, hint, key, count_k, read, has_open_strides, *batch)
 
 
 def is_open(size: Any) -> bool:  # noqa: ANN401 (a number or an expression)
@@ -195,10 +203,7 @@ def _strides(node: Any, size: Sequence[int], stride: Sequence[int]) -> Sequence[
 
 
 def _placed(kernel_inputs: MMKernelInputs, place: int) -> tuple[str, int | None, int | None] | str:
-    """Return layout, leading dimension and batch stride of an operand, None for dense ones, or why no row has such.
-
-    Speed depends on strides, that of the vendor library, too, so a row serves those alone that it was timed with.
-    """
+    """Return layout, leading dimension and batch stride of an operand, None for dense ones, or why no row has such."""
     node: Any = kernel_inputs.nodes()[place]
     size = kernel_inputs.shapes_hinted()[place]
     stride = _strides(node, size, kernel_inputs.strides_hinted()[place])
@@ -207,23 +212,17 @@ def _placed(kernel_inputs: MMKernelInputs, place: int) -> tuple[str, int | None,
         return f"an operand of sizes {_text(size)} and strides {_text(stride)} is neither row-major nor transposed"
     batch, step = (size[0], stride[0]) if len(size) > 2 else (1, None)
     found = unusual_strides(layout, size[-2], size[-1], lead, batch, step)
-    if found != (None, None):
-        if any(map(is_open, kernel_inputs.strides_symbolic()[place])):
-            return f"the strides of an operand, {_text(stride)}, are dynamic"
-        if node.get_layout().offset * node.get_dtype().itemsize % _ALIGNED_BYTES:
-            return f"an operand of strides {_text(stride)} begins at no multiple of {_ALIGNED_BYTES} bytes"
+    if found != (None, None) and node.get_layout().offset * node.get_dtype().itemsize % _ALIGNED_BYTES:
+        return f"an operand of strides {_text(stride)} begins at no multiple of {_ALIGNED_BYTES} bytes"
     return layout, *found
 
 
 def _layout(size: Sequence[int], stride: Sequence[int]) -> tuple[str, int | None]:
-    """Return `n` for rows of contiguous elements, `t` for such columns, else an empty text, and their distance.
-
-    A lone row is contiguous whatever its step to a next row is: Inductor writes 0 where the model has one token.
-    """
+    """Return `n` for rows of contiguous elements, `t` for such columns, else an empty text, and their distance."""
     (rows, columns), (of_row, of_column) = size[-2:], stride[-2:]
     if (of_row, of_column) == (1, rows) != (columns, 1):
         return "t", rows
-    if of_column == 1 and (rows == 1 or of_row >= columns):
+    if of_column == 1 and (rows == 1 or of_row >= columns):  # a lone row may have any step to a next one, such as 0
         return "n", None if rows == 1 else of_row
     return ("t", of_column) if of_row == 1 and of_column >= rows else ("", None)
 

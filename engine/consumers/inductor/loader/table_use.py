@@ -129,11 +129,13 @@ def problem_name(key: str, m: int) -> str:
     """Return the problem of a product at `m`, as text that `Problem.parse` reads."""
     op, dtype, layout, sizes, bias, kind, *further = key.split(":")
     batch, n, k = sizes.split("x")
+    dtype, _, out = dtype.partition("_")
     parts = [
         f"{f'{batch}x' if op in ('bmm', 'baddbmm') else ''}{m}x{n}x{k}",
         DTYPE_NAMES.get(dtype, dtype),
         layout,
         *([op] if op != "mm" else []),
+        *([f"out_dtype={DTYPE_NAMES[out]}"] if out else []),
         *([f"bias={bias}"] if bias != _USUAL_BIAS.get(op, "none") else []),
         *(["dynamic_m=true"] if kind == "dynamic" else []),
         *(text if "=" in text else f"epilogue={text}" for text in further),

@@ -7,6 +7,7 @@ from functools import lru_cache
 
 from gemmtune.engine.records.errors import TableError, UnknownPlugin
 from gemmtune.engine.records.gemm.problem import Problem
+from gemmtune.engine.records.gemm.terms import Op
 from gemmtune.engine.records.table import Choice
 from gemmtune.engine.seams import registry
 
@@ -21,11 +22,13 @@ def template_of(problem: Problem, choice: Choice) -> str:
         return f"aten::{problem.op}"
     if choice.space == "triton_mm":
         return "triton::bmm" if problem.op.is_batched else "triton::mm"
+    if choice.space == "decompose_k" and problem.op is Op.MM:
+        return choice.space
     if not problem.op.is_batched and (problem.alpha, problem.beta) == (1, 1) and is_cute(choice.space):
         return f"cute::{choice.space}"
     raise TableError(
         f"{problem.name}: no Inductor template of {problem.op} for space {choice.space!r}; "
-        f"known: aten, triton_mm, and spaces whose kernels need no gemmtune in production"
+        f"known: aten, triton_mm, decompose_k, and spaces whose kernels need no gemmtune in production"
     )
 
 

@@ -215,8 +215,8 @@ def test_a_template_has_inductors_name(problem, space, template):
         (row("8x8x8", choice("unknown", {})), "8x8x8:bf16:nt: no Inductor template of mm for space 'unknown'"),
         (row("4x8x8x8:bf16:nt:bmm", choice("cute_gemm", {})), "no Inductor template of bmm for space 'cute_gemm'"),
         (row("8x8x8", choice("triton_mm_tma", TILES)), "no Inductor template of mm for space 'triton_mm_tma'"),
-        (row("4x8x8x8:bf16:nt:bmm:dynamic_m=true", choice("aten", {})), "rows of bmm are for one m"),
-        (row(replace(Problem.parse("8x8x8"), out_dtype=DType.FP32), choice("aten", {})), "one dtype, not bf16, fp32"),
+        (row("8x8x8:bf16:nt:addmm:out_dtype=fp32", choice("aten", {})), "one dtype, not bf16, fp32"),
+        (row("8x8x8:e4m3:nt:out_dtype=fp32", choice("aten", {})), "one dtype, not e4m3, fp32"),
         (row(replace(Problem.parse("8x8x8"), acc_dtype=DType.FP16), choice("aten", {})), "accumulates in fp32, not in"),
         (row("8x8x8", choice("triton_mm", {**TILES, "num_ctas": 2})), "kwargs has the unknown field 'num_ctas'"),
         (
@@ -238,3 +238,20 @@ def test_problems_and_configs_unknown_to_inductor_are_refused_by_name(broken, me
 def test_two_rows_with_one_inductor_key_are_refused():
     with pytest.raises(TableError, match="8x8x8:fp32:nt and 8x8x8:tf32:nt have the same Inductor key"):
         export(row("8x8x8:fp32:nt", choice("aten", {})), row("8x8x8:tf32:nt", choice("aten", {})))
+
+
+def test_parts_of_k_are_a_row_of_the_loader_and_none_of_stock_inductor():
+    files = export(row("32x32x65536:bf16:nn", choice("decompose_k", {"k_split": 16})))
+    (entries,) = json.loads(files["inductor_table.json"])["rows"].values()
+    assert [(each["template"], each["kwargs"]) for each in entries] == [("decompose_k", {"k_split": 16})]
+    assert json.loads(files["lookup_table.json"]) == {}
+    with pytest.raises(TableError, match="decompose_k"):
+        export(row("32x32x65536:bf16:nn:addmm", choice("decompose_k", {"k_split": 16})))
+
+
+def test_an_output_of_fp32_is_a_part_of_the_loaders_key():
+    problem = "64x96x256:bf16:nt:out_dtype=fp32"
+    assert product_key(Problem.parse(problem)) == "mm:bfloat16_float32:nt:1x96x256:none:static"
+    files = export(row(problem, choice("triton_mm", TILES)), row("64x96x256:bf16:nt", choice("aten", {})))
+    assert len(json.loads(files["inductor_table.json"])["rows"]) == 2
+    assert [*json.loads(files["lookup_table.json"])] == [*lookup_keys(TABLE.device, Problem.parse("64x96x256:bf16:nt"))]

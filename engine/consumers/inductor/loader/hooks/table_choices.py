@@ -9,7 +9,7 @@ import torch
 from torch._inductor import config
 from torch._inductor.choices import InductorChoices
 from torch._inductor.kernel.bmm import bmm_template
-from torch._inductor.kernel.mm import mm_template
+from torch._inductor.kernel.mm import decompose_k_subgraph_template, mm_template
 from torch._inductor.kernel_inputs import MMKernelInputs
 from torch._inductor.utils import _use_autotune_backend
 from torch._inductor.virtualized import V
@@ -17,6 +17,7 @@ from torch._inductor.virtualized import V
 from gemmtune.engine.consumers.inductor.loader.boundary import nothing, or_else
 from gemmtune.engine.consumers.inductor.loader.hooks.binaries import Binaries
 from gemmtune.engine.consumers.inductor.loader.hooks.dynamic_rows import dynamic_row
+from gemmtune.engine.consumers.inductor.loader.hooks.open_sizes import as_in_table
 from gemmtune.engine.consumers.inductor.loader.hooks.product_notes import ProductNotes, apart
 from gemmtune.engine.consumers.inductor.loader.loader_rows import InductorTable, ProductRow
 from gemmtune.engine.consumers.inductor.loader.lowered import (
@@ -36,11 +37,12 @@ from gemmtune.engine.consumers.inductor.loader.lowered import (
 from gemmtune.engine.consumers.inductor.loader.table_use import ProductUse
 
 if TYPE_CHECKING:
+    from torch._inductor.codegen.common import KernelTemplate
     from torch._inductor.ir import ChoiceCaller
     from torch._inductor.kernel_inputs import KernelInputs
     from torch._inductor.scheduler import BaseSchedulerNode, Scheduler
 
-_LOGIC = 14  # part of the cache key: add 1 whenever the loader compiles a row to something else
+_LOGIC = 15  # part of the cache key: add 1 whenever the loader compiles a row to something else
 TRITON_TEMPLATES = {"triton::mm": mm_template, "triton::bmm": bmm_template}
 """Inductor's templates that rows may name."""
 
@@ -86,6 +88,8 @@ class TableChoices(AtenChoices):
         self, kernel_inputs: KernelInputs, templates: list[Template], op_name: str, kwarg_overrides: Overrides = None
     ) -> list[ChoiceCaller]:
         """Return one choice per product; on devices other than CUDA GPUs, Inductor's own choices."""
+        if "decompose_k" in str(getattr(V.graph, "name", "")):  # a product of parts, within a row's choice
+            return self.aten(kernel_inputs, templates, op_name, kwarg_overrides)
         for recording in self._recordings:
             recording.see(kernel_inputs, templates, op_name)
         device = kernel_inputs.device()
@@ -95,17 +99,18 @@ class TableChoices(AtenChoices):
             return super().get_template_configs(kernel_inputs, templates, op_name, kwarg_overrides)
         if self._failed is not None and self._failed is _current_node():
             return self._after_failure(kernel_inputs, templates, op_name, kwarg_overrides)
-        found = lowered_product(kernel_inputs, op_name)
+        found = as_in_table(lowered_product(kernel_inputs, op_name), self._rows)
         product = found if isinstance(found, LoweredProduct) else None
         row = None if product is None or self._is_other_gpu(device) else self._find(product)
         choices, row, instead_of = self._binaries.serve(product, row, kernel_inputs, templates, op_name, self.aten)
         if choices is not None:
             return choices
-        if product is not None and row is not None and not row.is_aten and self._is_usable(row):
+        template = None if product is None or row is None or row.is_aten else self._usable(row)
+        if product is not None and row is not None and template is not None:
             if not is_for_templates(op_name, templates):
                 return []
             fused = self._fused(product, row)
-            choice = self._render(row, product, fused, kernel_inputs, op_name)
+            choice = self._render(row, template, product, fused, kernel_inputs, op_name)
             if choice is not None:
                 why = instead_of if fused else instead_of + apart(product)
                 self._notes.record(found, row, device, "next choice" if instead_of else "row", why)
@@ -173,22 +178,30 @@ class TableChoices(AtenChoices):
         is_served = epilogue and (self._notes.is_of_epilogue(product, row) or (row.fuses_cheap and epilogue.is_cheap))
         return product.read.nodes if is_served else frozenset()
 
-    def _is_usable(self, row: ProductRow) -> bool:
-        """Return whether Inductor's settings allow the row's template; warn if not.
+    def _usable(self, row: ProductRow) -> KernelTemplate | None:
+        """Return the row's template; None, with a warning, if Inductor's settings rule it out.
 
         It was timed, so it is used even where Inductor leaves it out: for a large k, and on GPUs under 68 SMs.
         """
+        if has_options() and row.template == "decompose_k":
+            return None if V.graph.aot_mode or V.graph.cpp_wrapper else decompose_k_subgraph_template
         if has_options() and _use_autotune_backend("TRITON"):
-            return True
+            return TRITON_TEMPLATES[row.template]
         self._notes.warn(
             f"gemmtune's table has a {row.template} row that Inductor's settings rule out: pass "
             f"options=gemmtune_inductor.options() to torch.compile, and keep TRITON in max_autotune_gemm_backends"
         )
-        return False
+        return None
 
     @or_else(nothing)  # Inductor asked for ATen before, and got none
     def _render(
-        self, row: ProductRow, product: LoweredProduct, fused: frozenset[str], kernel_inputs: KernelInputs, op_name: str
+        self,
+        row: ProductRow,
+        template: KernelTemplate,
+        product: LoweredProduct,
+        fused: frozenset[str],
+        kernel_inputs: KernelInputs,
+        op_name: str,
     ) -> ChoiceCaller | None:
         """Return the row's kernel; None if this torch or Triton cannot make it.
 
@@ -197,9 +210,9 @@ class TableChoices(AtenChoices):
         """
         kernel_inputs = with_whole_bias(kernel_inputs, product)
         fix_layouts(kernel_inputs.nodes())
-        tuned = {**row.kwargs, "EVEN_K": product.k % row.kwargs["BLOCK_K"] == 0}
+        even_k = {"EVEN_K": product.k % row.kwargs["BLOCK_K"] == 0} if "BLOCK_K" in row.kwargs else {}
         with config.patch(max_autotune_gemm=True):
-            made = next(self.get_ktc(kernel_inputs, TRITON_TEMPLATES[row.template], op_name, tuned), None)
+            made = next(self.get_ktc(kernel_inputs, template, op_name, {**row.kwargs, **even_k}), None)
             if made is not None:
                 made.layout = kernel_inputs.output_layout(flexible=False)
                 leave_out_bias(made, kernel_inputs, op_name)

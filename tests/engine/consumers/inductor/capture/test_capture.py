@@ -156,7 +156,6 @@ def test_a_product_that_inductor_leaves_to_a_library_is_named(call, inputs, oper
         (torch.baddbmm, ("bf16[2,8,1]", "bf16[2,8,16]", "bf16[2,16,32]"), "sizes 2x8x1 and strides 8x1x1, is neither"),
         (lambda a, b: a.unfold(1, 16, 8) @ b, ("bf16[2,72]", "bf16[2,16,32]"), "strides 72x8x1 is neither row-major"),
         (lambda a, b: a[:, :, 1:17] @ b, ("bf16[2,8,32]", "bf16[2,16,32]"), "begins at no multiple of 16 bytes"),
-        (lambda a, b: torch.bmm(a, b, out_dtype=torch.float32), ("bf16[2,8,16]", "bf16[2,16,32]"), "several dtypes"),
     ],
 )
 def test_a_product_without_a_row_has_its_sizes_in_the_reason(call, inputs, reason):
@@ -205,6 +204,12 @@ def test_a_product_without_a_row_has_its_sizes_in_the_reason(call, inputs, reaso
             "2x8x32x16:bf16:nn:baddbmm:alpha=0.25:beta=0",
         ),
         (torch.baddbmm, ("bf16[2,1,32]", "bf16[2,8,16]", "bf16[2,16,32]"), "2x8x32x16:bf16:nn:baddbmm:bias=vectors"),
+        (partial(torch.mm, out_dtype=torch.float32), ("fp16[8,16]", "fp16[16,32]"), "8x32x16:fp16:nn:out_dtype=fp32"),
+        (
+            partial(torch.bmm, out_dtype=torch.float32),
+            ("bf16[2,8,16]", "bf16[2,16,32]"),
+            "2x8x32x16:bf16:nn:bmm:out_dtype=fp32",
+        ),
     ],
 )
 def test_views_scalars_and_biases_of_a_batch_are_parts_of_the_problem(call, inputs, name):
@@ -250,6 +255,23 @@ def test_an_open_m_has_its_range_and_products_of_its_own_at_one():
     assert up.problem.dynamic_m
     assert (up.first, up.last, up.count) == (2, 512, 1)
     assert "1x1024x256:bf16:nt" in names(found)
+
+
+def test_an_open_batch_is_listed_at_sizes_of_its_range_that_share_its_run():
+    found = captured(torch.bmm, "bf16[b:2..64,16,64]", "bf16[b:2..64,64,32]")
+    assert names(found) == {f"{batch}x16x32x64:bf16:nn:bmm": 0.25 for batch in (2, 4, 16, 64)}
+    assert not found.unseen
+
+
+def test_an_open_m_of_a_batch_has_its_range():
+    (product,) = captured(torch.bmm, "bf16[4,m:2..64,64]", "bf16[4,64,32]").products
+    assert product.problem.name.endswith("x32x64:bf16:nn:bmm:dynamic_m=true")
+    assert (product.first, product.last) == (2, 64)
+
+
+def test_the_last_tokens_of_open_prompts_are_a_product_with_the_strides_seen_first():
+    found = captured(lambda h, w: h[:, -1] @ w, "bf16[8,t:16..512,512]", "bf16[512,320]")
+    assert names(found) == {"8x320x512:bf16:nn:lda=40960": 1}  # of 80 tokens
 
 
 def test_a_convolution_of_1x1_is_a_product_and_no_other_work():

@@ -39,3 +39,23 @@ def test_what_a_graph_runs_is_not_counted_twice():
         torch.addmm(torch.ones(4), A, B, beta=2)
     assert not eager.costs
     assert EagerProducts.is_infra_mode() is EagerProducts.supports_higher_order_operators is True
+
+
+@pytest.mark.parametrize(("kind", "gates"), [(torch.nn.LSTM, 4), (torch.nn.GRU, 3), (torch.nn.RNN, 1)])
+def test_a_recurrent_layer_is_one_call_whose_weights_meet_each_row(kind, gates):
+    layer = kind(8, 16, num_layers=2, batch_first=True)
+    with torch.no_grad(), EagerProducts(lambda: False) as eager:
+        out, _ = layer(torch.ones(3, 5, 8))
+    assert not eager.costs
+    ((name, costs),) = eager.layers.items()
+    assert name == f"aten.{'rnn_tanh' if kind is torch.nn.RNN else kind.__name__.lower()}[3, 5, 8]"
+    ((cost, count),) = costs.items()
+    assert (count, cost.flops) == (1, 2 * 3 * 5 * gates * 16 * (8 + 16 + 16 + 16))
+    assert out.shape == (3, 5, 16)
+
+
+def test_layers_and_products_are_left_as_they_were():
+    before = torch._VF.lstm
+    with EagerProducts(lambda: False), pytest.raises(RuntimeError, match="stop"):
+        raise RuntimeError("stop")
+    assert torch._VF.lstm is before

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 
 import pytest
 
@@ -237,6 +238,15 @@ def test_the_graphs_nodes_of_an_epilogue_are_named_with_its_operands_and_outputs
     assert found.nodes == {"add", "relu", "mul"}
     assert [(node.name, place) for node, place in found.outputs] == [("relu", 0), ("mul", 1)]
     assert [tuple(node.meta["val"].shape) for node in found.operands] == [(M, N), (N,)]
+
+
+def test_the_gelu_that_gpt_2_writes_out_has_its_name():
+    def written(x, w, **_):
+        y = x @ w.t()
+        return 0.5 * y * (1 + torch.tanh(math.sqrt(2 / math.pi) * (y + 0.044715 * torch.pow(y, 3.0))))
+
+    (found,) = read(written)
+    assert str(found.epilogue) == "gelu_tanh"
 
 
 def test_what_is_no_product_has_no_epilogue_but_a_reason():

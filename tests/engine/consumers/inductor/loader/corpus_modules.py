@@ -119,6 +119,7 @@ add("strides", lambda w, *operands: [each @ w for each in operands], BT,
     *(T((64, 256), strides=each) for each in ((0, 1), (512, 1), (512, 2), (3, 1))))  # fmt: skip
 add("expanded batch", torch.bmm, T((4, 16, 64), strides=(0, 64, 1)), Y)
 add("slices", lambda x, w: (x[:, :256] @ w, x[:, -1:] @ w[:1]), t(64, 300), B)
+add("last tokens", lambda h, w: (h[:, -1] @ w, F.linear(h[:, -1:], w.t())), t(8, 32, 256, dynamic=(1,)), BT)
 
 
 def views(a: Any, b: Any, image: Any, w: Any) -> Any:
@@ -332,6 +333,7 @@ add("open rows", torch.mm, t(64, 256, dynamic=(0,)), BT)
 add("open rows with a bias", torch.addmm, t(96), t(64, 256, dynamic=(0,)), BT)
 add("open rows, number", torch.addmm, t(), t(64, 256, dynamic=(0,)), BT)
 add("open k", torch.mm, t(64, 256, dynamic=(1,)), t(256, 96, dynamic=(0,)))
+add("open rows of a batch", torch.bmm, t(64, 16, 64, dynamic=(1,)), t(64, 64, 32))
 add("open batch", torch.bmm, t(4, 16, 64, dynamic=(0,)), t(4, 64, 32, dynamic=(0,)))
 _BRANCHES = (lambda x, y: x @ y), (lambda x, y: (x + 1) @ y)
 add("condition", lambda p, a, b: torch.cond(p, *_BRANCHES, (a, b)), t(dtype=torch.bool), A, B)

@@ -40,6 +40,11 @@ ROWS = (
     row("64x96x256:bf16:nt:lda=512"),
     row("64x96x256:bf16:nn:lda=300"),
     row("4x16x32x64:bf16:nn:bmm:batch_stride_a=0"),
+    row("8x96x256:bf16:nt:lda=4096"),  # 16 tokens, where the corpus sees 32 first
+    row("8x1x96x256:bf16:nt:bmm:batch_stride_a=4096:batch_stride_b=0"),
+    row("64x96x256:bf16:nn:out_dtype=fp32"),
+    row("4x16x32x64:bf16:nn:bmm:out_dtype=fp32"),
+    row("16x16x8192:bf16:nn", "decompose_k", {"k_split": 16}),
     row("64x96x256:bf16:nt:addmm:alpha=2"),
     row("64x96x256:bf16:nt:addmm:bias=matrix:beta=0.5"),
     row("64x96x256:bf16:nt:addmm:beta=0"),  # an mm for torch 2.15
@@ -49,14 +54,18 @@ ROWS = (
     row("4x16x32x64:bf16:nn:baddbmm:bias=vectors:alpha=0.125"),
 )
 UNUSUAL = {
-    **dict.fromkeys(("slices", "expanded batch", "baddbmm"), 1),
-    **dict.fromkeys(("strides", "baddbmm alpha and beta"), 2),  # of steps between elements Inductor makes a dense copy
+    **dict.fromkeys(
+        ("slices", "expanded batch", "baddbmm", "open batch", "open rows of a batch", "mm to fp32", "bmm to fp32"), 1
+    ),
+    **dict.fromkeys(
+        ("strides", "baddbmm alpha and beta", "last tokens"), 2
+    ),  # of steps between elements Inductor makes a dense copy
     "alpha and beta": 4,
 }
 """Cases of views, scalars and batches with a bias, and how many rows serve them; no row of a dense product does."""
 RANGES = tuple(
-    RangeRow(Problem.parse(f"256x96x256:bf16:nt{op}:dynamic_m=true"), 2, 256, choice("triton_mm", TILES), ((256, 0.0),))
-    for op in ("", ":addmm")
+    RangeRow(Problem.parse(f"{problem}:dynamic_m=true"), 2, 256, choice("triton_mm", TILES), ((256, 0.0),))
+    for problem in ("256x96x256:bf16:nt", "256x96x256:bf16:nt:addmm", "64x256x32x64:bf16:nn:bmm")
 )
 
 REFUSED = {"addmm to fp32", "sparse rows", "GRU"}
@@ -130,7 +139,7 @@ def test_what_no_row_serves_runs_what_torch_runs_without(lowered):
         rows = served(table, "row")
         if not rows:
             assert table["selections"] == stock["selections"], name
-        elif "conv" not in name:  # a 1x1 convolution with a row becomes a product
+        elif "conv" not in name and name != "deep k":  # such a row makes products of its own
             pairs = zip(stock["selections"], table["selections"], strict=True)
             assert sum(one != two for one, two in pairs) == rows, name
 
@@ -145,6 +154,13 @@ def test_rows_are_taken_and_nothing_is_said_of_them(report):
 
 def test_rows_of_views_scalars_and_batches_with_a_bias_are_taken(report):
     assert {name: served(report["table"][name], "row") for name in UNUSUAL} == UNUSUAL
+
+
+def test_a_row_of_parts_of_k_is_taken_and_its_inner_product_is_not_counted(report):
+    found = report["table"]["deep k"]
+    assert found["selections"][0] == ["mm", ["decompose_k_mm_16_split_0"]]
+    (use,) = found["uses"]
+    assert (use["problem"], use["outcome"]) == ("16x16x8192:bf16:nn", "row")
 
 
 def test_grouped_products_are_named(report):

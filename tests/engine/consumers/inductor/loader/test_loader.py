@@ -250,7 +250,7 @@ def test_the_report_counts_the_products_by_the_row_they_run(report):
         "1 are no problem that can be tuned"
     )
     (none,) = [each for each in use["dict"]["uses"] if each["outcome"] == "no problem"]
-    assert (none["problem"], none["detail"]) == ("mm", "n, k or the batch is dynamic, in a product of 64x96x256")
+    assert (none["problem"], none["detail"]) == ("mm", "n or k is dynamic, in a product of 64x96x256")
 
 
 def test_the_misses_are_problems_to_tune_and_a_dynamic_m_names_the_size_seen_first(report):

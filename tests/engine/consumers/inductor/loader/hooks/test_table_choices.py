@@ -12,6 +12,7 @@ pytest.importorskip("triton", reason="triton is not installed")
 
 from torch._inductor import config  # noqa: E402 (torch is there)
 from torch._inductor.choices import InductorChoices  # noqa: E402
+from torch._inductor.kernel.mm import decompose_k_subgraph_template  # noqa: E402
 
 from gemmtune.engine.consumers.inductor.epilogues.reader import PLAIN, ReadEpilogue  # noqa: E402
 from gemmtune.engine.consumers.inductor.loader import boundary  # noqa: E402
@@ -28,6 +29,7 @@ NAME = "16x64x128:bf16:nt"
 BLOCKS = {"BLOCK_M": 16, "BLOCK_K": 64}
 ATEN = ProductRow(16, 16, "aten::mm", {})
 TRITON = ProductRow(16, 16, "triton::mm", BLOCKS)
+PARTS = ProductRow(16, 16, "decompose_k", {"k_split": 4})
 CHEAP = TRITON._replace(fuses_cheap=True)
 CUTE = ProductRow(16, 16, "cute::quack", {"tile": 1}, "k", ATEN)
 CUTE_OR_TRITON = CUTE._replace(otherwise=TRITON)
@@ -327,11 +329,33 @@ def test_another_device_has_inductors_own_choices(inductor, templates, note):
     assert notes(choices) == note
 
 
-def test_what_is_no_problem_runs_aten_and_is_noted(inductor):
-    inductor.product = "mm: n, k or the batch is dynamic"
+def test_a_row_of_parts_of_k_is_inductors_choice(inductor):
+    choices = handler([PARTS])
+    assert chosen(choices) == ["rendered"]
+    assert inductor.asked == [(decompose_k_subgraph_template, "mm", {"k_split": 4}, True)]
+    assert notes(choices) == [f"row: {NAME} decompose_k {{'k_split': 4}}"]
+
+
+@pytest.mark.parametrize("wrapper", ["aot_mode", "cpp_wrapper"])
+def test_parts_of_k_are_not_used_where_inductor_cannot_split(inductor, wrapper):
+    setattr(inductor.graph, wrapper, True)
+    choices = handler([PARTS])
+    assert chosen(choices) == ["aten"]
+    assert notes(choices) == [f"unused row: {NAME} decompose_k {{'k_split': 4}}"]
+
+
+def test_a_product_within_the_choice_of_parts_is_atens_and_no_use_of_the_table(inductor):
+    inductor.graph.name = "decompose_k_mm_4_split_0"
     choices = handler([TRITON])
     assert chosen(choices) == ["aten"]
-    assert notes(choices) == ["no problem: n, k or the batch is dynamic"]
+    assert notes(choices) == []
+
+
+def test_what_is_no_problem_runs_aten_and_is_noted(inductor):
+    inductor.product = "mm: n or k is dynamic"
+    choices = handler([TRITON])
+    assert chosen(choices) == ["aten"]
+    assert notes(choices) == ["no problem: n or k is dynamic"]
 
 
 @pytest.mark.parametrize(("miss", "found"), [("aten", ["aten"]), ("autotune", ["own", BOTH, {"override": {}}])])
