@@ -92,7 +92,8 @@ def parse_inductor_table(content: bytes) -> InductorTable:
     """
     fields = parse_sealed(content, "inductor", SCHEMA, {"made_with", "templates", "params", "rows", "kernels"})
     made_with = _texts_by_name("made_with", fields, PACKAGES)
-    templates = _texts_by_name("templates", fields, [triton for _, triton in _TEMPLATES_OF.values()])
+    triton = [each for its in _TEMPLATES_OF.values() for each in its if each.startswith("triton")]
+    templates = _texts_by_name("templates", fields, triton)
     kernels = parse_kernels(fields["kernels"])
     rows = {key: _rows(key, its, kernels) for key, its in require_object("rows", fields["rows"]).items()}
     return InductorTable(fields["sha256"], fields["device"]["name"], made_with, templates, rows, kernels)
