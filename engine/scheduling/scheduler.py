@@ -126,6 +126,7 @@ class Scheduler:
         except STOPS:
             self._shared.release_all()
             raise
+        self._shared.release_all()  # a server that died may have forgotten that some were given back
 
     def _drain(self) -> None:
         """Store what the executor still has, end the searches, and say that they begin again.

@@ -189,8 +189,9 @@ def disturbed(folder: Path, running: Server, alone: dict, chance: random.Random,
     ]
     expected = {row for each in alone.values() for row in rows(f"{folder}/{each.name}.db")}
     wrong += ["other measurements"] if sorted(expected) != sorted(rows(url)) else []
-    left = running.execute("SELECT count(*) FROM claims", url)[0][0]
-    wrong += [f"{left} claims left"] if left else []
+    owners = [owner for (owner,) in running.execute("SELECT owner FROM claims", url)]  # of killed ones until leases end
+    left = sum(f" process {driver.process.pid} " in owner for driver in drivers for owner in owners)
+    wrong += [f"{left} claims left by drivers that ended in order"] if left else []
     report["wrong"] += [f"round {number}: {each}" for each in wrong]
     for driver in drivers:
         driver.process.kill()

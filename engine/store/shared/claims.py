@@ -80,7 +80,7 @@ class Claims:
         return self._transactions.write(write, durable=False)
 
     def renew(self) -> None:
-        """Extend the lease of every claim, if a quarter of it is over; call it often.
+        """Extend the lease of every claim, if a quarter of it is over, and drop ended ones of others; call it often.
 
         Raises:
             StoreError: the database refused.
@@ -90,7 +90,13 @@ class Claims:
             self._renewed = now
             longer = update(schema.claims).values(until=server_seconds() + self._lease_seconds)
             longer = longer.where(schema.claims.c.owner == self.owner)
-            self._transactions.write(lambda connection: connection.execute(longer), durable=False)
+            ended = delete(schema.claims).where(schema.claims.c.until < server_seconds())
+
+            def write(connection: Connection) -> None:
+                connection.execute(longer)
+                connection.execute(ended)
+
+            self._transactions.write(write, durable=False)
 
     def release(self, claims: Sequence[tuple[str, str]]) -> None:
         """Give claims back, by work and digest; their results are stored.
@@ -119,11 +125,12 @@ class Claims:
         return self._news.wait(seconds)
 
     def release_all(self) -> None:
-        """Give every claim back, so that others need not wait for the leases to end.
+        """Give every claim back, so that others need not wait for the leases to end, and listen no longer.
 
         Raises:
             StoreError: the database refused.
         """
+        self._news.close()
         self._release(true())
 
     def _release(self, those: ColumnElement[bool]) -> None:

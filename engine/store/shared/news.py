@@ -24,7 +24,7 @@ class News:
         self._owner = owner
         self._connection: Connection | None = None
         self._tried = -_RETRY_SECONDS
-        event.listen(engine, "engine_disposed", lambda _engine: self._close())
+        event.listen(engine, "engine_disposed", lambda _engine: self.close())
 
     def send(self, connection: Connection) -> None:
         """Tell the other drivers once the transaction is committed."""
@@ -44,7 +44,7 @@ class News:
                 left = max(0.0, until - time.monotonic())
             return False
         except Exception:  # psycopg's, which may not be installed: the connection is lost
-            self._close()
+            self.close()
             return True  # look: what was told meanwhile is lost, too
 
     def _listening(self) -> Any:  # noqa: ANN401 (psycopg's, which may not be installed)
@@ -57,7 +57,8 @@ class News:
         found = None if self._connection is None else self._connection.connection.driver_connection
         return found if hasattr(found, "notifies") else None
 
-    def _close(self) -> None:
+    def close(self) -> None:
+        """Listen no longer, until the next wait."""
         if self._connection is not None:
             with suppress(SQLAlchemyError):
                 self._connection.invalidate()

@@ -141,7 +141,7 @@ def told(place: str, order: str, *values: str) -> None:
 @pytest.mark.parametrize("kind", ["server", "file"])
 def test_a_driver_pauses_goes_on_and_is_cancelled_as_it_is_told(request, tmp_path, kind):
     place = str(tmp_path / "m.db") if kind == "file" else request.getfixturevalue("url")
-    driver = Driver(place, tmp_path / "told", problems=4, seconds=0.4)
+    driver = Driver(place, tmp_path / "told", problems=4, seconds=1.0)
     driver.reach(2)
     told(place, "pause", "probe-4")
     wait_for(lambda: states(place) == ["paused"])
@@ -158,24 +158,26 @@ def test_a_driver_pauses_goes_on_and_is_cancelled_as_it_is_told(request, tmp_pat
 
 
 def test_a_driver_of_lower_priority_waits_for_the_higher_one(url, tmp_path):
-    low = Driver(url, tmp_path / "low", problems=4, seconds=0.2)
+    low = Driver(url, tmp_path / "low", problems=5, seconds=2.0)
     low.reach(2)
-    high = Driver(url, tmp_path / "high", problems=6, seconds=0.4)
+    high = Driver(url, tmp_path / "high", problems=6, seconds=2.0)
     high.reach(1)
     told(url, "priority", "probe-6", "1")
-    wait_for(lambda: states(url)[1] == "waiting")
+    wait_for(lambda: states(url) == ["running", "waiting"])
     assert low.submits_nothing()
     told(url, "cancel", "probe-6")
     high.wait()
+    wait_for(lambda: states(url) == ["cancelled", "running"])
+    told(url, "cancel", "probe-5")
     low.wait()
-    assert states(url) == ["cancelled", "done"]
+    assert states(url) == ["cancelled", "cancelled"]
 
 
 def test_a_second_driver_of_a_file_is_told_and_both_end_with_the_lone_drivers_table(tmp_path, alone):
     place = str(tmp_path / "m.db")
-    first = Driver(place, tmp_path / "first")
+    first = Driver(place, tmp_path / "first", seconds=0.4)
     first.reach(20)
-    second = Driver(place, tmp_path / "second")
+    second = Driver(place, tmp_path / "second", seconds=0.4)
     assert first.wait() == second.wait() == alone
     lines = [line for line in second.said.splitlines() if "has a driver already" in line]
     assert [

@@ -55,6 +55,15 @@ def test_a_lease_ends_unless_it_is_renewed(drivers):
     assert first.take("work", ["a"]) == set()
 
 
+def test_a_driver_drops_the_ended_claims_of_others(postgres_server, database, drivers):
+    gone, other = drivers(2)
+    gone.take("work", ["a", "b"])
+    time.sleep(0.7)
+    other.renew()
+    url = database._transactions.engine.url.render_as_string(hide_password=False)
+    assert postgres_server.execute("SELECT count(*) FROM claims", url) == [(0,)]
+
+
 def test_the_claims_of_a_dead_process_of_this_host_are_free(drivers):
     dead, other = drivers(2)
     done = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
