@@ -55,7 +55,7 @@ def main() -> int:
     parser.add_argument("--pause", type=float, default=2.0)
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
-    given.spans = (given.spans or ["0-10"] * given.drivers)[: given.drivers or None]
+    given.spans = given.spans or ["0-10"] * given.drivers
     if given.drive:
         drive(*given.drive, given)
         return 0
