@@ -108,7 +108,9 @@ class BoardChecks:
             return False
         known = {(canary.task, canary.config) for canary in self._canaries}
         problems = {canary.task.problem for canary in self._canaries} or {job.task.problem}
-        fits = job.task.problem in problems or sum(board.results for board in self._boards.values()) > _FIRST_RESULTS
+        is_late = sum(board.results for board in self._boards.values()) > _FIRST_RESULTS
+        has_vendor = job.task.is_baseline or any(canary.task.is_baseline for canary in self._canaries)
+        fits = is_late or (job.task.problem in problems and (has_vendor or len(known) < _CANARIES - 1))
         return fits and (job.task, job.config) not in known
 
     def add_canary(self, job: MeasureJob, stored: Measurement | None = None) -> None:
