@@ -1,5 +1,7 @@
 """Keeps the binaries of each task's fastest configs for its final, and deletes all others."""
 
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 from gemmtune.engine.records.artifact import Artifact
@@ -38,3 +40,11 @@ def discard(artifact: Artifact) -> None:
     """Delete an artifact's file: a sweep of a space builds thousands."""
     if artifact.path:
         Path(artifact.path).unlink(missing_ok=True)
+
+
+def copied(artifact: Artifact) -> Artifact:
+    """Return an artifact with a binary of its own, beside the one that is deleted once its config is measured."""
+    if not artifact.path:
+        return artifact
+    path = Path(artifact.path)
+    return replace(artifact, path=str(shutil.copyfile(path, path.with_stem(f"{path.stem}-canary"))))

@@ -87,6 +87,10 @@ class BoardChecks:
         """Return whether nothing of a worker counts."""
         return worker in self._boards and self._boards[worker].trust is Trust.QUARANTINED
 
+    def is_unproven(self, worker: str) -> bool:
+        """Return whether no check has compared a worker's board with others yet."""
+        return worker not in self._boards or not (self._boards[worker].judged or self._boards[worker].vouched)
+
     def add_result(self, worker: str, uuid: str) -> Iterator[BoardVerdict]:
         """Count a result of a worker, and yield that its board is known now; `uuid` may be empty."""
         board = self._boards.setdefault(worker, _Board("", self._now()))

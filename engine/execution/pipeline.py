@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import os
 import platform
-import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
-from pathlib import Path
 
-from gemmtune.engine.execution.artifact_cache import ArtifactCache, discard
+from gemmtune.engine.execution.artifact_cache import ArtifactCache, copied, discard
 from gemmtune.engine.execution.board_checks import BoardChecks
 from gemmtune.engine.execution.build_queue import BuildQueue
 from gemmtune.engine.execution.dispatcher import JobResult
@@ -77,6 +75,7 @@ class BuildMeasurePipeline:
         self._checks = BoardChecks(_now)
         self._doubted: dict[int, tuple[MeasureJob, str]] = {}  # failed job and its worker, by the job's identity
         self._rebuilds: dict[int, tuple[BuildJob, Measurement]] = {}  # builds of stored canaries, by identity
+        self._unproven: list[tuple[MeasureJob, _Done]] = []  # first results of boards, until a check compares them
         self._untrusted: GemmtuneError | None = None  # why no board is left to measure on
         self._finals: dict[Workload, _PendingFinal] = {}
         self._finished: list[Finished] = []
@@ -187,6 +186,7 @@ class BuildMeasurePipeline:
         for done in machines.builders.collect():
             self._after_build(machines, done.outcome)
         self._start_builds(machines)
+        self._release_unproven(machines)
 
     def _send_canaries(self, machines: Machines, *, ends: bool = False) -> None:
         for worker, job in self._checks.start(machines.workers.busy, ends=ends):
@@ -244,7 +244,7 @@ class BuildMeasurePipeline:
         machines.workers.submit(MeasureJob(job.task, job.config, artifact, leader, self._early_stopping))
 
     def _after_measurement(self, machines: Machines, job: MeasureJob, done: _Done) -> None:
-        """Finish a config that was measured; one that failed runs on another board first, whose result counts."""
+        """Take a result: of a failed config on another board first, and of a new board once others vouch for it."""
         reading, doubted = _reading(done), self._doubted.pop(id(job), None)
         level = reading.estimate.level if reading.estimate else None
         board = level.board if level else machines.workers.boards.get(done.worker, "")
@@ -257,7 +257,27 @@ class BuildMeasurePipeline:
         if doubted is not None and reading.status is Status.OK:
             self._checks.suspect(doubted[1])
         if self._checks.wants(job, reading):
-            self._checks.add_canary(replace(job, artifact=_copied(job.artifact)))
+            self._checks.add_canary(replace(job, artifact=copied(job.artifact)))
+        if self._checks.is_unproven(done.worker) and self._other_board(machines, done.worker):
+            self._unproven.append((job, done))
+        else:
+            self._accept(machines, job, done)
+
+    def _release_unproven(self, machines: Machines) -> None:
+        """Accept the first results of boards that were compared, and of all where nothing else is on its way."""
+        held, self._unproven = self._unproven, []
+        all_there = not self._is_working(machines)
+        for job, done in held:
+            if self._checks.is_quarantined(done.worker):
+                machines.workers.submit(job)
+            elif all_there or not (self._checks.is_unproven(done.worker) and self._other_board(machines, done.worker)):
+                self._accept(machines, job, done)
+            else:
+                self._unproven.append((job, done))
+
+    def _accept(self, machines: Machines, job: MeasureJob, done: _Done) -> None:
+        """Finish a config that was measured."""
+        reading = _reading(done)
         if reading.estimate is None or not self.holds_finals:
             discard(job.artifact)
         else:
@@ -369,14 +389,6 @@ def _reading(done: _Done) -> Reading:
         return done.outcome.result
     assert done.outcome.loss is not None
     return Reading(_STATUS_OF_LOSS[done.outcome.loss], f"run: {done.outcome.reason}")
-
-
-def _copied(artifact: Artifact) -> Artifact:
-    """Return an artifact with a binary of its own, beside the one that is deleted once its config is measured."""
-    if not artifact.path:
-        return artifact
-    path = Path(artifact.path)
-    return replace(artifact, path=str(shutil.copyfile(path, path.with_stem(f"{path.stem}-canary"))))
 
 
 def _now() -> str:
