@@ -88,8 +88,11 @@ class BoardChecks:
         return worker in self._boards and self._boards[worker].trust is Trust.QUARANTINED
 
     def is_unproven(self, worker: str) -> bool:
-        """Return whether no check has compared a worker's board with others yet."""
-        return worker not in self._boards or not (self._boards[worker].judged or self._boards[worker].vouched)
+        """Return whether no check has compared a worker's board with others yet, or a bad one is being repeated."""
+        if (board := self._boards.get(worker)) is None:
+            return True
+        is_repeated = bool(board.bad) and (board.due or bool(board.running))
+        return is_repeated or not (board.judged or board.vouched)
 
     def add_result(self, worker: str, uuid: str) -> Iterator[BoardVerdict]:
         """Count a result of a worker, and yield that its board is known now; `uuid` may be empty."""
