@@ -16,6 +16,7 @@ from gemmtune.engine.api.tuning import database_url
 from gemmtune.engine.campaign.plan import OPTIONS
 from gemmtune.engine.campaign.verify import Verified, open_executor
 from gemmtune.engine.campaign.verify import verify as measure_again
+from gemmtune.engine.io.arguments import checks_arguments
 from gemmtune.engine.report.layout import Report
 from gemmtune.engine.report.tables import verify_report
 from gemmtune.engine.scheduling.callbacks import Callback, notify
@@ -50,6 +51,7 @@ class VerifyResult:
         return self.report.to_text(width)
 
 
+@checks_arguments
 def verify(
     table: Table | str | os.PathLike[str],
     *,
