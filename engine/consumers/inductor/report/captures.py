@@ -35,7 +35,7 @@ def capture_report(captured: Captured, written: str) -> Report:
     if variants:
         sections.append(Grid(columns, ("product", "epilogue without a text")))
     else:
-        sections.append("It runs no product that a table can serve.")
+        sections.append("It runs no product that a table can serve: no file is written.")
     if captured.unseen:
         sections.append(_unseen(captured, shares))
     if floor:
@@ -61,7 +61,7 @@ def capture_report(captured: Captured, written: str) -> Report:
         ],
         "not_tuned": [{"operation": u.operation, "reason": u.reason, "count": u.count} for u in captured.unseen],
         "floor": floor and _floor_record(floor),
-        "written": written,
+        "written": written if variants else None,
     }
     return Report(record, sections)
 

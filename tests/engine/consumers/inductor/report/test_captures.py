@@ -55,7 +55,7 @@ def test_every_problem_has_its_runs_sizes_and_what_compiled_it():
 
 def test_a_recorded_program_has_no_torch_and_names_no_file_without_a_product():
     report = capture_report(Captured((), (), "calls.jsonl"), "net.toml")
-    assert report.to_text() == "calls.jsonl\n\nIt runs no product that a table can serve."
+    assert report.to_text() == "calls.jsonl\n\nIt runs no product that a table can serve: no file is written."
     assert report.to_json() == {
         "source": "calls.jsonl",
         "torch": None,
@@ -63,7 +63,7 @@ def test_a_recorded_program_has_no_torch_and_names_no_file_without_a_product():
         "products": [],
         "not_tuned": [],
         "floor": None,
-        "written": "net.toml",
+        "written": None,
     }
 
 
