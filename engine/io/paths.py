@@ -123,6 +123,8 @@ def find(given: str | os.PathLike[str], *wanted: FileKind) -> str:
         return _recorded(path, text, wanted, error)
     except (OSError, ValueError) as refused:
         raise error(f"cannot read {wanted[0].value} {text}: {_reason(refused)}") from None
+    if path.is_file() and not path.stat().st_size and wanted != (FileKind.DATABASE,):
+        raise error(f"{text} is empty; {_wanted(wanted)} is wanted here")
     damaged = (kind is FileKind.OTHER and wanted[0] is FileKind.CAMPAIGN) or (
         kind is FileKind.JSON and wanted[0] in (FileKind.TABLE, FileKind.INDUCTOR, FileKind.LANDSCAPES)
     )
