@@ -93,6 +93,7 @@ _DATABASE_SUFFIXES = (".db", ".sqlite", ".sqlite3")
 _SNIFFED_JSON_BYTES = 2**20
 _URL = re.compile(r"[A-Za-z][\w+.-]+:/")  # a path joins the two slashes of a URL
 _CALLABLE = re.compile(r"(?:[\w./-]+\.py|[A-Za-z_][\w.]*):[A-Za-z_][\w.]*")
+_TUNER_CACHE = b'"tune_params_keys"'  # of Kernel Tuner, whose file has no end while it runs
 _UNTUNED = re.compile(rb"(?:Validator,|\w*Gemm\w*TunableOp_)")  # first line of what TunableOp writes
 
 
@@ -162,6 +163,8 @@ def kind_of_file(path: Path) -> FileKind | None:
     if path.suffix.lower() in _SUFFIXES:
         return _SUFFIXES[path.suffix.lower()]
     if begins.startswith((b"{", b"[")) or name.endswith(".json"):
+        if _TUNER_CACHE in head:
+            return FileKind.LANDSCAPES
         return None if len(head) == _SNIFFED_JSON_BYTES else _kind_of_json(head)
     return FileKind.PAGE if begins[:9].lower() in (b"<!doctype", b"<html lan") else FileKind.OTHER
 

@@ -169,4 +169,5 @@ def _landscapes_report(found: tuple[Landscape, ...]) -> Report:
     title = "; ".join([count(len(found), "landscape"), *(", ".join(values) for values in made.values() if values)])
     headers = ("problem", "space", "configs", "best µs", "within 2 %", "failed", "best config")
     grid = Grid.of_rows(headers, lines, ("problem", "space", "failed", "best config"))
-    return Report({"landscapes": facts}, [title, grid])
+    cut = [f"{each.name}: {each.context['cut']}" for each in found if "cut" in each.context]
+    return Report({"landscapes": facts}, [title, grid, *cut])
