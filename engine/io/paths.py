@@ -84,6 +84,7 @@ _ERRORS: dict[FileKind, type[UsageError]] = {
 _SUFFIXES = {
     ".toml": FileKind.CAMPAIGN,
     ".jsonl": FileKind.RECORDING,
+    ".log": FileKind.RECORDING,
     ".py": FileKind.PYTHON,
     ".html": FileKind.PAGE,
     ".yaml": FileKind.YAML,
@@ -94,7 +95,8 @@ _SNIFFED_JSON_BYTES = 2**20
 _URL = re.compile(r"[A-Za-z][\w+.-]+:/")  # a path joins the two slashes of a URL
 _CALLABLE = re.compile(r"(?:[\w./-]+\.py|[A-Za-z_][\w.]*):[A-Za-z_][\w.]*")
 _TUNER_CACHE = b'"tune_params_keys"'  # of Kernel Tuner, whose file has no end while it runs
-_UNTUNED = re.compile(rb"(?:Validator,|\w*Gemm\w*TunableOp_)")  # first line of what TunableOp writes
+_UNTUNED = re.compile(rb"Validator,|\w*Gemm\w*TunableOp_|(?:\w+,)*(?:M,N,K|token,model_dim,inter_dim)(?:[,\r\n]|$)")
+"""First line of what TunableOp and AITER write."""
 
 
 def find(given: str | os.PathLike[str], *wanted: FileKind) -> str:

@@ -15,7 +15,7 @@ from gemmtune.engine.records.epilogue.chain import NO_EPILOGUE
 from gemmtune.engine.records.epilogue.text import parse_epilogue
 from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.gemm.stated import STATED
-from gemmtune.engine.records.workload import summed
+from gemmtune.engine.records.workload import Workload, summed
 
 BUDGET = 24
 """Evaluations per captured product; experiments/models says what more of them gain."""
@@ -160,11 +160,18 @@ class Captured:
     """Bytes that everything but products and kernels of others moves at least, per call of the model."""
     device: Device | None = None
     """GPU that the model was lowered for; None for a recorded program."""
+    layers: Sequence[Workload] = ()
+    """Problems of other kinds than a GEMM, which a file of another tool names."""
 
     @property
-    def problems(self) -> tuple[Problem, ...]:
-        """Problems to tune, each once, with its runs as weight."""
+    def gemms(self) -> tuple[Problem, ...]:
+        """Products to tune as problems, each once, with its runs as weight."""
         return summed(problem for product in self.products for problem in product.problems)
+
+    @property
+    def problems(self) -> tuple[Workload, ...]:
+        """Problems to tune, each once, with its runs as weight."""
+        return (*self.gemms, *self.layers)
 
     @property
     def has_open_sizes(self) -> bool:
@@ -202,9 +209,9 @@ class Captured:
         if any(product.problem.m <= _FEW_ROWS for product in self.products):
             lines += ["", "# On Hopper and Blackwell, kernels for few rows are often faster; they need the extra cute."]
             lines += ['# space = ["triton_mm", "cute_gemv", "cute_splitk"]']
-        if not self.products:
-            lines += ["", "problems = []"]
-        weights = {problem: problem.weight for problem in self.problems}
+        if self.layers or not self.products:
+            lines += ["", "problems = [", *(f"    {json.dumps(each.name)}," for each in self.layers), "]"]
+        weights = {problem: problem.weight for problem in self.gemms}
         for variant in (variant for product in self.products for variant in product.variants):
             lines += _tables(variant, weights)
         return "\n".join(lines) + "\n"

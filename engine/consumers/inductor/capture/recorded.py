@@ -1,4 +1,4 @@
-"""Captures from files: of `gemmtune_inductor.record`, and of PyTorch's TunableOp."""
+"""Captures from files: of `gemmtune_inductor.record`, of PyTorch's TunableOp, and of other tools."""
 
 import re
 from collections import Counter
@@ -7,12 +7,14 @@ from pathlib import Path
 
 from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.consumers.inductor.capture.captured import BUDGET, Captured, CapturedProduct, Unseen, merged
+from gemmtune.engine.consumers.inductor.capture.foreign import is_aiter, read_aiter, read_autotune
 from gemmtune.engine.io.reading import parse_json, read_text
 from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.records.gemm.problem import Problem
+from gemmtune.engine.records.workload import Workload, summed
 from gemmtune.engine.tables.loss_limits import RangeLimits
 
-RECORD_SUFFIXES = (".jsonl", ".csv")
+RECORD_SUFFIXES = (".jsonl", ".csv", ".log")
 """Suffixes of the files that `read_recorded` reads."""
 
 _TUNABLE_TYPES = {"BFloat16": "bf16", "Half": "fp16", "float": "fp32", "tf32": "tf32"}
@@ -28,24 +30,37 @@ def read_recorded(*paths: Path) -> Captured:
     """Read the products of a recorded program.
 
     Args:
-        paths: files of `gemmtune_inductor.record` (.jsonl), or of TunableOp with PYTORCH_TUNABLEOP_RECORD_UNTUNED=1
-            (tunableop_untuned0.csv): one per process. The runs of equal products add up.
+        paths: files of `gemmtune_inductor.record` (.jsonl), of TunableOp with PYTORCH_TUNABLEOP_RECORD_UNTUNED=1
+            (tunableop_untuned0.csv), AITER's lists (.csv), or logs of Inductor (.log): one per process. The runs of
+            equal products add up.
 
     Raises:
         UsageError: a file cannot be read, or a line is malformed.
     """
-    parts: list[CapturedProduct | Unseen] = []
+    parts: list[CapturedProduct | Workload | Unseen] = []
     sources = []
     for path in paths:
         lines = list(enumerate(read_text(path, "record").splitlines(keepends=True), 1))
         try:
-            parts += _tunable(lines) if path.suffix == ".csv" else _lowered(lines)
+            if path.suffix == ".log":
+                parts += read_autotune(lines)
+                who = "Inductor autotuned, from its log"
+            elif path.suffix == ".csv" and lines and is_aiter(lines[0][1]):
+                parts += read_aiter(path.name, (line for _, line in lines))
+                who = "AITER lists"
+            elif path.suffix == ".csv":
+                parts += _tunable(lines)
+                who = "TunableOp recorded"
+            else:
+                parts += _lowered(lines)
+                who = "a program compiled, recorded"
         except UsageError as error:
             raise UsageError(f"record {path}: {error}") from None
-        who = "TunableOp recorded" if path.suffix == ".csv" else "a program compiled, recorded"
         sources.append(f"Products that {who} in {path.name}.")
     products = [each for each in parts if isinstance(each, CapturedProduct)]
-    return Captured(*merged(products, [each for each in parts if isinstance(each, Unseen)]), " ".join(sources))
+    unseen = [each for each in parts if isinstance(each, Unseen)]
+    layers = summed(each for each in parts if isinstance(each, Workload))
+    return Captured(*merged(products, unseen), " ".join(sources), layers=layers)
 
 
 def recorded_plan(path: Path) -> Plan:
