@@ -50,7 +50,15 @@ RUNS = [
     ("vllm_moe:m1:e16:k2:h128:n128:fp8_tensor", [TILE]),  # rows are not sorted
     ("vllm_moe:m7:e4:k2:h256:n128:fp8_block:zipf=1.5", [TILE, FLAT]),
     ("vllm_moe:m40:e3:k3:h128:n128:fp8_block", [TALL]),
+    ("vllm_moe:m40:e3:k3:h128:n128:fp8_block:block=32x64", [TALL]),
+    ("vllm_moe:m40:e3:k3:h128:n96:fp16", [TALL]),
+    ("vllm_moe:m7:e4:k2:h96:n128:bf16", [TILE]),
+    ("vllm_moe:m40:e3:k3:h128:n96:int8_w8a16", [TALL]),
+    ("vllm_moe:m1:e16:k2:h128:n128:int8_w8a16", [TILE]),
     ("sglang_moe:m7:e4:k2:h256:n128:fp8_block:zipf=1.5", [TILE]),
+    ("sglang_moe:m40:e3:k3:h128:n128:fp8_block:block=64x64", [TALL]),
+    ("sglang_moe:m7:e4:k2:h96:n128:fp16", [TILE]),
+    ("sglang_moe:m40:e3:k3:h128:n96:int8_w8a16", [TALL]),
     ("sglang_moe:m40:e3:k3:h128:n128:fp8_tensor", [TALL]),
     ("vllm_block_fp8:m33:n192:k512", [TILE]),
     ("sglang_block_fp8:m33:n192:k512", [TILE | PLAIN, TILE | {"SWAP_AB": True, "SPLIT_K": 2}]),
@@ -59,13 +67,12 @@ RUNS = [
 
 @pytest.mark.slow(15)
 def test_our_launches_of_the_engines_kernels_are_right(engines):
-    # bf16 is left out: the interpreter multiplies its bits
     command = [sys.executable, Path(__file__).with_name("interpreted.py"), json.dumps(RUNS)]
     environment = os.environ | engines | {"TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": ""}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
-    assert len(lines) == 9
+    assert len(lines) == 17
     assert [line for line in lines if not line.endswith(": right")] == []
 
 
