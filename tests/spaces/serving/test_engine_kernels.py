@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+import gemmtune as gt
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.task import Task
@@ -123,3 +124,15 @@ def test_operands_have_sorted_rows_for_every_tile_that_an_engine_ships(engines, 
     operands: Any = make_operands(parse_workload(f"{kind}:m4:e4:k2:h32:n16:bf16"), torch.device("cpu"))
     known = operands.aligned
     assert shipped <= known.keys()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kind", ["vllm_moe", "sglang_moe"])
+@pytest.mark.parametrize("dtype", ["fp16", "int8_w8a16", "fp8_block:block=64x64"])
+def test_a_layer_of_each_type_is_measured_right(engines, kind, dtype, monkeypatch):
+    for name, value in engines.items():
+        monkeypatch.setenv(name, value)
+    result = gt.tune(f"{kind}:m64:e8:k2:h1024:n512:{dtype}", budget=4)
+    (row,) = result.rows
+    assert row.baseline is not None  # a wrong result is no choice
+    assert kind in {choice.space for choice in row.choices}
