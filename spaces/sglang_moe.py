@@ -1,7 +1,6 @@
 """Spaces of SGLang's fused mixture-of-experts kernel: all tiles, and what SGLang runs now."""
 
 from gemmtune.engine.consumers.serving.contract.file_name import Engine
-from gemmtune.engine.consumers.serving.contract.layer import SCALE_BLOCK
 from gemmtune.engine.consumers.serving.contract.moe_layer import MoeType, SglangMoe
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.task import Task
@@ -33,7 +32,7 @@ _OFF = {
 
 
 class SglangMoeSpace(MoeSpace):
-    """Tiles of SGLang's `fused_moe_kernel` in bf16, or in fp8 with scales per tensor or per block.
+    """Tiles of SGLang's `fused_moe_kernel` in 16 bits, in fp8 with scales per tensor or block, or with int8 weights.
 
     One config serves both grouped GEMMs, as SGLang runs a file without a `_down` file beside it. The kernel is built
     for a dependent launch where SGLang does so, and timed without one: an activation stands between both GEMMs.
@@ -54,8 +53,8 @@ class SglangMoeSpace(MoeSpace):
         unlike: dict[str, Argument] = {**_WITHOUT}
         if layer.dtype is MoeType.FP8_TENSOR:
             unlike["stride_bse"] = 0  # one scale per expert in one dimension, which SGLang passes without a stride
-        elif layer.dtype is MoeType.FP8_BLOCK:
-            unlike["stride_bsn"] = depth // SCALE_BLOCK
+        elif layer.scale_block:
+            unlike["stride_bsn"] = depth // layer.scale_block[1]
         constants = {
             **_OFF,
             "even_Ks": depth % block_k == 0,

@@ -19,7 +19,7 @@ _OFF = {"HAS_BIAS": False, "USE_TD": False, "SPLIT_K": 1}
 
 
 class VllmMoeSpace(MoeSpace):
-    """Tiles of vLLM's `fused_moe_kernel` in bf16, or in fp8 with scales per tensor or per block.
+    """Tiles of vLLM's `fused_moe_kernel` in 16 bits, in fp8 with scales per tensor or block, or with int8 weights.
 
     One config serves both grouped GEMMs. All sizes are arguments at launch, so that layers share the binaries.
     """

@@ -8,6 +8,7 @@ from gemmtune.engine.api.table import read_table
 from gemmtune.engine.consumers.inductor.bench.arms import ARMS, TABLE
 from gemmtune.engine.consumers.inductor.bench.model_bench import ModelBench
 from gemmtune.engine.consumers.inductor.capture.inputs import parse_inputs
+from gemmtune.engine.io.arguments import checks_arguments
 from gemmtune.engine.io.importing import parse_callable
 from gemmtune.engine.io.paths import FileKind, find
 from gemmtune.engine.records.errors import DeviceError, UsageError, did_you_mean
@@ -17,6 +18,7 @@ LOADER_FILE = "inductor/inductor_table.json"
 """The loader's table in a campaign's folder."""
 
 
+@checks_arguments
 def bench(
     call: Callable[..., object] | str,
     *inputs: object,

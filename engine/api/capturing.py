@@ -40,7 +40,8 @@ def capture(
     Args:
         call: a torch module, a function of tensors, or the name of either, MODULE:CALL. A named class, and a named
             function without parameters, builds the model on the GPU. Or the file of a recorded program: problems.jsonl
-            of `gemmtune_inductor.record`, or tunableop_untuned0.csv of PyTorch's TunableOp. Or a model of transformers,
+            of `gemmtune_inductor.record`, tunableop_untuned0.csv of PyTorch's TunableOp, a list of AITER (.csv), or a
+            log of Inductor (.log), with those of other processes as inputs. Or a model of transformers,
             "hf:Qwen/Qwen3-0.6B", or the folder of its config.json, "hf:./folder".
         inputs: tensors; texts such as "bf16[16,2048]", "int64[1,512]%32000" (integers below 32000) and
             "mask=bool[1,512]" (a named argument); other objects, which are passed as they are. A size that differs
@@ -73,10 +74,10 @@ def capture(
         and not call.startswith(_HUB)
         and (":" not in call or "://" in call or os.path.exists(call))
     ):
-        recording = Path(find(call, FileKind.RECORDING))
-        if inputs or calls:
-            raise UsageError(f"{call} is a record, which takes no inputs")
-        return read_recorded(recording)
+        files = [each for each in (call, *inputs) if isinstance(each, str)]
+        if calls or len(files) <= len(inputs) or not all(map(os.path.exists, files[1:])):
+            raise UsageError(f"{call} is a record, which takes no inputs but further records")
+        return read_recorded(*(Path(find(each, FileKind.RECORDING)) for each in files))
     if not isinstance(call, str) and not callable(call):
         raise UsageError(f"call={str(call)[:80]!r} is no model, no function, and no text MODULE:CALL")
     further = [calls] if isinstance(calls, str) else list(calls)

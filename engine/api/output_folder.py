@@ -9,6 +9,7 @@ from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.report.layout import count
 from gemmtune.engine.store.files import write_whole
 
+_FILES = (".csv", ".db", ".gz", ".html", ".json", ".py", ".toml", ".txt")  # suffixes that no new folder has
 _NAMED = 3  # files that a notice names
 
 
@@ -16,9 +17,11 @@ def make_folder(folder: Path) -> None:
     """Create a folder unless it exists.
 
     Raises:
-        UsageError: the folder cannot be created or written.
+        UsageError: the folder cannot be created or written, or has the name of a file.
     """
     reason = "you may not write there"
+    if folder.suffix in _FILES and not folder.exists():
+        raise UsageError(f"{folder} is the name of a file, and a folder is wanted: {folder.with_suffix('')}")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if os.access(folder, os.W_OK | os.X_OK):

@@ -6,12 +6,13 @@ from os import PathLike
 from pathlib import Path
 from textwrap import fill
 from types import MappingProxyType
-from typing import Any, TypeVar, Unpack, get_type_hints
+from typing import Any, TypeVar, Unpack
 
 from gemmtune.engine.campaign import plan_file
 from gemmtune.engine.campaign.plan import OPTIONS, Plan, PlanOptions, ProblemLike
 from gemmtune.engine.consumers.inductor.capture.recorded import RECORD_SUFFIXES, recorded_plan
-from gemmtune.engine.io.options import Option, Value, show_options
+from gemmtune.engine.io.arguments import check_types, hints_of
+from gemmtune.engine.io.options import Option, Value, limits_of, show_options
 from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.records.workload import Workload, summed
 from gemmtune.engine.seams.kinds import expand_workloads
@@ -41,8 +42,10 @@ def plan_with(plan: Plan, problems: ProblemLike | Iterable[ProblemLike], **optio
     are no texts. Without a named space, those of the problems are searched.
 
     Raises:
-        UsageError: a value is out of bounds, or names nothing.
+        UsageError: a value is of another type or out of bounds, or names nothing.
     """
+    hints = hints_of(PlanOptions)
+    check_types(options, {name: hints[name] for name, each in OPTIONS.items() if not each.is_number})
     given = {each.field: _value(plan, each, options.get(name)) for name, each in OPTIONS.items()}
     added = tuple(each for each in parse_problems(problems) if each not in plan.problems)
     given["problems"] = (*plan.problems, *added)
@@ -59,13 +62,13 @@ def _value(plan: Plan, option: Option, value: Any) -> Any:  # noqa: ANN401 (of t
         case Value.PROBLEMS:
             return parse_problems(value or ())
         case Value.LIMITS:
-            return (getattr(plan, option.field) or option.of()) if value is True else value or None
+            return (value is True and getattr(plan, option.field)) or limits_of(option, value or False)
     return value
 
 
 def takes_options(function: _F) -> _F:
     """Show what `**options` stands for in a function's signature and docstring."""
-    types = get_type_hints(PlanOptions)
+    types = hints_of(PlanOptions)
     show_options(function, "campaign", {option: types[name] for name, option in OPTIONS.items()})
     lines = []
     for name, option in OPTIONS.items():

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from gemmtune.engine.api.landscapes import LandscapeSource, read_sources
 from gemmtune.engine.api.output_folder import folder_of, make_folder, write_all
+from gemmtune.engine.io.arguments import checks_arguments
 from gemmtune.engine.io.numbers import checked
 from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.records.landscape import Landscape
@@ -155,6 +156,7 @@ class Study:
                         }
 
 
+@checks_arguments
 def replay(
     sources: LandscapeSource | Iterable[LandscapeSource],
     sampler: SamplerLike | Iterable[SamplerLike] = "transfer",

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gemmtune.engine.api.output_folder import write_all
+from gemmtune.engine.io.arguments import checks_arguments
 from gemmtune.engine.io.paths import FileKind, find
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.table import Choice
@@ -119,6 +120,7 @@ class Table(TableRecord):
         )
 
 
+@checks_arguments
 def read_table(path: str | os.PathLike[str]) -> Table:
     """Read a table's file, or the one in a campaign's folder.
 

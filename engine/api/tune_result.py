@@ -21,7 +21,7 @@ from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.report.campaign import campaign_report
 from gemmtune.engine.report.layout import Report
-from gemmtune.engine.report.progress.run import Run, read_run, write_run
+from gemmtune.engine.report.progress.run import Run, has_run, write_run
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.exporter import Exporter
 from gemmtune.engine.store.database import Database
@@ -163,7 +163,7 @@ class TuneResult:
         shipped = write_table(table, self.campaign.table)
         exported, self.notes, self.broken = export_everywhere(Table.of(shipped), out)
         self.written = [table, *exported, summary]
-        if self.run is not None and (self.run.evaluations or read_run(out) is None):
+        if self.run is not None and (self.run.evaluations or not has_run(out)):
             write_run(out, self.run)  # a repeated campaign evaluates nothing and leaves the record of the first run
         if report:
             try:

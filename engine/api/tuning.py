@@ -20,6 +20,7 @@ from gemmtune.engine.campaign.execute import execute
 from gemmtune.engine.campaign.open_backend import open_backend
 from gemmtune.engine.campaign.plan import Plan, PlanOptions, ProblemLike
 from gemmtune.engine.campaign.result import Finding
+from gemmtune.engine.io.arguments import checks_arguments
 from gemmtune.engine.io.paths import find_database
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.errors import UsageError, did_you_mean
@@ -35,9 +36,10 @@ from gemmtune.engine.tables.earlier import read_earlier
 _Path: TypeAlias = str | os.PathLike[str]
 
 
+@checks_arguments
 @takes_options
 def tune(
-    problems: ProblemLike | Iterable[ProblemLike] = (),
+    problems: ProblemLike | Iterable[ProblemLike] | None = None,
     *,
     campaign: _Path | Plan | Sequence[_Path] | None = None,
     backend: LandscapeSource | Sequence[LandscapeSource] = "auto",
@@ -63,7 +65,7 @@ def tune(
 
     Args:
         problems: problems or their texts, [BATCHx]MxNxK[:DTYPE[:LAYOUT[:OP]]], beside those of the campaign file.
-            Without any, every recorded one is tuned. The weights of equal ones add up, as of two captures.
+            Where neither names any, every recorded one is tuned. The weights of equal ones add up, as of two captures.
         campaign: a campaign file (TOML), several, or the plan that was read from them. The weights of their equal
             problems add up; their settings must agree, except where an argument gives one.
         **options: options of the plan.
@@ -107,7 +109,9 @@ def tune(
     if not isinstance(base, Plan):
         paths = [base] if isinstance(base, str | os.PathLike) else base
         base = read_plan(*paths, options=options)
-    plan = plan_with(base, problems, **options)
+    plan = plan_with(base, () if problems is None else problems, **options)
+    if problems is not None and not plan.problems:
+        raise UsageError("problems is empty: name some, or leave it out to tune the recorded ones")
     following = [callback for callback in callbacks if isinstance(callback, CampaignState)]
     state = following[0] if following else CampaignState(plan.plugins.objective.unit, time.monotonic)
     recorder = RunRecorder(state, partial(datetime.now, UTC))

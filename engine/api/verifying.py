@@ -17,6 +17,7 @@ from gemmtune.engine.campaign.plan import OPTIONS
 from gemmtune.engine.campaign.verify import Verified, open_executor
 from gemmtune.engine.campaign.verify import verify as measure_again
 from gemmtune.engine.execution.fleet import LOCAL
+from gemmtune.engine.io.arguments import checks_arguments
 from gemmtune.engine.report.layout import Report
 from gemmtune.engine.report.tables import verify_report
 from gemmtune.engine.scheduling.callbacks import Callback, notify
@@ -51,6 +52,7 @@ class VerifyResult:
         return self.report.to_text(width)
 
 
+@checks_arguments
 def verify(
     table: Table | str | os.PathLike[str],
     *,

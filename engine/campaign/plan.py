@@ -76,10 +76,10 @@ class Plan:
     held_out: tuple[Workload, ...] = stated((), Option(_HELD_OUT, Value.PROBLEMS, "Problems", name="hold_out"))
 
     def __post_init__(self) -> None:
-        """Refuse numbers out of bounds, nothing to search, a problem named twice, and unknown plug-ins.
+        """Refuse values of wrong types or out of bounds, nothing to search, a problem named twice, unknown plug-ins.
 
         Raises:
-            UsageError: a value is out of bounds; the message names it.
+            UsageError: a value is of another type or out of bounds; the message names it.
             UnknownPlugin: no plug-in has one of the names.
         """
         check_options(self)
@@ -158,8 +158,8 @@ class PlanOptions(TypedDict, total=False):
     regret: float | None
     stop_gain: float | None
     margin: float | None
-    portfolio: bool | LossLimits
-    ranges: bool | RangeLimits
+    portfolio: bool | Mapping[str, float] | LossLimits | None
+    ranges: bool | Mapping[str, float] | RangeLimits | None
     hold_out: ProblemLike | Iterable[ProblemLike] | None
 
 

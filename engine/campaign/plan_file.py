@@ -8,7 +8,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from gemmtune.engine.campaign.plan import OPTIONS, Plan
 from gemmtune.engine.io.numbers import checked, shown
-from gemmtune.engine.io.options import Option, Value, options_of
+from gemmtune.engine.io.options import Option, Value, limits_of
 from gemmtune.engine.io.paths import FileKind, find
 from gemmtune.engine.io.reading import parse_toml, read_text
 from gemmtune.engine.records.errors import UsageError, did_you_mean
@@ -144,7 +144,7 @@ def _value(option: Option, value: object, folder: Path) -> Any:  # noqa: ANN401 
         case Value.PROBLEMS:
             return _workloads(option.name, value)
         case Value.LIMITS:
-            return _limits(option, value)
+            return limits_of(option, value)
     return value
 
 
@@ -166,25 +166,14 @@ def _kind(table: Mapping[str, object]) -> WorkloadKind[Workload]:
     return kind_of(str(table.get("kind", "gemm")))
 
 
-def _limits(option: Option, value: object) -> object:
-    """Return the default limits for true, none for false, else those that a table names."""
-    if isinstance(value, bool):
-        return option.of() if value else None
-    known = options_of(option.of)
-    if not isinstance(value, dict):
-        raise UsageError(f"{option.name}={shown(value)} is not true, false or a table of {' and '.join(known)}")
-    _check_keys(value, known, f" in {option.name}")
-    return option.of(**value)
-
-
-def _check_keys(content: Iterable[str], known: Iterable[str], where: str = "") -> None:
+def _check_keys(content: Iterable[str], known: Iterable[str]) -> None:
     """Refuse the first key that is not known."""
     unknown = sorted(set(content).difference(known))
     if unknown:
         key = unknown[0]
-        if not where and key in _OPTIONS:
+        if key in _OPTIONS:
             raise UsageError(f"{key!r} belongs to a machine and not to a campaign; it is the option --{key}")
-        raise UsageError(f"unknown key {key!r}{where}; {did_you_mean(key, known)}known: {', '.join(sorted(known))}")
+        raise UsageError(f"unknown key {key!r}; {did_you_mean(key, known)}known: {', '.join(sorted(known))}")
 
 
 def _texts(key: str, value: object) -> list[str]:

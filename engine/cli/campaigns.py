@@ -95,7 +95,7 @@ def tune(
         callbacks += [opened.enter_context(EventFile(events))] if events else []
         callbacks.append(opened.enter_context(keep_progress(out, state)))
         result = tune_problems(
-            [*(problem or ()), *(f"triton:{each}" for each in kernel or ())],
+            [*(problem or ()), *(f"triton:{each}" for each in kernel or ())] or None,
             campaign=plan,
             backend=replay or "auto",
             device=device,

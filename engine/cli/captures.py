@@ -22,7 +22,8 @@ _CALL_HELP = (
 )
 _FILE_HELP = (
     "Or a model of transformers, hf:Qwen/Qwen3-0.6B, or hf:FOLDER with its config.json. Or a record: problems.jsonl of "
-    "gemmtune_inductor.record, or TunableOp's tunableop_untuned0.csv."
+    "gemmtune_inductor.record, TunableOp's tunableop_untuned0.csv, a list of AITER (.csv), or a log of Inductor (.log) "
+    "with AUTOTUNE lines; name those of several processes."
 )
 _INPUT_HELP = (
     "A tensor of the call: [NAME=]DTYPE[SIZE,...], for example bf16[16,2048] or tokens=int64[1,512]%32000 (integers "
@@ -44,7 +45,7 @@ _ARMS_HELP = f"Arms to run, of {','.join(ARMS)}. [default: eager,compile, and ta
 
 
 def capture(
-    call: Annotated[str, typer.Argument(metavar="MODULE:CALL", help=f"{_CALL_HELP} {_FILE_HELP}")],
+    call: Annotated[list[str], typer.Argument(metavar="MODULE:CALL", help=f"{_CALL_HELP} {_FILE_HELP}")],
     input: Annotated[list[str] | None, typer.Option("--input", metavar="SPEC", help=_INPUT_HELP)] = None,  # noqa: A002
     calls: Annotated[list[str] | None, typer.Option("--call", metavar="CALL", help=_CALL_OPTION_HELP)] = None,
     call_file: Annotated[Path | None, typer.Option("--calls", metavar="FILE", help=_CALLS_HELP)] = None,
@@ -62,7 +63,8 @@ def capture(
 
     Inductor lowers the model, on a GPU or for a named one without it. Writes a campaign file for gemmtune tune: each
     distinct product with its sizes, types and layouts, and how often it runs as its weight. Work that no table can
-    serve is named in the file's head. Shows what share of the model's floor each part has.
+    serve is named in the file's head. Shows what share of the model's floor each part has. The exit status is 1, and no
+    file is written, where there is nothing to tune.
     """
     from gemmtune.engine.api.capturing import capture as capture_call
     from gemmtune.engine.consumers.inductor.capture.model_calls import read_calls
@@ -71,7 +73,7 @@ def capture(
     sys.path.insert(0, str(Path.cwd()))
     with show_work("lowering the model", quiet=as_json):
         found = capture_call(
-            call,
+            *call,
             *(input or ()),
             calls=[*(calls or ()), *(read_calls(call_file) if call_file else ())],
             tokens=integers("--tokens", tokens),
@@ -81,7 +83,8 @@ def capture(
             grad=grad,
             device=device,
         )
-    write_whole(out, found.to_toml().encode())
+    if found.problems:
+        write_whole(out, found.to_toml().encode())
     if html is not None:
         from gemmtune.engine.consumers.inductor.report.capture_page import capture_html  # matplotlib takes a while
 
@@ -89,6 +92,8 @@ def capture(
     output.show(capture_report(found, str(out)), as_json=as_json)
     if html is not None and not as_json:
         print_text(f"written: {html}")
+    if not found.problems:
+        raise typer.Exit(1)
 
 
 def bench(

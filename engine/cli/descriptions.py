@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 _CALL_HELP = "Explain this function, torch module or module class; imported from this folder."
 _INPUT_HELP = "Sizes of one input of --call, with m where they are dynamic: mx4096. Repeat for more."
 _LINEAR_HELP = "A linear layer by its sizes. [default: the table's layers]"
+_EXPLAINED_DTYPE_HELP = "Element type: bf16, fp16 or fp32. [default: of a table every one, else bf16]"
 _INPUT_GRAD_HELP = "The input needs a gradient, too, as inside a model."
 _TORCH_HELP = (
     f"The torch version: {', '.join(TORCH_VERSIONS)}, or another one if installed. [default: the installed one]"
@@ -142,7 +143,7 @@ def explain(
     linear: Annotated[str | None, typer.Option(metavar="IN:OUT", help=_LINEAR_HELP)] = None,
     call: Annotated[str | None, typer.Option(metavar="MODULE:NAME", help=_CALL_HELP)] = None,
     input_sizes: Annotated[list[str] | None, typer.Option("--input", metavar="SIZES", help=_INPUT_HELP)] = None,
-    dtype: Annotated[str, typer.Option(help="Element type of the layer: bf16, fp16 or fp32.")] = "bf16",
+    dtype: Annotated[str | None, typer.Option(help=_EXPLAINED_DTYPE_HELP)] = None,
     torch: Annotated[str | None, typer.Option(help=_TORCH_HELP)] = None,
     grad: Annotated[bool, typer.Option("--grad/--no-grad", help="Whether the weights need a gradient.")] = True,
     input_grad: Annotated[bool, typer.Option("--input-grad", help=_INPUT_GRAD_HELP)] = False,
@@ -173,13 +174,14 @@ def explain(
             require_device(content, target)
         version = torch or explained_torch()
         if call is not None:
-            traced = _traced(call, input_sizes or [], dtype, grad)
-            report = explain_call(call, traced, DType(dtype), version, target, content, shape_padding=padding)
+            traced = _traced(call, input_sizes or [], dtype or DType.BF16, grad)
+            called = DType(dtype or DType.BF16)
+            report = explain_call(call, traced, called, version, target, content, shape_padding=padding)
         elif linear is not None:
-            layer = Linear.parse(linear, dtype, weight_grad=grad, input_grad=input_grad)
+            layer = Linear.parse(linear, dtype or DType.BF16, weight_grad=grad, input_grad=input_grad)
             report = explain_layer(layer, version, target, content, shape_padding=padding).report()
         elif content is not None:
-            layers = layers_of(content, weight_grad=grad, input_grad=input_grad)
+            layers = layers_of(content, dtype, weight_grad=grad, input_grad=input_grad)
             report = layers_report([explain_layer(x, version, target, content, shape_padding=padding) for x in layers])
         else:
             raise UsageError(

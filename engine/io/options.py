@@ -8,7 +8,9 @@ from functools import cache
 from inspect import Parameter, signature
 from typing import TypeVar
 
-from gemmtune.engine.io.numbers import checked, checked_fraction
+from gemmtune.engine.io.arguments import check_types, hints_of
+from gemmtune.engine.io.numbers import checked, checked_fraction, shown
+from gemmtune.engine.records.errors import UsageError, did_you_mean
 
 _T = TypeVar("_T")
 
@@ -50,6 +52,11 @@ class Option:
     """Default of the field, filled in by `options_of`."""
 
     @property
+    def is_number(self) -> bool:
+        """Whether the value is a number, which has bounds."""
+        return self.value in (Value.INTEGER, Value.FRACTION, Value.SECONDS)
+
+    @property
     def phrase(self) -> str:
         """First sentence of the help, as a phrase that more may follow."""
         first = self.sentence.partition(". ")[0].rstrip(".")
@@ -88,17 +95,40 @@ def options_of(record: type) -> Mapping[str, Option]:
 
 
 def check_options(record: object, prefix: str = "") -> None:
-    """Check the numbers of a frozen dataclass in its `__post_init__`, and give each the type that is stated.
+    """Check the fields of a frozen dataclass in its `__post_init__`, and give each number the type that is stated.
 
     Raises:
-        UsageError: see `Option.checked`.
+        UsageError: a field is not of its type, or see `Option.checked`.
     """
     kind: type = type(record)
-    for option in options_of(kind).values():
-        value = getattr(record, option.field)
-        is_number = option.value in (Value.INTEGER, Value.FRACTION, Value.SECONDS)
-        if is_number and (value is not None or option.default is not None):
-            object.__setattr__(record, option.field, option.checked(value, prefix))
+    options = {option.field: option for option in options_of(kind).values()}
+    for each in fields(kind):
+        option, value = options.get(each.name), getattr(record, each.name)
+        if option is None or not option.is_number:
+            name = option.name if option else each.name
+            check_types({prefix + name: value}, {prefix + name: hints_of(kind)[each.name]})
+        elif value is not None or option.default is not None:
+            object.__setattr__(record, each.name, option.checked(value, prefix))
+
+
+def limits_of(option: Option, value: object) -> object:
+    """Return the limits that a caller gives an option: the default ones for True, None for False, or by their names.
+
+    Raises:
+        UsageError: the value is of another kind, or names a limit that is unknown or out of bounds.
+    """
+    if isinstance(value, bool):
+        return option.of() if value else None
+    if isinstance(value, option.of):
+        return value
+    known = options_of(option.of)
+    if not isinstance(value, Mapping):
+        raise UsageError(f"{option.name}={shown(value)} is not true, false or a table of {' and '.join(known)}")
+    for key in value:
+        if key not in known:
+            meant = did_you_mean(str(key), known)
+            raise UsageError(f"unknown key {key!r} in {option.name}; {meant}known: {', '.join(sorted(known))}")
+    return option.of(**value)
 
 
 def show_options(function: Callable[..., object], after: str, annotations: Mapping[Option, object]) -> None:

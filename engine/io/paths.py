@@ -84,6 +84,7 @@ _ERRORS: dict[FileKind, type[UsageError]] = {
 _SUFFIXES = {
     ".toml": FileKind.CAMPAIGN,
     ".jsonl": FileKind.RECORDING,
+    ".log": FileKind.RECORDING,
     ".py": FileKind.PYTHON,
     ".html": FileKind.PAGE,
     ".yaml": FileKind.YAML,
@@ -93,7 +94,9 @@ _DATABASE_SUFFIXES = (".db", ".sqlite", ".sqlite3")
 _SNIFFED_JSON_BYTES = 2**20
 _URL = re.compile(r"[A-Za-z][\w+.-]+:/")  # a path joins the two slashes of a URL
 _CALLABLE = re.compile(r"(?:[\w./-]+\.py|[A-Za-z_][\w.]*):[A-Za-z_][\w.]*")
-_UNTUNED = re.compile(rb"(?:Validator,|\w*Gemm\w*TunableOp_)")  # first line of what TunableOp writes
+_TUNER_CACHE = b'"tune_params_keys"'  # of Kernel Tuner, whose file has no end while it runs
+_UNTUNED = re.compile(rb"Validator,|\w*Gemm\w*TunableOp_|(?:\w+,)*(?:M,N,K|token,model_dim,inter_dim)(?:[,\r\n]|$)")
+"""First line of what TunableOp and AITER write."""
 
 
 def find(given: str | os.PathLike[str], *wanted: FileKind) -> str:
@@ -123,6 +126,8 @@ def find(given: str | os.PathLike[str], *wanted: FileKind) -> str:
         return _recorded(path, text, wanted, error)
     except (OSError, ValueError) as refused:
         raise error(f"cannot read {wanted[0].value} {text}: {_reason(refused)}") from None
+    if path.is_file() and not path.stat().st_size and wanted != (FileKind.DATABASE,):
+        raise error(f"{text} is empty; {_wanted(wanted)} is wanted here")
     damaged = (kind is FileKind.OTHER and wanted[0] is FileKind.CAMPAIGN) or (
         kind is FileKind.JSON and wanted[0] in (FileKind.TABLE, FileKind.INDUCTOR, FileKind.LANDSCAPES)
     )
@@ -160,6 +165,8 @@ def kind_of_file(path: Path) -> FileKind | None:
     if path.suffix.lower() in _SUFFIXES:
         return _SUFFIXES[path.suffix.lower()]
     if begins.startswith((b"{", b"[")) or name.endswith(".json"):
+        if _TUNER_CACHE in head:
+            return FileKind.LANDSCAPES
         return None if len(head) == _SNIFFED_JSON_BYTES else _kind_of_json(head)
     return FileKind.PAGE if begins[:9].lower() in (b"<!doctype", b"<html lan") else FileKind.OTHER
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from gemmtune.engine.io.paths import FileKind, find, json_kind, kind_of_file
 from gemmtune.engine.io.reading import parse_json, read_text
 from gemmtune.engine.records.config import Config
-from gemmtune.engine.records.errors import TableError
+from gemmtune.engine.records.errors import TableError, UsageError
 from gemmtune.engine.records.landscape import Landscape
 from gemmtune.engine.records.measurement import Status
 from gemmtune.engine.report.database import database_report
@@ -84,10 +84,8 @@ def _json_report(path: Path, further: Mapping[FileKind, FileReport]) -> Report:
             return _landscapes_report(read_landscapes(path))
     from gemmtune.engine.report.tables import table_report  # imports NumPy, which a database needs not
 
-    table, run = read_table(path), read_run(path.parent)
-    writer = fields.get("gemmtune", "of an unknown version")
-    notes = [f"written by gemmtune {writer}", *([_run_text(run)] if run is not None else [])]
-    return table_report(table, notes)
+    table, writer = read_table(path), fields.get("gemmtune", "of an unknown version")
+    return table_report(table, [f"written by gemmtune {writer}", *_run_notes(path.parent)])
 
 
 def _checked_report(path: Path, report: FileReport, record: Mapping[str, Any]) -> Report:
@@ -108,6 +106,15 @@ def read_exported(path: Path, parse: Callable[..., _T]) -> _T:
         return read_sealed(path, parse)
     except (OSError, TypeError, ValueError) as error:
         raise TableError(str(error)) from None
+
+
+def _run_notes(folder: Path) -> list[str]:
+    """Return what the record in a campaign's folder says, or why it cannot be read; nothing for none."""
+    try:
+        run = read_run(folder)
+    except UsageError as error:
+        return [str(error)]
+    return [] if run is None else [_run_text(run)]
 
 
 def _run_text(run: Run) -> str:
@@ -159,4 +166,5 @@ def _landscapes_report(found: tuple[Landscape, ...]) -> Report:
     title = "; ".join([count(len(found), "landscape"), *(", ".join(values) for values in made.values() if values)])
     headers = ("problem", "space", "configs", "best µs", "within 2 %", "failed", "best config")
     grid = Grid.of_rows(headers, lines, ("problem", "space", "failed", "best config"))
-    return Report({"landscapes": facts}, [title, grid])
+    cut = [f"{each.name}: {each.context['cut']}" for each in found if "cut" in each.context]
+    return Report({"landscapes": facts}, [title, grid, *cut])

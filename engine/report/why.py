@@ -19,8 +19,8 @@ class Why(StrEnum):
     """No searched kernel is faster than the baseline."""
     ALONE = "no baseline"
     """The baseline was not measured, or failed."""
-    FAILED = "nothing else works"
-    """No searched kernel works."""
+    FAILED = "no other kernel"
+    """No searched kernel works, or none was tried."""
     KEPT = "earlier row"
     """The row of an earlier table leads what this campaign found, and stays."""
 
@@ -39,7 +39,7 @@ class Why(StrEnum):
             Why.NOISE: f"the kernel leads, but the intervals overlap; {baseline} ships",
             Why.SLOWER: f"no kernel found is faster than {baseline}, which ships",
             Why.ALONE: f"{baseline} was not measured, or failed; the fastest kernel ships",
-            Why.FAILED: f"no kernel found works; {baseline} ships",
+            Why.FAILED: f"no kernel works, or none was tried; {baseline} ships",
             Why.KEPT: "the row of an earlier table leads what this campaign found, and stays",
         }[self]
 

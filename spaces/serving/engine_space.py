@@ -60,18 +60,18 @@ class EngineSpace(Space):
         """Return what the engine runs now, and the nearest other entries of its tuned file."""
         return tuple(known_configs(self, task, self.layer(task), self.engine))
 
-    def resident(self, task: Task, config: Config, itemsize: int) -> tuple[int, int]:
+    def resident(self, task: Task, config: Config, itemsizes: tuple[int, int]) -> tuple[int, int]:
         """Return how many blocks an SM holds at least, and the shared memory of each in bytes."""
         rows = tile(config)[1 if self.swaps(task, config) else 0]
         stages = config.integer("num_stages")
-        shared = least_shared_bytes(task.device.capability, tile(config), stages, (itemsize, itemsize), rows)
+        shared = least_shared_bytes(task.device.capability, tile(config), stages, itemsizes, rows)
         per_sm = task.device.shared_memory_per_sm_bytes // (shared + _RESERVED_SHARED_BYTES)
         threads = config.integer("num_warps") * task.device.warp_size
         return max(1, min(per_sm, task.device.max_threads_per_sm // threads)), shared
 
-    def tile_features(self, task: Task, config: Config, itemsize: int) -> dict[str, float]:
+    def tile_features(self, task: Task, config: Config, itemsizes: tuple[int, int]) -> dict[str, float]:
         """Return how much the pipeline holds, and how much arithmetic a tile does per element that it loads."""
-        (resident, shared), (block_m, block_n, _) = self.resident(task, config, itemsize), tile(config)
+        (resident, shared), (block_m, block_n, _) = self.resident(task, config, itemsizes), tile(config)
         return {
             "resident blocks": math.log2(resident),
             "bytes in flight": math.log2(resident * shared),

@@ -27,7 +27,9 @@ class LinearSpace(EngineSpace):
     def check(self, task: Task, config: Config) -> Verdict:
         """Reject tiles that compute a wrong result, are of no use, or do not fit."""
         layer, swaps = self.layer(task), self.swaps(task, config)
-        return serves_fp8(task) and fits(task, config, 1, rows=layer.tokens, depth=layer.k, scaled=True, swaps=swaps)
+        return serves_fp8(task) and fits(
+            task, config, (1, 1), rows=layer.tokens, depth=layer.k, scaled=SCALE_BLOCK, swaps=swaps
+        )
 
     def features(self, task: Task, config: Config) -> Mapping[str, float]:
         """Return how the product fills the GPU, what padding costs, and how much the pipeline holds."""
@@ -36,8 +38,8 @@ class LinearSpace(EngineSpace):
         blocks = self.blocks(task, config) * splits
         return {
             "filled rows": layer.tokens / (-(-layer.tokens // block_m) * block_m),
-            **self.tile_features(task, config, 1),
-            "waves": math.log2(blocks / (task.device.sm_count * self.resident(task, config, 1)[0])),
+            **self.tile_features(task, config, (1, 1)),
+            "waves": math.log2(blocks / (task.device.sm_count * self.resident(task, config, (1, 1))[0])),
             "steps": math.log2(max(1.0, layer.k / block_k / splits)),
         }
 

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
-from gemmtune.engine.consumers.serving.contract.layer import SCALE_BLOCK
 from gemmtune.engine.consumers.serving.contract.moe_layer import MoeLayer, MoeType, SglangMoe, VllmMoe
 from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.seams.workload import Expected, Operands, TensorSource, WorkloadKind
@@ -32,18 +31,18 @@ AlignedRows = tuple["torch.Tensor", "torch.Tensor", "torch.Tensor"]
 
 @dataclass(frozen=True, slots=True)
 class MoeOperands:
-    """Tensors of one layer. Scales are None in bf16."""
+    """Tensors of one layer. Scales that its type has not are None."""
 
     a: tuple[torch.Tensor, torch.Tensor]
     """Activations of both products: tokens×hidden, and rows×inter, row-major."""
     b: tuple[torch.Tensor, torch.Tensor]
     """Weights of both products: experts×n×k, row-major."""
     c: tuple[torch.Tensor, torch.Tensor]
-    """Outputs of both products: tokens×top_k×n in bf16."""
+    """Outputs of both products: tokens×top_k×n in bf16 or fp16."""
     a_scale: tuple[torch.Tensor | None, torch.Tensor | None]
-    """Scales of the activations: one, or one per row and 128 elements."""
+    """Scales of the activations: one, or one per row and block of elements."""
     b_scale: tuple[torch.Tensor | None, torch.Tensor | None]
-    """Scales of the weights: one per expert, or one per expert and 128×128 elements."""
+    """Scales of the weights: one per expert, per expert and output channel, or per expert and block of elements."""
     weights: torch.Tensor
     """Weight of each token's experts, tokens×top_k in float32."""
     experts: torch.Tensor
@@ -80,13 +79,13 @@ class _MoeKind(WorkloadKind[_Layer], Generic[_Layer]):
         import torch
 
         name = f"{workload.name}#{number}" if number else workload.name
-        dtype = torch.bfloat16 if workload.dtype is MoeType.BF16 else torch.float8_e4m3fn
+        types = _torch_types(workload)
         shapes = ((workload.tokens, workload.hidden), (workload.rows, workload.inter))
-        a = tuple(source.normal(dtype, shape, f"{name} a{i}") for i, shape in enumerate(shapes))
+        a = tuple(source.normal(types[0], shape, f"{name} a{i}") for i, shape in enumerate(shapes))
         b, c, a_scale, b_scale = [], [], [], []
         for i, (n, k) in enumerate(workload.products):
-            b.append(source.normal(dtype, (workload.experts, n, k), f"{name} b{i}"))
-            c.append(source.empty(torch.bfloat16, (workload.tokens, workload.top_k, n), f"{name} c{i}"))
+            b.append(source.normal(types[1], (workload.experts, n, k), f"{name} b{i}"))
+            c.append(source.empty(types[2], (workload.tokens, workload.top_k, n), f"{name} c{i}"))
             rows = shapes[i][0]
             a_scale.append(_scales(workload, source, (rows, k), f"{name} scale of a{i}"))
             b_scale.append(_scales(workload, source, (workload.experts, n, k), f"{name} scale of b{i}"))
@@ -123,7 +122,7 @@ class _MoeKind(WorkloadKind[_Layer], Generic[_Layer]):
             if i:
                 values *= operands.weights.flatten()[:, None]
             tolerance = _TOLERANCE
-            if workload.dtype is not MoeType.BF16:
+            if workload.dtype.is_fp8:
                 tolerance = max(tolerance, _SHORT_ACCUMULATOR_TOLERANCE * k**0.5)
             found.append(Expected(values.view(workload.tokens, workload.top_k, n), tolerance))
         return tuple(found)
@@ -182,19 +181,32 @@ def _routing(layer: MoeLayer, generator: torch.Generator, device: torch.device) 
     return torch.topk(waits, layer.top_k, dim=1, largest=False).indices.int()
 
 
+def _torch_types(layer: MoeLayer) -> tuple[torch.dtype, torch.dtype, torch.dtype]:
+    """Return the types of activations, weights and outputs."""
+    import torch
+
+    plain = torch.float16 if layer.dtype is MoeType.FP16 else torch.bfloat16
+    if layer.dtype.is_fp8:
+        return torch.float8_e4m3fn, torch.float8_e4m3fn, plain
+    return plain, torch.int8 if layer.dtype is MoeType.INT8_W8A16 else plain, plain
+
+
 def _scales(layer: MoeLayer, source: TensorSource, shape: tuple[int, ...], name: str) -> torch.Tensor | None:
     """Return scales near 1 of an operand whose last axis, and for a weight whose last two, are cut into blocks."""
     import torch
 
-    if layer.dtype is MoeType.BF16:
+    is_weight, block = len(shape) > 2, layer.scale_block
+    if not (layer.dtype.is_fp8 or (layer.dtype is MoeType.INT8_W8A16 and is_weight)):
         return None
     sizes: tuple[int, ...]
-    if layer.dtype is MoeType.FP8_TENSOR:
-        sizes = (shape[0],) if len(shape) > 2 else (1,)
-    elif len(shape) > 2:
-        sizes = (shape[0], -(-shape[1] // SCALE_BLOCK), shape[2] // SCALE_BLOCK)
+    if layer.dtype is MoeType.INT8_W8A16:
+        sizes = shape[:2]
+    elif block is None:
+        sizes = (shape[0],) if is_weight else (1,)
+    elif is_weight:
+        sizes = (shape[0], -(-shape[1] // block[0]), shape[2] // block[1])
     else:
-        sizes = (shape[0], shape[1] // SCALE_BLOCK)
+        sizes = (shape[0], shape[1] // block[1])
     return source.own(torch.float32, sizes, name).abs_().mul_(0.25).add_(0.75)
 
 
@@ -204,9 +216,9 @@ def _scaled_rows(operands: MoeOperands, layer: MoeLayer, which: int, rows: torch
     a, scale = operands.a[which][source].double(), operands.a_scale[which]
     if scale is None:
         return a
-    if layer.dtype is MoeType.FP8_TENSOR:
+    if layer.scale_block is None:
         return a * scale.double()
-    return a * scale[source].double().repeat_interleave(SCALE_BLOCK, dim=1)
+    return a * scale[source].double().repeat_interleave(layer.scale_block[1], dim=1)
 
 
 def _scaled_weight(operands: MoeOperands, layer: MoeLayer, which: int, expert: int) -> torch.Tensor:
@@ -214,10 +226,11 @@ def _scaled_weight(operands: MoeOperands, layer: MoeLayer, which: int, expert: i
     weight, scale = operands.b[which][expert].double(), operands.b_scale[which]
     if scale is None:
         return weight
-    if layer.dtype is MoeType.FP8_TENSOR:
-        return weight * scale[expert].double()
-    of = scale[expert].double().repeat_interleave(SCALE_BLOCK, dim=0)[: weight.shape[0]]
-    return weight * of.repeat_interleave(SCALE_BLOCK, dim=1)
+    if layer.scale_block is None:
+        return weight * scale[expert].double().view(-1, 1)
+    rows, columns = layer.scale_block
+    of = scale[expert].double().repeat_interleave(rows, dim=0)[: weight.shape[0]]
+    return weight * of.repeat_interleave(columns, dim=1)
 
 
 def _seed(name: str) -> int:

@@ -5,7 +5,6 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 
 from gemmtune.engine.consumers.serving.contract.file_name import Kernel
-from gemmtune.engine.consumers.serving.contract.layer import SCALE_BLOCK
 from gemmtune.engine.consumers.serving.contract.moe_layer import MoeLayer, MoeType
 from gemmtune.engine.consumers.serving.contract.tuned_file import moe_swaps
 from gemmtune.engine.records.config import Config, Param
@@ -37,21 +36,21 @@ class MoeSpace(EngineSpace):
     def params(self, task: Task) -> tuple[Param, ...]:
         """Return the parameters of the engine's own tuner, with tiles of 8 rows where vLLM's files have them."""
         rows, *others = TILE_PARAMS
-        is_flat = task.device.capability == (9, 0) and self.layer(task).dtype is not MoeType.BF16
+        is_flat = task.device.capability == (9, 0) and self.layer(task).dtype.is_fp8
         return (Param(rows.name, (_FLAT, *rows.values)), *others) if is_flat else TILE_PARAMS
 
     def check(self, task: Task, config: Config) -> Verdict:
         """Reject tiles that are clamped, of no use, or do not fit."""
         layer = self.layer(task)
-        if layer.dtype is not MoeType.BF16 and not (served := serves_fp8(task)):
+        if layer.dtype.is_fp8 and not (served := serves_fp8(task)):
             return served
         return fits(
             task,
             config,
-            layer.dtype.itemsize,
+            layer.dtype.itemsizes,
             rows=layer.tokens,
             depth=max(layer.hidden, layer.inter),
-            scaled=layer.dtype is MoeType.FP8_BLOCK,
+            scaled=layer.deepest_tile,
             swaps=self.swaps(task, config),
         )
 
@@ -62,9 +61,9 @@ class MoeSpace(EngineSpace):
         row_blocks = active * math.ceil(layer.rows / active / block_m)
         found = {
             "filled rows": layer.rows / (row_blocks * block_m),
-            **self.tile_features(task, config, layer.dtype.itemsize),
+            **self.tile_features(task, config, layer.dtype.itemsizes),
         }
-        held = task.device.sm_count * self.resident(task, config, layer.dtype.itemsize)[0]
+        held = task.device.sm_count * self.resident(task, config, layer.dtype.itemsizes)[0]
         for number, (columns, depth) in enumerate(layer.products):
             found[f"waves {number}"] = math.log2(row_blocks * column_blocks(columns, config) / held)
             found[f"steps {number}"] = math.log2(max(1, depth // block_k))
@@ -73,7 +72,7 @@ class MoeSpace(EngineSpace):
     def swaps(self, task: Task, config: Config) -> bool:
         """Return whether the engine swaps A and B for this tile."""
         block_m, block_n, _ = tile(config)
-        return self.layer(task).dtype is not MoeType.BF16 and moe_swaps(task.device.capability, block_m, block_n)
+        return self.layer(task).dtype.is_fp8 and moe_swaps(task.device.capability, block_m, block_n)
 
     def layer(self, task: Task) -> MoeLayer:
         """Return the task's layer."""
@@ -103,23 +102,23 @@ class MoeSpace(EngineSpace):
             constants: constexpr arguments that one engine alone has.
         """
         block_m, (n, k) = config.integer("BLOCK_SIZE_M"), layer.products[which]
-        fp8, block = layer.dtype is not MoeType.BF16, layer.dtype is MoeType.FP8_BLOCK
         sizes = {"N": n, "K": k, "EM": padded, "num_valid_tokens": layer.rows}
         strides = {"am": k, "ak": 1, "be": n * k, "bk": 1, "bn": k, "cm": n, "cn": 1, **scale_strides(layer, which)}
         arguments: dict[str, Argument] = {**tensors(layer, which, block_m), **sizes}
         arguments |= {**{f"stride_{name}": value for name, value in strides.items()}, **unlike}
-        group = SCALE_BLOCK if block else 0
-        quantised = {"use_fp8_w8a8": fp8, "use_int8_w8a8": False, "use_int8_w8a16": False, "per_channel_quant": False}
+        group_n, group_k = layer.scale_block or (0, 0)
+        quantised = {"use_fp8_w8a8": layer.dtype.is_fp8, "use_int8_w8a16": layer.dtype is MoeType.INT8_W8A16}
+        quantised |= dict.fromkeys(("use_int8_w8a8", "per_channel_quant"), False)
         return KernelLaunch(
             function="fused_moe_kernel",
             arguments={name: arguments[name] for name in names.split()},
             constants={
-                "group_n": group,
-                "group_k": group,
+                "group_n": group_n,
+                "group_k": group_k,
                 **{name: config[name] for name in TILE},
                 "MUL_ROUTED_WEIGHT": which == SECOND,
                 "top_k": layer.top_k if which == FIRST else 1,
-                "compute_type": "tl.bfloat16",
+                "compute_type": "tl.float16" if layer.dtype is MoeType.FP16 else "tl.bfloat16",
                 **quantised,
                 **constants,
             },

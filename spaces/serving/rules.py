@@ -1,6 +1,5 @@
 """Constraints that the engines' Triton kernels have in common, each stated once."""
 
-from gemmtune.engine.consumers.serving.contract.layer import SCALE_BLOCK
 from gemmtune.engine.records.config import Config, Param
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
@@ -40,16 +39,18 @@ def serves_fp8(task: Task) -> Verdict:
     return Verdict.yes()
 
 
-def fits(task: Task, config: Config, itemsize: int, *, rows: int, depth: int, scaled: bool, swaps: bool) -> Verdict:
+def fits(
+    task: Task, config: Config, itemsizes: tuple[int, int], *, rows: int, depth: int, scaled: int, swaps: bool
+) -> Verdict:
     """Return whether a tile can be right and is of use.
 
-    A group of tiles has at most `rows` rows; a kernel that `swaps` A and B has the tile's columns as rows of its
-    instruction.
+    A tile has at most `scaled` columns of k for its scales; 0 is no bound. A group of tiles has at most `rows` rows; a
+    kernel that `swaps` A and B has the tile's columns as rows of its instruction.
     """
     block_m, block_n, block_k = tile(config)
-    if scaled and block_k > SCALE_BLOCK:
+    if scaled and block_k > scaled:
         return Verdict.no(
-            "BLOCK_SIZE_K over the scales", f"BLOCK_SIZE_K {block_k} > {SCALE_BLOCK}, the elements that share a scale"
+            "BLOCK_SIZE_K over the scales", f"BLOCK_SIZE_K {block_k} > {scaled}, the elements that share a scale"
         )
     if block_k > max(padded(depth), 64):
         return Verdict.no("BLOCK_SIZE_K beyond k", f"BLOCK_SIZE_K {block_k} > {padded(depth)}, the padded k of {depth}")
@@ -61,7 +62,5 @@ def fits(task: Task, config: Config, itemsize: int, *, rows: int, depth: int, sc
     num_warps, num_stages = config.integer("num_warps"), config.integer("num_stages")
     in_registers = fits_in_registers(task, block_m, block_n, num_warps)
     mma_rows = block_n if swaps else block_m
-    needed = least_shared_bytes(
-        task.device.capability, (block_m, block_n, block_k), num_stages, (itemsize, itemsize), mma_rows
-    )
+    needed = least_shared_bytes(task.device.capability, (block_m, block_n, block_k), num_stages, itemsizes, mma_rows)
     return in_registers and fits_in_shared_memory(task, needed, num_stages)

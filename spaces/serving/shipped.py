@@ -13,7 +13,7 @@ from gemmtune.engine.consumers.serving.contract.engine_source import EngineSourc
 from gemmtune.engine.consumers.serving.contract.file_name import Engine, FileName
 from gemmtune.engine.consumers.serving.contract.layer import SCALE_BLOCK
 from gemmtune.engine.consumers.serving.contract.layer_files import file_name_of
-from gemmtune.engine.consumers.serving.contract.moe_layer import MoeLayer, MoeType
+from gemmtune.engine.consumers.serving.contract.moe_layer import MoeLayer
 from gemmtune.engine.consumers.serving.contract.tuned_file import TunedFile
 from gemmtune.engine.records.config import Config, Param, Value
 from gemmtune.engine.records.device import Device
@@ -62,9 +62,8 @@ def deployed(layer: MoeLayer | BlockLinear, engine: Engine, device: Device) -> D
         stages = _LINEAR_DEFAULT_STAGES[engine]
         tile = {"BLOCK_SIZE_M": 64, "BLOCK_SIZE_N": SCALE_BLOCK, "BLOCK_SIZE_K": SCALE_BLOCK, "GROUP_SIZE_M": 32}
         return Deployed(_effective({**tile, "num_warps": 4, "num_stages": stages}, layer, engine), "default")
-    dtype = None if layer.dtype is MoeType.BF16 else "fp8_w8a8"
-    block = [SCALE_BLOCK, SCALE_BLOCK] if layer.dtype is MoeType.FP8_BLOCK else None
-    arguments = [layer.tokens, layer.experts, layer.inter, layer.hidden, layer.top_k, dtype]
+    block = list(layer.scale_block) if layer.scale_block else None
+    arguments = [layer.tokens, layer.experts, layer.inter, layer.hidden, layer.top_k, layer.dtype.short or None]
     arguments += [False] if engine is Engine.SGLANG else []  # no Marlin kernel
     default = source.default_moe_config(*arguments, block, shared_bytes=device.shared_memory_per_block_bytes)
     return Deployed(_effective(default, layer, engine), "default")
@@ -142,6 +141,6 @@ def _effective(entry: Mapping[str, object], layer: MoeLayer | BlockLinear, engin
     known |= {"SWAP_AB", "SPLIT_K"} if hopper else set()
     if set(values) != known:
         return None
-    if isinstance(layer, MoeLayer) and layer.dtype is MoeType.FP8_BLOCK and engine is Engine.VLLM:
-        values["BLOCK_SIZE_K"] = min(int(values["BLOCK_SIZE_K"]), SCALE_BLOCK)
+    if isinstance(layer, MoeLayer) and layer.deepest_tile and engine is Engine.VLLM:
+        values["BLOCK_SIZE_K"] = min(int(values["BLOCK_SIZE_K"]), layer.deepest_tile)
     return Config(values)

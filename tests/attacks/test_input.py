@@ -400,7 +400,7 @@ def test_warmup_without_torch_names_the_extra(run, monkeypatch):
     loader = "gemmtune.engine.consumers.inductor.loader.loader"
     monkeypatch.delitem(sys.modules, loader, raising=False)
     monkeypatch.delattr(sys.modules["gemmtune.engine.consumers.inductor.loader"], "loader", raising=False)
-    Path("table.json").touch()
+    Path("table.json").write_text('{"made_with": {}}', encoding="utf-8")
     ran = run("warmup", "table.json", "--call", "json:dumps")
     assert ran.is_refusal(), ran.err
     assert "pip install " in ran.err

@@ -1,8 +1,9 @@
-"""Facts of a GEMM that its name states only where they are unusual: scalars and strides. Needs the standard library."""
+"""Facts of a GEMM that its name states only where they are unusual, or strides tell. Needs the standard library."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import operator
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from gemmtune.engine.records.number_text import number_text
@@ -45,3 +46,33 @@ def strides_of(layout: str, sizes: tuple[Any, Any], lead: int | None, batch_stri
     lead = inner if lead is None else lead
     whole = outer * lead if batch_stride is None else batch_stride
     return (whole, lead, 1) if layout == "n" else (whole, 1, lead)
+
+
+def layout_of(size: Sequence[int], stride: Sequence[int]) -> tuple[str, int | None]:
+    """Return `n` for rows of contiguous elements, `t` for such columns, else an empty text, and their distance.
+
+    A lone row is contiguous whatever its step to a next row is: Inductor writes 0 where the model has one token.
+    """
+    (rows, columns), (of_row, of_column) = size[-2:], stride[-2:]
+    if (of_row, of_column) == (1, rows) != (columns, 1):
+        return "t", rows
+    if of_column == 1 and (rows == 1 or of_row >= columns):
+        return "n", None if rows == 1 else of_row
+    return ("t", of_column) if of_row == 1 and of_column >= rows else ("", None)
+
+
+def bias_of(
+    size: Sequence[Any], stride: Sequence[Any], product: Sequence[Any], equal: Callable[[Any, Any], bool] = operator.eq
+) -> str:
+    """Return the shape of a bias of a product (m, n, batch) by its name; empty for neither rows nor matrices."""
+    m, n, batch = product
+    if not size or (n != 1 and not (equal(size[-1], n) and equal(stride[-1], 1))):
+        return ""
+    lone = len(size) == 1 or equal(stride[-2], 0) or (equal(size[-2], 1) and m != 1)
+    of_product = "vector" if lone else "matrix" if equal(stride[-2], n) else ""
+    if len(size) < 3 or (of_product == "vector" and batch == 1) or equal(stride[0], 0):
+        return of_product
+    if batch != 1 and equal(size[0], 1):
+        return of_product
+    of_batch = {"vector": ("vectors", n), "matrix": ("matrices", m * n)}.get(of_product)
+    return of_batch[0] if of_batch and (batch == 1 or equal(stride[0], of_batch[1])) else ""

@@ -92,7 +92,7 @@ def _operand_type(text: str) -> DType:
     except ValueError:
         found = DType.INT32
     if found is DType.INT32:
-        known = ", ".join(each for each in DType if each is not DType.INT32)
+        known = ", ".join(each for each in DType if each is not DType.INT32).replace("fp32", "fp32, tf32")
         eight = " (of 8 bits: e4m3 or e5m2)" if text in ("fp8", "float8", "f8") else ""
         raise ProblemError(f"dtype {text[:SHOWN]!r} is not one of {known}{eight}")
     return found

@@ -19,6 +19,7 @@ RUN_FILE = "run.json"
 """Name of the file in a campaign's folder that keeps the record of its run."""
 
 _NOT_NEGATIVE = {"least": 0}
+_SECONDS = {"least": 0, "most": 1e9}  # 30 years
 _MOST_SAMPLES = 512  # more would not show in a picture
 
 
@@ -26,7 +27,7 @@ _MOST_SAMPLES = 512  # more would not show in a picture
 class LoadSample:
     """Load of a campaign's executor at one moment."""
 
-    seconds: float = field(metadata=_NOT_NEGATIVE)
+    seconds: float = field(metadata=_SECONDS)
     """Seconds since the campaign began."""
     queued: int = field(metadata=_NOT_NEGATIVE)
     """Configs that wait for a builder."""
@@ -48,7 +49,7 @@ class Run:
     """Command or call that repeats the campaign."""
     started_at: str
     """UTC time of the start, ISO 8601 with seconds."""
-    seconds: float = field(metadata=_NOT_NEGATIVE)
+    seconds: float = field(metadata=_SECONDS)
     """Wall time of searches and finals, in seconds."""
     evaluations: int = field(metadata=_NOT_NEGATIVE)
     """Evaluations made in this run, failures included; those that the database answered are left out."""
@@ -123,9 +124,23 @@ def write_run(folder: Path, run: Run) -> Path:
 
 
 def read_run(folder: Path) -> Run | None:
-    """Return the record in a campaign's folder; None where there is none, or it is damaged."""
+    """Return the record in a campaign's folder; None where there is none.
+
+    Raises:
+        UsageError: it is damaged.
+    """
     path = folder / RUN_FILE
+    if not path.exists():
+        return None
     try:
         return decoded(Run, parse_json(read_text(path, "record"), str(path)), further=True)
-    except (UsageError, Malformed):
-        return None
+    except (UsageError, Malformed) as error:
+        raise UsageError(f"the record of the run in {path} is damaged: {error}; remove it") from None
+
+
+def has_run(folder: Path) -> bool:
+    """Return whether a campaign's folder has a record that can be read."""
+    try:
+        return read_run(folder) is not None
+    except UsageError:
+        return False

@@ -16,6 +16,7 @@ Sources: `process_cache`, `correct_open_cache` and `store_cache` in kernel_tuner
 kernel_tuner/file_utils.py, version 1.5.0; results-schema.json of github.com/odgaard/TuningSchema, branch T4.
 """
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -30,6 +31,9 @@ from gemmtune.engine.store.files import file_stem
 from gemmtune.engine.store.landscapes.csv_cells import LEAST_NS, MOST_NS, read_status
 from gemmtune.engine.store.landscapes.csv_reader import recorded_params
 
+_CACHE_KEY = '"tune_params_keys"'  # text that every cache of Kernel Tuner has
+_CUT_OFF = "the file ends inside an entry, which is left out"
+_MOST_CUTS = 8  # brackets that an entry may have
 _CACHE_ERRORS = ("InvalidConfig", "CompilationFailedConfig", "RuntimeFailedConfig", "ErrorConfig")
 _CACHE_COSTS = ("compile_time", "verification_time", "benchmark_time", "framework_time", "strategy_time")
 _T4_COSTS = ("compilation", "benchmark", "framework", "search_algorithm", "validation")
@@ -47,9 +51,9 @@ def parse(file: Path, text: str) -> Landscape:
     Raises:
         LandscapeError: the text is no JSON, or of neither format, or breaks its format.
     """
-    found = _load(file, text)
+    found, is_cut = _load(file, text)
     if "cache" in found:
-        return _parse_cache(file, found)
+        return _parse_cache(file, found, is_cut=is_cut)
     if "results" in found:
         return _parse_t4(file, found)
     keys = ", ".join(found) or "none"
@@ -58,21 +62,51 @@ def parse(file: Path, text: str) -> Landscape:
     )
 
 
-def _load(file: Path, text: str) -> Mapping[str, object]:
-    stripped = text.strip()
-    if stripped.endswith(","):  # the cache of a run that goes on, or was broken off, ends behind an entry
-        stripped = stripped.removesuffix(",") + "}}"
-    return _object(str(file), parse_json(stripped, str(file), LandscapeError))
+def _load(file: Path, text: str) -> tuple[Mapping[str, object], bool]:
+    """Return the content of a file, and whether its end is cut off.
+
+    The cache of a run that goes on, or was broken off, has no closing brackets: it ends behind an entry or inside one.
+    """
+    body = text.strip()
+    try:
+        return _object(str(file), parse_json(body, str(file), LandscapeError)), False
+    except LandscapeError:
+        if _CACHE_KEY not in body or _is_json(body):
+            raise
+        end = len(body)
+        for _ in range(_MOST_CUTS):
+            end = body.rfind("}", 0, end)
+            if _is_json(closed := f"{body[: end + 1]}}}}}"):
+                is_cut = body[end + 1 :] not in ("", ",")
+                return _object(str(file), parse_json(closed, str(file), LandscapeError)), is_cut
+        raise
 
 
-def _parse_cache(file: Path, found: Mapping[str, object]) -> Landscape:
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except json.JSONDecodeError:
+        return False
+    except (RecursionError, ValueError):
+        return True  # but out of bounds
+    return True
+
+
+def _parse_cache(file: Path, found: Mapping[str, object], *, is_cut: bool) -> Landscape:
+    objective = found.get("objective", "time")
+    if "time" not in (objective if isinstance(objective, list) else [objective]):
+        raise LandscapeError(
+            f"{file} is the cache of a search for {shown(objective)}, and a landscape holds times; "
+            "gemmtune takes caches whose objective is 'time'"
+        )
     names = [str(name) for name in _array(f"{file}, tune_params_keys", found.get("tune_params_keys"))]
     entries = _object(f"{file}, cache", found["cache"])
     points = [
         _cache_point(f"{file}, cache entry {key}", names, _object(f"{file}, {key}", entry))
         for key, entry in entries.items()
     ]
-    context = {"device": found.get("device_name"), "kernel": found.get("kernel_name")}
+    cut = _CUT_OFF if is_cut else None
+    context = {"device": found.get("device_name"), "kernel": found.get("kernel_name"), "cut": cut}
     return _landscape(file, names, points, {name: str(fact) for name, fact in context.items() if fact})
 
 
@@ -85,7 +119,10 @@ def _cache_point(where: str, names: Sequence[str], entry: Mapping[str, object]) 
     if failure is not None:
         status, _ = read_status(failure)
         return Point(config, status, None, reason=failure, cost_seconds=cost_seconds)
-    time_ns = _time_ns(f"{where}, time", entry.get("time"), _UNITS_NS["ms"])
+    time = entry.get("time")
+    if isinstance(time, str) or (isinstance(time, float) and not LEAST_NS <= time * _UNITS_NS["ms"] <= MOST_NS):
+        return Point(config, Status.RUN_FAILED, None, reason=f"time={shown(time)}", cost_seconds=cost_seconds)
+    time_ns = _time_ns(f"{where}, time", time, _UNITS_NS["ms"])
     samples_ns = _samples_ns(f"{where}, times", entry.get("times", []), _UNITS_NS["ms"])
     return Point(config, Status.OK, time_ns, samples_ns, cost_seconds=cost_seconds)
 

@@ -43,6 +43,15 @@ def test_a_device_names_no_landscapes(backend):
     assert recorded.sources_of(backend) == ((), None if backend == "auto" else backend)
 
 
+def test_no_folder_is_made_with_the_name_of_a_file(tmp_path):
+    with pytest.raises(UsageError, match=rf"^{tmp_path}/t.json is the name of a file, .*: {tmp_path}/t$"):
+        make_folder(tmp_path / "t.json")
+    (tmp_path / "old.json").mkdir()
+    make_folder(tmp_path / "old.json")
+    make_folder(tmp_path / "v1.2")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["old.json", "v1.2"]
+
+
 @pytest.mark.parametrize(
     ("source", "is_file"),
     [("a.csv", True), ("a.csv.gz", True), ("a.json", True), ("./h200", True), ("h200", False), (Path("h200"), True)],

@@ -55,6 +55,7 @@ def test_what_is_not_given_stays_as_it_is_in_the_plan():
     nothing = dict.fromkeys(OPTIONS) | {"portfolio": False, "ranges": False, "pruner": (), "hold_out": ()}
     assert plan_with(plan, (), **nothing) == plan
     assert plan_with(plan, (), portfolio=True).portfolio == LossLimits(0.1)
+    assert plan_with(plan, (), portfolio={"mean": 0.01}).portfolio == LossLimits(mean=0.01)
 
 
 def test_what_is_given_replaces_what_the_plan_has():

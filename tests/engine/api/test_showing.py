@@ -8,7 +8,7 @@ import pytest
 
 from gemmtune.engine.api.showing import file_report
 from gemmtune.engine.consumers.cute.exporter import CuteExporter
-from gemmtune.engine.records.errors import TableError
+from gemmtune.engine.records.errors import TableError, UsageError
 from gemmtune.engine.report.files import is_database
 from gemmtune.engine.report.progress.run import read_run
 from gemmtune.engine.report.progress.state import duration
@@ -140,6 +140,9 @@ def test_a_table_is_shown_with_the_run_that_made_it(tmp_path, known, told):
     text = file_report(str(tmp_path / "table.json")).to_text()
     assert f"tuned 2026-11-26T10:00:00+00:00 in 1 min 15 s, {told}{RUN['command']}" in text
     assert file_report(str(tmp_path / "run.json")).to_text().startswith("tuned 2026-11-26T10:00:00")
+    (tmp_path / "run.json").write_text(json.dumps(RUN | {"known": -1}), encoding="utf-8")
+    text = file_report(str(tmp_path / "table.json")).to_text()
+    assert f"the record of the run in {tmp_path}/run.json is damaged: known=-1 is not an integer from 0 on" in text
 
 
 @pytest.mark.parametrize(
@@ -161,9 +164,10 @@ def test_a_file_of_something_else_is_neither_shown_nor_taken_for_a_database(tmp_
 @pytest.mark.parametrize(
     "damage", [{"finals": -1}, {"seconds": -0.1}, {"optima": {"p": 0.0}}, {"load": [{}]}, {"known": None}, {"load": 3}]
 )
-def test_a_damaged_record_of_a_run_counts_as_none(tmp_path, damage):
+def test_a_damaged_record_of_a_run_is_refused(tmp_path, damage):
     (tmp_path / "run.json").write_text(json.dumps(RUN | damage), encoding="utf-8")
-    assert read_run(tmp_path) is None
+    with pytest.raises(UsageError, match="is damaged"):
+        read_run(tmp_path)
     assert read_run(tmp_path / "nowhere") is None
     (tmp_path / "run.json").write_text(json.dumps(RUN | {"seconds": 0, "optima": {"p": 0.1}}), encoding="utf-8")
     assert read_run(tmp_path).optima == {"p": 0.1}

@@ -133,6 +133,23 @@ def test_without_a_gpu_a_notice_says_that_recordings_answer():
         ({"problems": DECODE, "backend": "H300"}, DeviceError, "no device 'H300'"),
         ({"problems": DECODE, "backend": "none.csv"}, LandscapeError, "no file or folder none.csv"),
         ({"problems": DECODE, "hold_out": [MIDDLE], "backend": RECORDED}, UsageError, "no ranges to check"),
+        ({"problems": []}, UsageError, "problems is empty: name some, or leave it out to tune the recorded ones"),
+        ({"problems": iter(())}, UsageError, "problems is empty"),
+        ({"problems": 3}, UsageError, "problems=3 is not of type str"),
+        ({"problems": DECODE, "hold_out": 3}, UsageError, "hold_out=3 is not of type str"),
+        ({"problems": DECODE, "portfolio": 3}, UsageError, "portfolio=3 is not of type bool"),
+        (
+            {"problems": DECODE, "portfolio": {"wurst": 1}},
+            UsageError,
+            "unknown key 'wurst' in portfolio; did you mean worst",
+        ),
+        ({"problems": DECODE, "ranges": "yes"}, UsageError, "ranges='yes' is not of type bool"),
+        ({"problems": DECODE, "sampler": 5}, UsageError, "sampler=5 is not of type str"),
+        ({"problems": DECODE, "space": [1]}, UsageError, r"space=\[1\] is not of type str"),
+        ({"problems": DECODE, "objective": 3}, UsageError, "objective=3 is not of type str"),
+        ({"problems": DECODE, "device": 3}, UsageError, "device=3 is not of type str"),
+        ({"problems": DECODE, "out": 3}, UsageError, "out=3 is not of type str"),
+        ({"problems": DECODE, "builders": 1.5}, UsageError, "builders=1.5 is not of type int"),
     ],
 )
 def test_a_wrong_argument_names_its_value(arguments, error, said):

@@ -27,7 +27,7 @@ DECODE, MIDDLE = "16x4096x4096:bf16:nt", "128x2880x2880:bf16:nt"
     [
         (["--problem", "16x4096:bf16:nt"], ["malformed problem '16x4096:bf16:nt'", "[BATCHx]MxNxK"]),
         (["--problem", "16x4096x4096:fp8"], ["problem '16x4096x4096:fp8': dtype 'fp8'", "e4m3 or e5m2"]),
-        (["--problem", "16x4096x4096:int32"], ["dtype 'int32' is not one of bf16, fp16, fp32, e4m3, e5m2, int8"]),
+        (["--problem", "16x4096x4096:int32"], ["dtype 'int32' is not one of bf16, fp16, fp32, tf32, e4m3, e5m2, int8"]),
         (["--problem", "16x4096x4096:nt:bf16"], ["dtype 'nt' is a layout", "MxNxK:DTYPE:LAYOUT:OP"]),
         (["--problem", "16x4096x4096:bf16:tx"], ["layout 'tx'", "nn, nt, tn, tt"]),
         (["--problem", "8x16x4096x4096:bf16:nt"], ["batch=8 needs op bmm", "write 8xMxNxK:DTYPE:LAYOUT:bmm"]),

@@ -149,6 +149,13 @@ def test_a_wrong_path_names_what_takes_it_and_what_was_meant(run, folder, refusa
     refusal(run(*arguments), *said)
 
 
+@pytest.mark.parametrize("name", ["hollow", "hollow.json", "hollow.toml", "hollow.csv"])
+def test_an_empty_file_is_refused_as_such_by_every_command(run, tmp_path, refusal, name):
+    (tmp_path / name).touch()
+    for command in ("show", "tune", "verify", "report", "replay", "capture"):
+        refusal(run(command, name), f"{name} is empty; a ")
+
+
 @pytest.mark.parametrize(
     "arguments",
     [["tune", "--out", ""], ["tune", "--out="], ["tune", "--db", ""], ["bench", "a:b", "--table", " "], ["show", ""],

@@ -193,7 +193,7 @@ def test_an_empty_field_takes_its_default():
         ("4x4x4:int4", "dtype 'int4' is not one of bf16, fp16, fp32"),
         ("4x4x4:int8:nt:acc_dtype=fp32", "int8 by int8 accumulated in fp32 to int32 mixes integers and floats"),
         ("4x4x4:bf16:nt:out_dtype=int32", "bf16 by bf16 accumulated in fp32 to int32 mixes integers and floats"),
-        ("4x4x4:int32", "dtype 'int32' is not one of bf16, fp16, fp32, e4m3, e5m2, int8"),
+        ("4x4x4:int32", "dtype 'int32' is not one of bf16, fp16, fp32, tf32, e4m3, e5m2, int8"),
         ("4x4x4:int8:nt:out_dtype=int8", "out_dtype=int8 has 8 bits, which hold no unscaled sum"),
         ("4x4x4:e4m3:nt:acc_dtype=e4m3", "acc_dtype=e4m3 has 8 bits, which hold no unscaled sum"),
         ("4x4x4:bf16:nx", "layout 'nx' is not one of nn, nt, tn, tt"),

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+import gemmtune as gt
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.task import Task
@@ -50,7 +51,15 @@ RUNS = [
     ("vllm_moe:m1:e16:k2:h128:n128:fp8_tensor", [TILE]),  # rows are not sorted
     ("vllm_moe:m7:e4:k2:h256:n128:fp8_block:zipf=1.5", [TILE, FLAT]),
     ("vllm_moe:m40:e3:k3:h128:n128:fp8_block", [TALL]),
+    ("vllm_moe:m40:e3:k3:h128:n128:fp8_block:block=32x64", [TALL]),
+    ("vllm_moe:m40:e3:k3:h128:n96:fp16", [TALL]),
+    ("vllm_moe:m7:e4:k2:h96:n128:bf16", [TILE]),
+    ("vllm_moe:m40:e3:k3:h128:n96:int8_w8a16", [TALL]),
+    ("vllm_moe:m1:e16:k2:h128:n128:int8_w8a16", [TILE]),
     ("sglang_moe:m7:e4:k2:h256:n128:fp8_block:zipf=1.5", [TILE]),
+    ("sglang_moe:m40:e3:k3:h128:n128:fp8_block:block=64x64", [TALL]),
+    ("sglang_moe:m7:e4:k2:h96:n128:fp16", [TILE]),
+    ("sglang_moe:m40:e3:k3:h128:n96:int8_w8a16", [TALL]),
     ("sglang_moe:m40:e3:k3:h128:n128:fp8_tensor", [TALL]),
     ("vllm_block_fp8:m33:n192:k512", [TILE]),
     ("sglang_block_fp8:m33:n192:k512", [TILE | PLAIN, TILE | {"SWAP_AB": True, "SPLIT_K": 2}]),
@@ -59,13 +68,12 @@ RUNS = [
 
 @pytest.mark.slow(15)
 def test_our_launches_of_the_engines_kernels_are_right(engines):
-    # bf16 is left out: the interpreter multiplies its bits
     command = [sys.executable, Path(__file__).with_name("interpreted.py"), json.dumps(RUNS)]
     environment = os.environ | engines | {"TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": ""}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
-    assert len(lines) == 9
+    assert len(lines) == 17
     assert [line for line in lines if not line.endswith(": right")] == []
 
 
@@ -116,3 +124,15 @@ def test_operands_have_sorted_rows_for_every_tile_that_an_engine_ships(engines, 
     operands: Any = make_operands(parse_workload(f"{kind}:m4:e4:k2:h32:n16:bf16"), torch.device("cpu"))
     known = operands.aligned
     assert shipped <= known.keys()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kind", ["vllm_moe", "sglang_moe"])
+@pytest.mark.parametrize("dtype", ["fp16", "int8_w8a16", "fp8_block:block=64x64"])
+def test_a_layer_of_each_type_is_measured_right(engines, kind, dtype, monkeypatch):
+    for name, value in engines.items():
+        monkeypatch.setenv(name, value)
+    result = gt.tune(f"{kind}:m64:e8:k2:h1024:n512:{dtype}", budget=4)
+    (row,) = result.rows
+    assert row.baseline is not None  # a wrong result is no choice
+    assert kind in {choice.space for choice in row.choices}

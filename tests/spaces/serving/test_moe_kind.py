@@ -45,7 +45,7 @@ def test_each_token_takes_different_experts_and_skew_shows():
     assert torch.equal(experts, drawn[2].experts)
 
 
-@pytest.mark.parametrize("dtype", ["bf16", "fp8_tensor", "fp8_block"])
+@pytest.mark.parametrize("dtype", ["bf16", "fp16", "fp8_tensor", "fp8_block", "fp8_block:block=32x64", "int8_w8a16"])
 def test_the_expected_results_are_those_of_an_einsum(dtype):
     work = layer(f"vllm_moe:m9:e4:k2:h128:n128:{dtype}")
     operands: Any = make_operands(work, CPU)
@@ -54,9 +54,12 @@ def test_the_expected_results_are_those_of_an_einsum(dtype):
         a, b = operands.a[i].double(), operands.b[i].double()
         if dtype == "fp8_tensor":
             a, b = a * operands.a_scale[i].double(), b * operands.b_scale[i].double()[:, None, None]
-        elif dtype == "fp8_block":
-            a = a * operands.a_scale[i].double().repeat_interleave(128, 1)
-            b = b * operands.b_scale[i].double().repeat_interleave(128, 1).repeat_interleave(128, 2)
+        elif dtype == "int8_w8a16":
+            b = b * operands.b_scale[i].double()[:, :, None]
+        elif work.scale_block:
+            of_rows, of_columns = work.scale_block
+            a = a * operands.a_scale[i].double().repeat_interleave(of_columns, 1)
+            b = b * operands.b_scale[i].double().repeat_interleave(of_rows, 1).repeat_interleave(of_columns, 2)
         rows = a if i else a.repeat_interleave(2, 0)
         right = torch.einsum("rk,rnk->rn", rows, b[operands.experts.flatten().long()])
         if i:
@@ -106,15 +109,19 @@ def test_a_gemm_of_about_the_layers_bytes_and_arithmetic_is_timed_beside_it(size
 @pytest.mark.parametrize(
     ("dtype", "of_rows", "of_weights", "element"),
     [
-        ("bf16", None, None, torch.bfloat16),
-        ("fp8_tensor", [(1,), (1,)], [(4,), (4,)], torch.float8_e4m3fn),
-        ("fp8_block", [(9, 2), (18, 1)], [(4, 2, 2), (4, 2, 1)], torch.float8_e4m3fn),
+        ("bf16", None, None, {torch.bfloat16}),
+        ("fp16", None, None, {torch.float16}),
+        ("int8_w8a16", None, [(4, 256), (4, 256)], {torch.bfloat16, torch.int8}),
+        ("fp8_tensor", [(1,), (1,)], [(4,), (4,)], {torch.float8_e4m3fn}),
+        ("fp8_block", [(9, 2), (18, 1)], [(4, 2, 2), (4, 2, 1)], {torch.float8_e4m3fn}),
+        ("fp8_block:block=64x32", [(9, 8), (18, 4)], [(4, 4, 8), (4, 4, 4)], {torch.float8_e4m3fn}),
     ],
 )
 def test_scales_are_near_one_with_the_shape_of_their_blocks(dtype, of_rows, of_weights, element):
     work = layer(f"vllm_moe:m9:e4:k2:h256:n128:{dtype}")
     operands: Any = make_operands(work, CPU)
-    assert {each.dtype for each in (*operands.a, *operands.b)} == {element}
+    assert {each.dtype for each in (*operands.a, *operands.b)} == element
+    assert {each.dtype for each in operands.c} == {torch.float16 if dtype == "fp16" else torch.bfloat16}
     assert [tuple(each.shape) for each in operands.a] == [(9, 256), (18, 128)]
     assert [tuple(each.shape) for each in operands.c] == [(9, 2, n) for n, _ in work.products]
     for scales, shapes in ((operands.a_scale, of_rows), (operands.b_scale, of_weights)):

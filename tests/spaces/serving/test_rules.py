@@ -49,8 +49,9 @@ def test_a_pipeline_has_a_buffer_per_stage_or_one_less(capability, stages, rows,
     [
         ({}, {}, ""),
         ({"BLOCK_SIZE_K": 256}, {}, "BLOCK_SIZE_K over the scales"),
-        ({"BLOCK_SIZE_K": 256}, {"scaled": False}, ""),
-        ({"BLOCK_SIZE_K": 256}, {"scaled": False, "depth": 128}, "BLOCK_SIZE_K beyond k"),
+        ({"BLOCK_SIZE_K": 256}, {"scaled": 0}, ""),
+        ({"BLOCK_SIZE_K": 128}, {"scaled": 64}, "BLOCK_SIZE_K over the scales"),
+        ({"BLOCK_SIZE_K": 256}, {"scaled": 0, "depth": 128}, "BLOCK_SIZE_K beyond k"),
         ({"BLOCK_SIZE_K": 64}, {"depth": 16}, ""),
         ({"BLOCK_SIZE_K": 128}, {"depth": 64}, "BLOCK_SIZE_K beyond k"),
         ({"BLOCK_SIZE_K": 128}, {"depth": 65}, ""),
@@ -66,8 +67,8 @@ def test_a_pipeline_has_a_buffer_per_stage_or_one_less(capability, stages, rows,
     ],
 )
 def test_a_tile_fits_up_to_its_bounds(changes, limits, rule):
-    given = {"rows": 64, "depth": 7168, "scaled": True, "swaps": False, **limits}
-    assert fits(task(), Config(TILE | changes), 1, **given).rule == rule
+    given = {"rows": 64, "depth": 7168, "scaled": 128, "swaps": False, **limits}
+    assert fits(task(), Config(TILE | changes), (1, 1), **given).rule == rule
 
 
 @pytest.mark.parametrize(("sku", "serves"), [("A100", False), ("L4", True), ("H200", True), ("B200", True)])

@@ -15,6 +15,7 @@ from gemmtune.engine.records.epilogue.chain import NO_EPILOGUE
 from gemmtune.engine.records.epilogue.text import parse_epilogue
 from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.gemm.stated import STATED
+from gemmtune.engine.records.workload import Workload, summed
 
 BUDGET = 24
 """Evaluations per captured product; experiments/models says what more of them gain."""
@@ -156,11 +157,18 @@ class Captured:
     """Bytes that everything but products and kernels of others moves at least, per call of the model."""
     device: Device | None = None
     """GPU that the model was lowered for; None for a recorded program."""
+    layers: Sequence[Workload] = ()
+    """Problems of other kinds than a GEMM, which a file of another tool names."""
 
     @property
-    def problems(self) -> tuple[Problem, ...]:
+    def gemms(self) -> tuple[Problem, ...]:
+        """Products to tune as problems, each once, with its runs as weight."""
+        return summed(problem for product in self.products for problem in product.problems)
+
+    @property
+    def problems(self) -> tuple[Workload, ...]:
         """Problems to tune, each once, with its runs as weight."""
-        return tuple(problem for product in self.products for problem in product.problems)
+        return (*self.gemms, *self.layers)
 
     @property
     def has_open_sizes(self) -> bool:
@@ -183,23 +191,26 @@ class Captured:
         """Return the campaign file that tunes the products, for a person: texts of a recording stand in comments."""
         comments = [self.source, *([f"Lowered by torch {self.torch}."] if self.torch else [])]
         runs = sum(product.count for product in self.products)
-        comments.append(f"Distinct products: {len(self.products)}, with {runs:g} runs.")
+        comments.append(f"Distinct products: {len(self.products)}, with {_times(runs, 'run')}.")
         if len(self.calls) > 1:
             comments += [
-                f"Call {each.name}, weight {each.weight:g}: {each.products} products, {each.runs:g} runs."
-                for each in self.calls
+                f"Call {x.name}, weight {x.weight:g}: {_times(x.products, 'product')}, {_times(x.runs, 'run')}."
+                for x in self.calls
             ]
-        comments += [f"Not to be tuned, {each.count:g} times: {each.operation} ({each.reason})" for each in self.unseen]
+        comments += [
+            f"Not to be tuned, {_times(each.count, 'time')}: {each.operation} ({each.reason})" for each in self.unseen
+        ]
         lines = [*map(_comment, comments), "", f"budget = {BUDGET}"]
         if self.has_open_sizes:
             lines += ["", "# Products with an open m get rows for ranges of m.", "ranges = true"]
         if any(product.problem.m <= _FEW_ROWS for product in self.products):
             lines += ["", "# On Hopper and Blackwell, kernels for few rows are often faster; they need the extra cute."]
             lines += ['# space = ["triton_mm", "cute_gemv", "cute_splitk"]']
-        if not self.products:
-            lines += ["", "problems = []"]
+        if self.layers or not self.products:
+            lines += ["", "problems = [", *(f"    {json.dumps(each.name)}," for each in self.layers), "]"]
+        weights = {problem: problem.weight for problem in self.gemms}
         for variant in (variant for product in self.products for variant in product.variants):
-            lines += ["", *_table(variant)]
+            lines += _tables(variant, weights)
         return "\n".join(lines) + "\n"
 
 
@@ -292,22 +303,32 @@ def _joined(one: CapturedProduct, other: CapturedProduct, add: Callable[[float, 
     )
 
 
-def _table(product: CapturedProduct) -> list[str]:
-    """Return the lines of a `[[problem]]`, without the fields that have their default."""
+def _tables(product: CapturedProduct, weights: dict[Problem, float]) -> list[str]:
+    """Return the lines of a `[[problem]]` per weight of the product's sizes, and take the weights of these.
+
+    Fields that have their default are left out, and sizes whose weight another product has taken.
+    """
+    sizes_of: dict[float, list[int]] = {}
+    for m in product.sizes:
+        if (weight := weights.pop(replace(product.problem, m=m), None)) is not None:
+            sizes_of.setdefault(weight, []).append(m)
     implied: Mapping[str, str] = Problem.parse(f"1x{product.problem.n}x{product.problem.k}").to_fields()
     fields = product.problem.to_fields()
     kept = {
         name: text for name, text in fields.items() if name in ("n", "k") or (name != "m" and text != implied.get(name))
     }
-    sizes = list(product.sizes)
     open_m = f", m from {product.first} to {'any size' if product.last is None else product.last}" if product.m else ""
-    comments = [f"{product.problem.name}, {product.count:g} run{'' if product.count == 1 else 's'}{open_m}"]
+    comments = [f"{product.problem.name}, {_times(product.count, 'run')}{open_m}"]
     comments += [f"{count:g} of them with the epilogue {chain}" for chain, count in product.epilogues]
-    lines = [*map(_comment, comments), "[[problem]]"]
-    lines.append(f"m = {sizes[0] if len(sizes) == 1 else sizes}")
-    lines += [f"{name} = {_toml(name, text)}" for name, text in kept.items()]
-    lines.append(f"weight = {product.count / len(sizes):.6g}")
+    lines: list[str] = []
+    for weight, sizes in sizes_of.items():
+        lines += ["", *map(_comment, comments), "[[problem]]", f"m = {sizes[0] if len(sizes) == 1 else sizes}"]
+        lines += [*(f"{name} = {_toml(name, text)}" for name, text in kept.items()), f"weight = {weight:.6g}"]
     return lines
+
+
+def _times(number: float, thing: str) -> str:
+    return f"{number:g} {thing}{'' if number == 1 else 's'}"
 
 
 def _comment(text: str) -> str:

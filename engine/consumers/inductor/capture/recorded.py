@@ -1,4 +1,4 @@
-"""Captures from files: of `gemmtune_inductor.record`, and of PyTorch's TunableOp."""
+"""Captures from files: of `gemmtune_inductor.record`, of PyTorch's TunableOp, and of other tools."""
 
 import re
 from collections import Counter
@@ -7,12 +7,14 @@ from pathlib import Path
 
 from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.consumers.inductor.capture.captured import BUDGET, Captured, CapturedProduct, Unseen, merged
+from gemmtune.engine.consumers.inductor.capture.foreign import is_aiter, read_aiter, read_autotune
 from gemmtune.engine.io.reading import parse_json, read_text
 from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.records.gemm.problem import Problem
+from gemmtune.engine.records.workload import Workload, summed
 from gemmtune.engine.tables.loss_limits import RangeLimits
 
-RECORD_SUFFIXES = (".jsonl", ".csv")
+RECORD_SUFFIXES = (".jsonl", ".csv", ".log")
 """Suffixes of the files that `read_recorded` reads."""
 
 _TUNABLE_TYPES = {"BFloat16": "bf16", "Half": "fp16", "float": "fp32", "tf32": "tf32"}
@@ -24,23 +26,41 @@ _WHOLE = re.compile(r"^Validator,|_ld_[0-9]+_[0-9]+_[0-9]+|,[^,]+,[0-9.e-]+$")
 """Line of TunableOp that nothing was cut from, though it has no newline."""
 
 
-def read_recorded(path: Path) -> Captured:
+def read_recorded(*paths: Path) -> Captured:
     """Read the products of a recorded program.
 
     Args:
-        path: file of `gemmtune_inductor.record` (.jsonl), or of TunableOp with PYTORCH_TUNABLEOP_RECORD_UNTUNED=1
-            (tunableop_untuned0.csv).
+        paths: files of `gemmtune_inductor.record` (.jsonl), of TunableOp with PYTORCH_TUNABLEOP_RECORD_UNTUNED=1
+            (tunableop_untuned0.csv), AITER's lists (.csv), or logs of Inductor (.log): one per process. The runs of
+            equal products add up.
 
     Raises:
-        UsageError: the file cannot be read, or a line is malformed.
+        UsageError: a file cannot be read, or a line is malformed.
     """
-    lines = list(enumerate(read_text(path, "record").splitlines(keepends=True), 1))
-    try:
-        if path.suffix == ".csv":
-            return _captured(_tunable(lines), f"Products that TunableOp recorded in {path.name}.")
-        return _captured(_lowered(lines), f"Products that a program compiled, recorded in {path.name}.")
-    except UsageError as error:
-        raise UsageError(f"record {path}: {error}") from None
+    parts: list[CapturedProduct | Workload | Unseen] = []
+    sources = []
+    for path in paths:
+        lines = list(enumerate(read_text(path, "record").splitlines(keepends=True), 1))
+        try:
+            if path.suffix == ".log":
+                parts += read_autotune(lines)
+                who = "Inductor autotuned, from its log"
+            elif path.suffix == ".csv" and lines and is_aiter(lines[0][1]):
+                parts += read_aiter(path.name, (line for _, line in lines))
+                who = "AITER lists"
+            elif path.suffix == ".csv":
+                parts += _tunable(lines)
+                who = "TunableOp recorded"
+            else:
+                parts += _lowered(lines)
+                who = "a program compiled, recorded"
+        except UsageError as error:
+            raise UsageError(f"record {path}: {error}") from None
+        sources.append(f"Products that {who} in {path.name}.")
+    products = [each for each in parts if isinstance(each, CapturedProduct)]
+    unseen = [each for each in parts if isinstance(each, Unseen)]
+    layers = summed(each for each in parts if isinstance(each, Workload))
+    return Captured(*merged(products, unseen), " ".join(sources), layers=layers)
 
 
 def recorded_plan(path: Path) -> Plan:
@@ -57,22 +77,15 @@ def recorded_plan(path: Path) -> Plan:
         raise UsageError(f"record {path}: {error}") from None
 
 
-def _captured(found: Iterable[CapturedProduct | Unseen], source: str) -> Captured:
-    parts = list(found)
-    products = [each for each in parts if isinstance(each, CapturedProduct)]
-    return Captured(*merged(products, [each for each in parts if isinstance(each, Unseen)]), source)
-
-
 def _lowered(lines: Iterable[tuple[int, str]]) -> Iterator[CapturedProduct | Unseen]:
     """Yield the products of a recording, each as often as its graph ran; once if the graph's runs were not counted."""
     entries: list[tuple[tuple[str, int], CapturedProduct | Unseen]] = []
     runs: Counter[tuple[str, int]] = Counter()
     for number, line in lines:
-        if not line.endswith("\n"):
-            continue  # a program writes here now
-        fields = parse_json(line, f"line {number}")
-        if not isinstance(fields, dict):
-            raise UsageError(f"line {number} is no JSON object")
+        fields = _fields(number, line)
+        if fields is None:
+            yield _torn(number)
+            continue
         try:
             graph = (str(fields.get("process")), _integer(fields, "graph") if "graph" in fields else 0)
             match fields.get("type"):
@@ -96,6 +109,19 @@ def _lowered(lines: Iterable[tuple[int, str]]) -> Iterator[CapturedProduct | Uns
         else:
             chains = tuple((chain, times) for chain, _ in entry.epilogues)
             yield CapturedProduct(entry.problem, times, entry.m, entry.first, entry.last, entry.step, chains)
+
+
+def _fields(number: int, line: str) -> Mapping[str, object] | None:
+    """Return the JSON object of a line; None for a last line that is cut off."""
+    try:
+        fields = parse_json(line, f"line {number}")
+    except UsageError:
+        if line.endswith("\n"):
+            raise
+        return None
+    if not isinstance(fields, dict):
+        raise UsageError(f"line {number} is no JSON object")
+    return fields
 
 
 def _product(fields: Mapping[str, object]) -> CapturedProduct | Unseen:
@@ -126,7 +152,8 @@ def _tunable(lines: Iterable[tuple[int, str]]) -> Iterator[CapturedProduct | Uns
             continue
         parts = sizes.split(",")[0].split("_")
         if not line.endswith("\n") and not _WHOLE.search(line):
-            continue  # a program writes here now, or was stopped as it did
+            yield _torn(number)
+            continue
         if not comma or len(parts) < 4 or parts[0] not in ("nn", "nt", "tn", "tt"):
             raise UsageError(f"line {number} is no untuned GEMM: expected OP_TYPE_LAYOUT,layout_n_m_k_ld_..")
         operation, _, kind = signature.partition("_")
@@ -151,6 +178,11 @@ def _tunable(lines: Iterable[tuple[int, str]]) -> Iterator[CapturedProduct | Uns
             suffix += f":lda={a_lead}:ldb={b_lead}"
         prefix = f"{batch}x" if op == "bmm" else ""
         yield CapturedProduct(Problem.parse(f"{prefix}{m}x{n}x{k}:{dtype}:{a_layout}{b_layout}{suffix}"), 1)
+
+
+def _torn(number: int) -> Unseen:
+    """Return what a last line without its end stands for."""
+    return Unseen(f"line {number}", "cut off: a program writes it now, or was stopped as it did", 1)
 
 
 def _dense(layout: str, n: int, m: int, k: int) -> tuple[int, int]:

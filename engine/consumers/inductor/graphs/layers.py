@@ -108,8 +108,16 @@ class Linear:
         )
 
 
-def layers_of(table: Table, *, weight_grad: bool, input_grad: bool) -> tuple[Linear, ...]:
-    """Return the layers whose forward products a table has, in its order."""
+def layers_of(table: Table, dtype: str | None = None, *, weight_grad: bool, input_grad: bool) -> tuple[Linear, ...]:
+    """Return the layers whose forward products a table has, in its order; of one type, if a dtype is named.
+
+    Raises:
+        UsageError: the table has no layer of the dtype.
+    """
     problems = (gemm(row.problem) for row in table.rows)
     layers = ((p, Linear(p.k, p.n, p.a_dtype, weight_grad, input_grad)) for p in problems if p.a_dtype in PADDED_DTYPES)
-    return tuple(dict.fromkeys(layer for problem, layer in layers if layer.has_forward(problem)))
+    found = tuple(dict.fromkeys(layer for problem, layer in layers if layer.has_forward(problem)))
+    kept = tuple(layer for layer in found if dtype in (None, layer.dtype))
+    if found and not kept:
+        raise UsageError(f"the table has no layer of {dtype}; its layers: {', '.join({x.dtype: 0 for x in found})}")
+    return kept

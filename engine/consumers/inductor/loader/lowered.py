@@ -23,7 +23,7 @@ from torch.fx.experimental.symbolic_shapes import statically_known_true as is_kn
 
 from gemmtune.engine.consumers.inductor.epilogues.reader import PLAIN, ReadEpilogue, read_epilogue
 from gemmtune.engine.consumers.inductor.loader.table_use import DTYPE_NAMES
-from gemmtune.engine.records.gemm.stated import stated_texts, unusual_strides
+from gemmtune.engine.records.gemm.stated import bias_of, layout_of, stated_texts, unusual_strides
 from gemmtune.engine.toolchain.unread_bias import unread_bias
 
 if TYPE_CHECKING:
@@ -207,7 +207,7 @@ def _placed(kernel_inputs: MMKernelInputs, place: int) -> tuple[str, int | None,
     node: Any = kernel_inputs.nodes()[place]
     size = kernel_inputs.shapes_hinted()[place]
     stride = _strides(node, size, kernel_inputs.strides_hinted()[place])
-    layout, lead = _layout(size, stride)
+    layout, lead = layout_of(size, stride)
     if not layout:
         return f"an operand of sizes {_text(size)} and strides {_text(stride)} is neither row-major nor transposed"
     batch, step = (size[0], stride[0]) if len(size) > 2 else (1, None)
@@ -215,16 +215,6 @@ def _placed(kernel_inputs: MMKernelInputs, place: int) -> tuple[str, int | None,
     if found != (None, None) and node.get_layout().offset * node.get_dtype().itemsize % _ALIGNED_BYTES:
         return f"an operand of strides {_text(stride)} begins at no multiple of {_ALIGNED_BYTES} bytes"
     return layout, *found
-
-
-def _layout(size: Sequence[int], stride: Sequence[int]) -> tuple[str, int | None]:
-    """Return `n` for rows of contiguous elements, `t` for such columns, else an empty text, and their distance."""
-    (rows, columns), (of_row, of_column) = size[-2:], stride[-2:]
-    if (of_row, of_column) == (1, rows) != (columns, 1):
-        return "t", rows
-    if of_column == 1 and (rows == 1 or of_row >= columns):  # a lone row may have any step to a next one, such as 0
-        return "n", None if rows == 1 else of_row
-    return ("t", of_column) if of_row == 1 and of_column >= rows else ("", None)
 
 
 def _bias_of(kernel_inputs: MMKernelInputs) -> tuple[str, dict[str, Any] | str]:
@@ -236,7 +226,7 @@ def _bias_of(kernel_inputs: MMKernelInputs) -> tuple[str, dict[str, Any] | str]:
     *batch, m, _ = kernel_inputs.output_layout().size
     n = kernel_inputs.mnk_hinted()[1]
     size, stride = _bias_in_graph() or (kernel_inputs.shapes_hinted()[0], kernel_inputs.strides_hinted()[0])
-    if bias := _bias(size, stride, m, n, *batch):
+    if bias := bias_of(size, stride, (m, n, *(batch or [1])), _are_equal):
         return bias, {name: float(value) for name, value in scalars.items()}
     shown = f"sizes {_text(size)} and strides {_text(stride)}" if size else "one number"
     return "", f"the bias, {shown}, is neither a row nor a matrix of rows"
@@ -254,20 +244,8 @@ def _bias_in_graph() -> tuple[Sequence[Any], Sequence[Any]] | None:
     return (tuple(value.shape), tuple(value.stride())) if isinstance(value, torch.Tensor) else None
 
 
-def _bias(size: Sequence[Any], stride: Sequence[Any], m: Any, n: int, batch: Any = 1) -> str:  # noqa: ANN401 (numbers or expressions)
-    """Return the shape of a bias by its name, expanded or not; empty for one that is neither rows nor matrices."""
-    if not size:
-        return ""
-    if n != 1 and not (is_known(size[-1] == n) and is_known(stride[-1] == 1)):
-        return ""
-    lone = len(size) == 1 or is_known(stride[-2] == 0) or (is_known(size[-2] == 1) and m != 1)
-    of_product = "vector" if lone else "matrix" if is_known(stride[-2] == n) else ""
-    if len(size) < 3 or (of_product == "vector" and batch == 1) or is_known(stride[0] == 0):
-        return of_product
-    if batch != 1 and is_known(size[0] == 1):
-        return of_product
-    of_batch = {"vector": ("vectors", n), "matrix": ("matrices", m * n)}.get(of_product)
-    return of_batch[0] if of_batch and (batch == 1 or is_known(stride[0] == of_batch[1])) else ""
+def _are_equal(one: Any, other: Any) -> bool:  # noqa: ANN401 (numbers or expressions)
+    return is_known(one == other)
 
 
 def _text(numbers: Sequence[Any]) -> str:

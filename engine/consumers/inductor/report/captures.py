@@ -34,13 +34,15 @@ def capture_report(captured: Captured, written: str) -> Report:
         sections.append(_calls(captured))
     if variants:
         sections.append(Grid(columns, ("product", "epilogue without a text")))
-    else:
-        sections.append("It runs no product that a table can serve.")
+    if captured.layers:
+        sections.append(Grid({"layer": [each.name for each in captured.layers]}, ("layer",)))
+    if not captured.problems:
+        sections.append("It runs no product that a table can serve: no file is written.")
     if captured.unseen:
         sections.append(_unseen(captured, shares))
     if floor:
         sections.append("\n".join(floor_lines(floor)))
-    if variants:
+    if captured.problems:
         sections.append(f"written: {written}\nto tune: gemmtune tune {written} --out out")
     record = {
         "source": captured.source,
@@ -59,9 +61,10 @@ def capture_report(captured: Captured, written: str) -> Report:
             }
             for each in variants
         ],
+        "layers": captured.layers,
         "not_tuned": [{"operation": u.operation, "reason": u.reason, "count": u.count} for u in captured.unseen],
         "floor": floor and _floor_record(floor),
-        "written": written,
+        "written": written if captured.problems else None,
     }
     return Report(record, sections)
 

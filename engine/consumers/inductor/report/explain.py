@@ -1,7 +1,7 @@
 """Reports of `gemmtune explain`: which m of a layer or a callable share a graph, and what cuts them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gemmtune.engine.consumers.inductor.graphs.guards import Range, product_ranges, rows_of
 from gemmtune.engine.consumers.inductor.graphs.layers import Linear
@@ -24,11 +24,17 @@ class LayerGraphs:
     ranges: tuple[Range, ...]  # ranges of m that share a graph
     unpadded: tuple[Range, ...]  # ranges of m that share a graph with `shape_padding=False`
     rows: tuple[Row, ...]  # rows of a table for one m each of the forward product
+    spans: tuple[RangeRow, ...]  # ranges of a table for one m each of the forward product
     ranged: Mapping[str, Sequence[RangeRow]]  # ranges of a table for a dynamic m, by product of the layer
 
     def rows_in(self, found: Range) -> list[Row]:
         """Return the rows for one m each in a range; a graph for that m alone finds them."""
         return [row for row in self.rows if found.first <= row.problem.size <= (found.last or row.problem.size)]
+
+    def spans_in(self, found: Range) -> list[RangeRow]:
+        """Return the ranges for one m each, cut to a range."""
+        cut = (replace(x, first=max(x.first, found.first), last=min(x.last, found.last or x.last)) for x in self.spans)
+        return [each for each in cut if each.first <= each.last]
 
     def warm_up(self, found: Range) -> int:
         """Return the m to compile the range's graph with: that of its weightiest row, the greatest among equals."""
@@ -56,6 +62,7 @@ class LayerGraphs:
             "guards": [{"guard": end.text, **json_fields(end, *guard)} for each in self.ranges for end in each.ends],
             "warm_up": [self.warm_up(each) for each in self.ranges],
             "rows": [[row.problem for row in self.rows_in(each)] for each in self.ranges],
+            "spans": [[range_row_json(row) for row in self.spans_in(each)] for each in self.ranges],
             "hits": [{product: range_row_json(row) for product, row in each.rows.items()} for each in self.ranges],
         }
         return Report(record, [title, self._grid(), "\n".join(self._notes())])
@@ -70,7 +77,8 @@ class LayerGraphs:
             columns["runs"] = [self._runs(each) for each in self.ranges]
         if self.rows:
             sizes = [[str(row.problem.size) for row in self.rows_in(each)] for each in self.ranges]
-            columns["rows at m ="] = [", ".join(of_range) or "-" for of_range in sizes]
+            spans = [[span(row.first, row.last) for row in self.spans_in(each)] for each in self.ranges]
+            columns["rows at m ="] = [", ".join([*m, *spanned]) or "-" for m, spanned in zip(sizes, spans, strict=True)]
         columns["guard"] = [end.text if end else "-" for end in ends]
         columns["asked"] = [end.asked if end else "-" for end in ends]
         columns["of"] = [f"{end.product}, {end.source.rpartition('/')[2]}" if end else "-" for end in ends]
@@ -97,7 +105,8 @@ class LayerGraphs:
             )
         elif self.rows:
             notes.append(
-                "a row for one m serves a graph for that m alone; a dynamic m needs ranges: tune with dynamic_m"
+                "a row for one m, or for each m of a range, serves a graph for that m alone; a dynamic m needs ranges: "
+                "tune with dynamic_m"
             )
         return notes
 
@@ -124,7 +133,8 @@ def explain_layer(
     )
     rows = tuple(row for row in table.rows if layer.has_forward(row.problem)) if table else ()
     static = tuple(row for row in rows if not row.problem.takes_size_at_launch)
-    return LayerGraphs(layer, torch, device, found, unpadded, static, rows_of(products, layer.dtype, ranged))
+    spans = tuple(x for x in ranged if layer.has_forward(x.problem) and not x.problem.takes_size_at_launch)
+    return LayerGraphs(layer, torch, device, found, unpadded, static, spans, rows_of(products, layer.dtype, ranged))
 
 
 def explained_torch() -> str:

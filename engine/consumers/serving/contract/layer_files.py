@@ -4,7 +4,7 @@ from gemmtune.engine.consumers.serving.contract.block_linear import BlockLinear
 from gemmtune.engine.consumers.serving.contract.devices import device_text
 from gemmtune.engine.consumers.serving.contract.file_name import Engine, FileName, Kernel
 from gemmtune.engine.consumers.serving.contract.layer import SCALE_BLOCK
-from gemmtune.engine.consumers.serving.contract.moe_layer import MoeLayer, MoeType
+from gemmtune.engine.consumers.serving.contract.moe_layer import MoeLayer
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.workload import Workload
 
@@ -27,8 +27,8 @@ def file_name_of(layer: Workload, device: Device) -> FileName | None:
             kernel=Kernel.MOE,
             sizes=(layer.experts, layer.inter),
             device=device_text(device.name, engine, Kernel.MOE),
-            dtype="" if layer.dtype is MoeType.BF16 else "fp8_w8a8",
-            block=_BLOCK if layer.dtype is MoeType.FP8_BLOCK else None,
+            dtype=layer.dtype.short,
+            block=layer.scale_block,
         )
     if isinstance(layer, BlockLinear):
         of = device_text(device.name, engine, Kernel.LINEAR)

@@ -10,6 +10,8 @@ from gemmtune.engine.consumers.serving.contract.layer import SCALE_BLOCK, Layer
 from gemmtune.engine.records.errors import ProblemError
 
 _UNIFORM = "uniform"
+_BLOCK = re.compile(r"block=(16|32|64|128|256|512)x(16|32|64|128|256|512)")
+_SCALE_BLOCKS = (SCALE_BLOCK, SCALE_BLOCK)
 _EXPERTS_PER_UNSORTED_ROW = 4
 """Experts per row of the products from which vLLM does not sort rows (`_prepare_expert_assignment`)."""
 
@@ -19,15 +21,29 @@ class MoeType(StrEnum):
 
     BF16 = "bf16"
     """Both in bf16, without scales."""
+    FP16 = "fp16"
+    """Both in fp16, without scales; outputs in fp16, too."""
     FP8_TENSOR = "fp8_tensor"
     """Both in e4m3, with a scale per tensor of activations and per expert."""
     FP8_BLOCK = "fp8_block"
     """Both in e4m3, with a scale per block of a weight and per part of an activation's row."""
+    INT8_W8A16 = "int8_w8a16"
+    """Activations in bf16, and weights in int8 with a scale per expert and output channel."""
 
     @property
-    def itemsize(self) -> int:
-        """Bytes per element of activations and weights."""
-        return 2 if self is MoeType.BF16 else 1
+    def is_fp8(self) -> bool:
+        """Whether both are 8-bit floats, with scales of both."""
+        return self in (MoeType.FP8_TENSOR, MoeType.FP8_BLOCK)
+
+    @property
+    def itemsizes(self) -> tuple[int, int]:
+        """Bytes per element of activations and of weights."""
+        return 1 if self.is_fp8 else 2, 2 if self in (MoeType.BF16, MoeType.FP16) else 1
+
+    @property
+    def short(self) -> str:
+        """Abbreviation in an engine's file names and defaults; empty without scales."""
+        return "fp8_w8a8" if self.is_fp8 else self.value if self is MoeType.INT8_W8A16 else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +52,8 @@ class MoeLayer(Layer):
 
     letters: ClassVar[Mapping[str, str]] = {"m": "tokens", "e": "experts", "k": "top_k", "h": "hidden", "n": "inter"}
     form: ClassVar[str] = (
-        "write KIND:m16:e128:k8:h2048:n768:bf16, with zipf=1.2 or counts=3.5.0… behind it for uneven routing"
+        "write KIND:m16:e128:k8:h2048:n768:bf16, with zipf=1.2 or counts=3.5.0… behind it for uneven routing, and "
+        "block=64x128 behind fp8_block for other blocks than 128x128"
     )
 
     experts: int
@@ -49,6 +66,8 @@ class MoeLayer(Layer):
     """Intermediate size on this device: half the rows of an expert's first weight; at least 1."""
     dtype: MoeType = MoeType.BF16
     """Types of activations and weights."""
+    block: str = ""
+    """Rows and columns of a weight that share a scale, `block=64x128`; empty for 128×128, and without such blocks."""
     routing: str = _UNIFORM
     """Popularity of experts: `uniform`, `zipf=S` with exponent S, or `counts=A.B.C…` with a count per expert."""
 
@@ -56,13 +75,7 @@ class MoeLayer(Layer):
         """Refuse sizes that do not go together, and routings that no layer has."""
         if self.top_k > self.experts:
             raise ProblemError(f"top_k={self.top_k} > experts={self.experts}: a token takes each expert once at most")
-        if self.dtype is MoeType.FP8_BLOCK:
-            for name in ("hidden", "inter"):
-                if getattr(self, name) % SCALE_BLOCK:
-                    raise ProblemError(
-                        f"{name}={getattr(self, name)} is no multiple of {SCALE_BLOCK}, the block of scales: "
-                        "take fp8_tensor or bf16"
-                    )
+        self._refuse_blocks()
         kind, _, value = self.routing.partition("=")
         if kind == "zipf":
             if not re.fullmatch(r"[0-9]+(\.[0-9]+)?", value) or not 0 < float(value) <= 10:
@@ -79,6 +92,22 @@ class MoeLayer(Layer):
         elif self.routing != _UNIFORM:
             raise ProblemError(f"routing={self.routing!r} is none of {_UNIFORM}, zipf=S, counts=A.B.C…")
 
+    def _refuse_blocks(self) -> None:
+        """Refuse blocks of scales of other types, and sizes that are cut within a block; take vLLM's text of blocks."""
+        object.__setattr__(self, "block", re.sub(r"block_shape=\[(\d+), ?(\d+)\]", r"block=\1x\2", self.block))
+        if self.block and (self.dtype is not MoeType.FP8_BLOCK or not _BLOCK.fullmatch(self.block)):
+            raise ProblemError(f"{self.block!r} is no block of scales: write fp8_block:block=64x128")
+        if self.block == f"block={SCALE_BLOCK}x{SCALE_BLOCK}":
+            object.__setattr__(self, "block", "")
+        if self.scale_block:
+            depth = self.scale_block[1]
+            for name in ("hidden", "inter"):
+                if getattr(self, name) % depth:
+                    raise ProblemError(
+                        f"{name}={getattr(self, name)} is no multiple of {depth}, the block of scales: "
+                        "take fp8_tensor or bf16"
+                    )
+
     @property
     def popularity(self) -> tuple[float, ...]:
         """Probability of each expert to be drawn first; they sum to 1."""
@@ -91,6 +120,19 @@ class MoeLayer(Layer):
             shares = [1.0] * self.experts
         total = sum(shares)
         return tuple(share / total for share in shares)
+
+    @property
+    def scale_block(self) -> tuple[int, int] | None:
+        """Rows and columns of a weight that share a scale; None without such blocks."""
+        if self.dtype is not MoeType.FP8_BLOCK:
+            return None
+        rows, columns = map(int, self.block.removeprefix("block=").split("x")) if self.block else _SCALE_BLOCKS
+        return rows, columns
+
+    @property
+    def deepest_tile(self) -> int:
+        """Most columns of a weight that a tile may have for its scales; 0 for any."""
+        return self.scale_block[1] if self.scale_block else 0
 
     @property
     def rows(self) -> int:
@@ -120,7 +162,11 @@ class MoeLayer(Layer):
     def name(self) -> str:
         """Canonical text, `vllm_moe:m16:e128:k8:h2048:n768:bf16`, which `parse` reads."""
         routing = [] if self.routing == _UNIFORM else [self.routing]
-        return ":".join([Layer.name.__get__(self), self.dtype.value, *routing])
+        return ":".join([Layer.name.__get__(self), self.dtype.value, *([self.block] if self.block else []), *routing])
+
+    def to_fields(self) -> Mapping[str, str]:
+        """Return every compared field as text; the block only where it is none of 128×128."""
+        return {name: text for name, text in Layer.to_fields(self).items() if text or name != "block"}
 
     @property
     def flops(self) -> int:
@@ -130,7 +176,7 @@ class MoeLayer(Layer):
     @property
     def compute_type(self) -> str:
         """Type of both products."""
-        return "bf16" if self.dtype is MoeType.BF16 else "fp8"
+        return "fp8" if self.dtype.is_fp8 else self.dtype.value if self.dtype is MoeType.FP16 else "bf16"
 
     @property
     def min_bytes(self) -> int:
@@ -139,37 +185,40 @@ class MoeLayer(Layer):
 
     def bytes_with(self, experts: float) -> int:
         """Return the bytes that move if the tokens take so many experts."""
-        itemsize = self.dtype.itemsize
-        weights = experts * sum(n * k for n, k in self.products) * itemsize
-        activations = (self.tokens * self.hidden + self.rows * self.inter) * itemsize
+        of_activation, of_weight = self.dtype.itemsizes
+        weights = experts * sum(n * k for n, k in self.products) * of_weight
+        activations = (self.tokens * self.hidden + self.rows * self.inter) * of_activation
         return int(weights) + activations + 2 * self.rows * sum(n for n, _ in self.products)
 
     @property
     def traits(self) -> Mapping[str, float]:
         """Element size in bytes, whether scales are per block, and the expected share of experts that work."""
         return {
-            "bytes per element": float(self.dtype.itemsize),
+            "bytes per element": float(self.dtype.itemsizes[1]),
             "scales per block": float(self.dtype is MoeType.FP8_BLOCK),
             "active experts": self.active_experts / self.experts,
         }
 
     @classmethod
     def traits_of(cls, record: Mapping[str, str]) -> Mapping[str, Any]:
-        """Return type and routing; both may be missing."""
+        """Return type, block and routing; each may be missing."""
         dtype = record.get("dtype", MoeType.BF16.value)
         if dtype not in set(MoeType):
             raise ProblemError(f"no dtype {dtype!r}; known: {', '.join(MoeType)}")
-        return {"dtype": MoeType(dtype), "routing": record.get("routing", _UNIFORM)}
+        routing = record.get("routing", _UNIFORM)
+        return {"dtype": MoeType(dtype), "block": record.get("block", ""), "routing": routing}
 
     @classmethod
     def field_of(cls, part: str) -> str:
-        """Return `routing` or `dtype`."""
+        """Return `routing`, `block` or `dtype`."""
+        if part.startswith("block"):
+            return "block"
         return "routing" if part == _UNIFORM or part.startswith(("zipf", "counts")) else "dtype"
 
     @property
     def family(self) -> Self:
         """Layer of types alone, with every size and the weight 1."""
-        least = SCALE_BLOCK if self.dtype is MoeType.FP8_BLOCK else 1
+        least = self.scale_block[1] if self.scale_block else 1
         return replace(self, tokens=1, experts=1, top_k=1, hidden=least, inter=least, routing=_UNIFORM, weight=1.0)
 
 
@@ -180,6 +229,11 @@ class VllmMoe(MoeLayer):
     kind = searched_space = "vllm_moe"
     baseline_space = "vllm_moe_shipped"
     baseline_words = "vLLM's present config"
+
+    @property
+    def deepest_tile(self) -> int:
+        """Most columns of a weight that a tile may have, as vLLM clamps it; 0 for any."""
+        return min(self.scale_block) if self.scale_block else 0
 
     @property
     def takes_rows_unsorted(self) -> bool:

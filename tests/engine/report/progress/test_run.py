@@ -7,7 +7,8 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from gemmtune.engine.report.progress.run import LoadSample, Run, RunRecorder, read_run, write_run
+from gemmtune.engine.records.errors import UsageError
+from gemmtune.engine.report.progress.run import LoadSample, Run, RunRecorder, has_run, read_run, write_run
 from gemmtune.engine.report.progress.state import CampaignState
 from gemmtune.engine.seams.executor import Load
 
@@ -63,21 +64,34 @@ def test_a_record_is_read_back(tmp_path):
 @pytest.mark.parametrize(
     "change",
     [
-        *({"evaluations": -1}, {"known": 1.5}, {"finals": "1"}, {"seconds": -0.1}, {"optima": {"p": 0}}),
+        *(
+            {"seconds": 1e308},
+            {"evaluations": -1},
+            {"known": 1.5},
+            {"finals": "1"},
+            {"seconds": -0.1},
+            {"optima": {"p": 0}},
+        ),
         *({"optima": {"p": "fast"}}, {"load": [{"seconds": 0}]}, {"load": 5}, {"optima": 5}),
         {"load": [{"seconds": 0.0, "queued": -1, "building": 0, "timing": 0, "busy": 0, "workers": 0}]},
     ],
 )
-def test_a_damaged_record_is_none(tmp_path, change):
+def test_a_damaged_record_is_refused_by_its_path(tmp_path, change):
     path = write_run(tmp_path, RUN)
+    assert has_run(tmp_path)
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
-    assert read_run(tmp_path) is None
+    with pytest.raises(
+        UsageError, match=rf"^the record of the run in {path} is damaged: {next(iter(change))}.*; remove it$"
+    ):
+        read_run(tmp_path)
+    assert not has_run(tmp_path)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", "5", '{"command": "a"'])
-def test_a_file_that_is_no_record_is_none(tmp_path, text):
+def test_a_file_that_is_no_record_is_refused(tmp_path, text):
     (tmp_path / "run.json").write_text(text)
-    assert read_run(tmp_path) is None
+    with pytest.raises(UsageError, match="is damaged"):
+        read_run(tmp_path)
 
 
 def test_zeros_are_a_record(tmp_path):

@@ -12,6 +12,7 @@ from gemmtune.engine.records.config import Config, Param
 from gemmtune.engine.records.errors import LandscapeError
 from gemmtune.engine.records.landscape import Landscape
 from gemmtune.engine.records.measurement import Status
+from gemmtune.engine.report.files import file_report
 from gemmtune.engine.store.landscapes.landscape_file import read_landscapes, write_landscapes
 
 SAMPLES = Path(__file__).parent / "foreign"
@@ -87,7 +88,35 @@ def test_the_cache_of_an_interrupted_run_is_read(tmp_path):
     whole = CACHE.read_text().rstrip()
     [landscape] = read_landscapes(CACHE)
     assert read(tmp_path, whole.removesuffix("}\n}") + ",").points == landscape.points
-    assert "is truncated" in refusal(tmp_path, whole[:-60])
+    assert "cut" not in read(tmp_path, whole.removesuffix("}\n}")).context
+    torn = read(tmp_path, whole[:-60])
+    assert list(torn.points) == list(landscape.points)[:-1]
+    assert torn.context["cut"] == "the file ends inside an entry, which is left out"
+    assert "the file ends inside an entry" in file_report(str(tmp_path / "found.json")).to_text()
+    assert "is truncated" in refusal(tmp_path, whole[: whole.index('"time"')])
+
+
+def test_a_cache_with_an_entry_twice_is_refused_and_not_cut_back(tmp_path):
+    whole = CACHE.read_text().rstrip()
+    entries = whole.index('"16,1,0"')
+    assert "stands twice" in refusal(tmp_path, whole[:-3] + "," + whole[entries:])
+
+
+@pytest.mark.parametrize("time", [0.0, -1.0, 1e20, float("inf"), float("nan"), "SomeError"])
+def test_a_time_that_no_launch_takes_is_a_failure(tmp_path, time):
+    entries = {"1": {"x": 1, "time": time, "times": [time]}, "2": {"x": 2, "time": 3.0}}
+    failed, best = read(tmp_path, {"tune_params_keys": ["x"], "cache": entries}).points.values()
+    assert (failed.status, failed.time_ns, failed.samples_ns) == (Status.RUN_FAILED, None, ())
+    assert (failed.reason, best.time_ns) == (f"time={time!r}", 3e6)
+
+
+@pytest.mark.parametrize("objective", ["GFLOP/s", "nvml_energy", ["nvml_energy", "GFLOP/s"], 5])
+def test_a_cache_of_another_objective_is_named_and_not_read_as_times(tmp_path, objective):
+    cache = {"1": {"x": 1, "time": 3.0, "GFLOP/s": 9.0}}
+    said = refusal(tmp_path, {"tune_params_keys": ["x"], "objective": objective, "cache": cache})
+    assert f"is the cache of a search for {objective!r}" in said
+    for timed in ("time", ["time", "nvml_energy"]):
+        assert read(tmp_path, {"tune_params_keys": ["x"], "objective": timed, "cache": cache}).optimum_ns == 3e6
 
 
 def test_a_cache_before_1_0_has_the_error_class_as_its_time(tmp_path):

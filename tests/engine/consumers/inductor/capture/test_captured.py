@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from gemmtune.engine.api.plans import read_plan
@@ -43,6 +45,15 @@ def test_a_capture_without_products_is_no_campaign_of_the_recorded_problems(tmp_
     path.write_text(Captured([], [Unseen("f", "g", 2)], "From a test.").to_toml(), encoding="utf-8")
     with pytest.raises(UsageError, match="has no problems"):
         read_plan(path)
+
+
+def test_a_product_of_an_open_and_of_a_fixed_m_is_one_problem_with_the_sum_of_its_runs(tmp_path):
+    several = CapturedProduct(OPEN, 6, m="s0", first=2, last=16)
+    captured = Captured([several, CapturedProduct(replace(OPEN, m=4), 3)], [], "From a test.")
+    path = tmp_path / "problems.toml"
+    path.write_text(captured.to_toml(), encoding="utf-8")
+    for problems in (captured.problems, read_plan(path).problems):
+        assert {problem.size: problem.weight for problem in problems} == {2: 2, 4: 5, 16: 2}
 
 
 def test_the_campaign_has_the_strides_and_scalars_of_a_product(tmp_path):

@@ -233,3 +233,40 @@ def test_a_record_takes_no_inputs(tmp_path, inputs):
     path = written(tmp_path / "problems.jsonl", LINES)
     with pytest.raises(UsageError, match="is a record, which takes no inputs"):
         gt.capture(str(path), *inputs)
+
+
+@pytest.mark.parametrize("ends", ["", " "])
+def test_a_last_line_without_its_newline_counts_where_it_is_whole(tmp_path, ends):
+    path = written(tmp_path / "problems.jsonl", LINES)
+    path.write_text(path.read_text(encoding="utf-8").rstrip("\n") + ends, encoding="utf-8")
+    assert [(each.problem.name, each.count) for each in gt.capture(str(path)).products] == [("16x64x32:bf16:nt", 21)]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "number"),
+    [
+        ("problems.jsonl", "".join(json.dumps(line) + "\n" for line in LINES) + '{"type": "product", "m": "{8}', 8),
+        ("untuned.csv", "GemmTunableOp_Half_NN,nn_64_32_128_ld_64_128_64\nGemmTunableOp_Half_NN,nn_64_3", 2),
+    ],
+)
+def test_a_last_line_that_is_cut_off_is_named_among_what_is_not_tuned(tmp_path, name, text, number):
+    path = tmp_path / name
+    path.write_text(text, encoding="utf-8")
+    found = gt.capture(str(path))
+    assert len(found.products) == 1
+    torn = [each for each in found.unseen if each.operation == f"line {number}"]
+    assert [each.reason.partition(":")[0] for each in torn] == ["cut off"]
+
+
+def test_records_of_several_processes_are_one_capture_whose_runs_add_up(tmp_path):
+    paths = [tmp_path / f"tunableop_untuned{rank}.csv" for rank in range(8)]
+    for rank, path in enumerate(paths):
+        own = f"GemmTunableOp_Half_NN,nn_64_{rank + 1}_128_ld_64_128_64\n"
+        path.write_text(f"GemmTunableOp_Half_NN,nn_64_32_128_ld_64_128_64\n{own}", encoding="utf-8")
+    found = gt.capture(*map(str, paths))
+    counts = {each.problem.name: each.count for each in found.products}
+    assert (len(counts), counts["32x64x128:fp16:nn"], counts["3x64x128:fp16:nn"]) == (9, 8, 1)
+    assert [path.name in found.source for path in paths] == [True] * 8
+    for wrong in (("bf16[1,2]",), (tmp_path,), (str(tmp_path / "none.csv"),)):
+        with pytest.raises(UsageError, match="is a record, which takes no inputs but further records"):
+            gt.capture(str(paths[0]), *wrong)

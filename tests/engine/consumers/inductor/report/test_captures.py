@@ -36,6 +36,7 @@ def test_every_problem_has_its_runs_sizes_and_what_compiled_it():
             | {"m_expression": "s0", "first": 2, "last": None}
             | {"epilogues": [{"epilogue": "unreadable: sum", "count": 1.0}]},
         ],
+        "layers": [],
         "not_tuned": [{"operation": "bmm", "reason": "batched twice", "count": 2.0}],
         "floor": None,
         "written": "net.toml",
@@ -55,15 +56,16 @@ def test_every_problem_has_its_runs_sizes_and_what_compiled_it():
 
 def test_a_recorded_program_has_no_torch_and_names_no_file_without_a_product():
     report = capture_report(Captured((), (), "calls.jsonl"), "net.toml")
-    assert report.to_text() == "calls.jsonl\n\nIt runs no product that a table can serve."
+    assert report.to_text() == "calls.jsonl\n\nIt runs no product that a table can serve: no file is written."
     assert report.to_json() == {
         "source": "calls.jsonl",
         "torch": None,
         "calls": [],
         "products": [],
+        "layers": [],
         "not_tuned": [],
         "floor": None,
-        "written": "net.toml",
+        "written": None,
     }
 
 

@@ -14,6 +14,7 @@ from gemmtune.engine.consumers.inductor.graphs.layers import Linear, layers_of
 from gemmtune.engine.consumers.inductor.report.explain import explain_layer
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.records.table import Choice, RangeRow, Row, Table
@@ -86,13 +87,31 @@ def test_ranges_of_a_table_end_graphs_where_the_loader_guards_them():
 
 
 def test_a_static_row_serves_no_graph_of_a_dynamic_m():
-    assert (
-        "a dynamic m needs ranges: tune with dynamic_m" in explain_layer(FORUM, "2.13", H200, TABLE).report().to_text()
+    assert "a dynamic m needs ranges: tune with dynamic_m" in (
+        explain_layer(FORUM, "2.13", H200, TABLE).report().to_text()
     )
+
+
+def test_ranges_of_single_m_stand_beside_the_rows_of_single_m():
+    each = (Problem.parse(PROBLEMS[1]), Problem.parse(PROBLEMS[2]))
+    spans = zip(each, ((2, 1024), (1025, 2048)), strict=True)
+    ranges = [RangeRow(problem, *ends, TRITON, ((ends[1], 0.0),)) for problem, ends in spans]
+    found = explain_layer(FORUM, "2.11", H200, replace(TABLE, ranges=tuple(ranges)))
+    assert found.ranges == explain_layer(FORUM, "2.11", H200, TABLE).ranges
+    record: Any = found.report().to_json()
+    assert [[(row["first"], row["last"]) for row in spans] for spans in record["spans"]][:3] == [
+        [(2, 1024), (1025, 1280)],
+        [(1281, 2048)],
+        [],
+    ]
+    assert "560, 1024, 2–1024, 1025–1280" in found.report().to_text()
 
 
 def test_layers_of_a_table_have_its_forward_products():
     layers = layers_of(TABLE, weight_grad=False, input_grad=False)
+    assert layers_of(TABLE, "fp16", weight_grad=False, input_grad=False) == layers[1:]
+    with pytest.raises(UsageError, match=r"^the table has no layer of fp32; its layers: bf16, fp16$"):
+        layers_of(TABLE, "fp32", weight_grad=False, input_grad=False)
     assert layers == (replace(FORUM, weight_grad=False), Linear.parse("64:64", "fp16", weight_grad=False))
 
 

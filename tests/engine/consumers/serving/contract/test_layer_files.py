@@ -26,6 +26,14 @@ MOE = FileName(Engine.VLLM, Kernel.MOE, (8, 256), "NVIDIA_H200")
     ("layer", "device", "text"),
     [
         ("vllm_moe:m16:e8:k2:h512:n256:bf16", H200, "E=8,N=256,device_name=NVIDIA_H200.json"),
+        ("vllm_moe:m16:e8:k2:h512:n256:fp16", H200, "E=8,N=256,device_name=NVIDIA_H200.json"),
+        ("vllm_moe:m1:e8:k2:h512:n256:int8_w8a16", H200, "E=8,N=256,device_name=NVIDIA_H200,dtype=int8_w8a16.json"),
+        ("sglang_moe:m1:e8:k2:h512:n256:int8_w8a16", H200, "E=8,N=256,device_name=NVIDIA_H200,dtype=int8_w8a16.json"),
+        (
+            "vllm_moe:m1:e8:k2:h512:n256:fp8_block:block=64x128",
+            H200,
+            "E=8,N=256,device_name=NVIDIA_H200,dtype=fp8_w8a8,block_shape=[64,128].json",
+        ),
         ("vllm_moe:m1:e8:k2:h512:n256:fp8_tensor", NVL, "E=8,N=256,device_name=NVIDIA_H200,dtype=fp8_w8a8.json"),
         (
             "vllm_moe:m1:e8:k2:h512:n256:fp8_block",

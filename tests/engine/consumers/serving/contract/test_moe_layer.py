@@ -12,7 +12,11 @@ NAME = "vllm_moe:m16:e128:k8:h2048:n768:fp8_block:zipf=1.2"
 
 @pytest.mark.parametrize(
     "text",
-    [NAME, "vllm_moe:m1:e8:k2:h64:n32:bf16", "vllm_moe:m3:e4:k2:h64:n32:fp8_tensor:counts=9.0.3.1"],
+    [
+        *(NAME, "vllm_moe:m1:e8:k2:h64:n32:bf16", "vllm_moe:m3:e4:k2:h64:n32:fp8_tensor:counts=9.0.3.1"),
+        *("vllm_moe:m1:e8:k2:h64:n32:fp16", "vllm_moe:m1:e8:k2:h64:n32:int8_w8a16:zipf=1.2"),
+        "vllm_moe:m1:e8:k2:h64:n32:fp8_block:block=64x32:zipf=1.2",
+    ],
 )
 def test_a_name_reads_back_and_so_do_fields_and_pickles(text):
     layer = VllmMoe.parse(text)
@@ -20,6 +24,19 @@ def test_a_name_reads_back_and_so_do_fields_and_pickles(text):
     assert VllmMoe.parse(layer.name) == layer
     assert VllmMoe.from_fields(layer.to_fields()) == layer
     assert pickle.loads(pickle.dumps(layer)) == layer
+
+
+def test_a_block_of_scales_is_written_as_an_engine_writes_it_too_and_left_out_where_it_is_the_usual_one():
+    texts = ["block_shape=[64,32]", "block_shape=[64, 32]", "block=64x32"]
+    layers = {VllmMoe.parse(f"vllm_moe:m1:e8:k2:h64:n32:fp8_block:{text}") for text in texts}
+    assert [(each.scale_block, each.deepest_tile) for each in layers] == [((64, 32), 32)]
+    narrow = "m1:e8:k2:h128:n128:fp8_block:block=32x128"
+    assert VllmMoe.parse(f"vllm_moe:{narrow}").deepest_tile == 32  # vLLM clamps to the smaller side
+    assert SglangMoe.parse(f"sglang_moe:{narrow}").deepest_tile == 128
+    usual = VllmMoe.parse("vllm_moe:m1:e8:k2:h128:n128:fp8_block:block=128x128")
+    assert usual == VllmMoe.parse("vllm_moe:m1:e8:k2:h128:n128:fp8_block")
+    assert usual.name == "vllm_moe:m1:e8:k2:h128:n128:fp8_block"
+    assert "block" not in usual.to_fields()
 
 
 def test_sizes_count_both_products():
@@ -51,6 +68,10 @@ def test_layers_of_one_series_differ_in_tokens_and_weight_alone():
         ("vllm_moe:m16:e4:k8:h64:n32", "top_k=8 > experts=4"),
         ("vllm_moe:m0:e4:k1:h64:n32", "tokens=0 is not"),
         ("vllm_moe:m1:e4:k1:h100:n128:fp8_block", "hidden=100 is no multiple of 128"),
+        ("vllm_moe:m1:e4:k1:h96:n128:fp8_block:block=128x64", "hidden=96 is no multiple of 64"),
+        ("vllm_moe:m1:e4:k1:h128:n128:bf16:block=64x64", "'block=64x64' is no block of scales"),
+        ("vllm_moe:m1:e4:k1:h128:n128:fp8_block:block=64x0", "'block=64x0' is no block of scales"),
+        ("vllm_moe:m1:e4:k1:h128:n128:fp8_block:block=64", "'block=64' is no block of scales"),
         ("vllm_moe:m1:e4:k1:h64:n32:int3", "no dtype 'int3'"),
         ("vllm_moe:m1:m2:e4:k1:h64:n32", "tokens twice"),
         ("vllm_moe:m1:e4:k1:h64:n32:zipf=0", "exponent"),
@@ -90,7 +111,8 @@ def test_experts_are_drawn_by_their_popularity(end, shares):
 
 
 @pytest.mark.parametrize(
-    ("dtype", "itemsize", "per_block"), [("bf16", 2, 0), ("fp8_tensor", 1, 0), ("fp8_block", 1, 1)]
+    ("dtype", "itemsize", "per_block"),
+    [("bf16", 2, 0), ("fp16", 2, 0), ("fp8_tensor", 1, 0), ("fp8_block", 1, 1), ("int8_w8a16", 1, 0)],
 )
 def test_traits_are_the_type_and_the_share_of_experts_that_work(dtype, itemsize, per_block):
     layer = VllmMoe.parse(f"vllm_moe:m1:e4:k2:h128:n128:{dtype}")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from gemmtune.engine.records.gemm.stated import bias_of, layout_of
 
-@pytest.mark.slow(4)
+
 @pytest.mark.parametrize(
     ("size", "stride", "layout", "lead"),
     [
@@ -26,8 +27,7 @@ import pytest
     ],
 )
 def test_an_operand_is_contiguous_along_rows_or_columns(size, stride, layout, lead):
-    lowered = pytest.importorskip("gemmtune.engine.consumers.inductor.loader.lowered", reason="torch is not installed")
-    assert lowered._layout(size, stride) == (layout, lead)
+    assert layout_of(size, stride) == (layout, lead)
 
 
 BIASES = [
@@ -47,8 +47,6 @@ BIASES = [
 ]
 
 
-@pytest.mark.slow(4)
 @pytest.mark.parametrize(("size", "stride", "bias"), BIASES)
 def test_a_bias_of_a_batch_is_named_by_what_it_is_broadcast_over(size, stride, bias):
-    lowered = pytest.importorskip("gemmtune.engine.consumers.inductor.loader.lowered", reason="torch is not installed")
-    assert lowered._bias(size, stride, 8, 32, 4) == bias
+    assert bias_of(size, stride, (8, 32, 4)) == bias
