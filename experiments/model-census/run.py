@@ -149,11 +149,13 @@ def one(key: str, startup: float) -> dict[str, Any]:
     line |= {"runs": sum(found["products"].values()), "unserved": found["unserved"]}
     from compared import difference
 
-    apart = difference(found, truth)
+    apart = difference(found, truth, grad)
     if apart:
         again, _ = forked(graphs_of, name, truth, grad)
         apart_again = (
-            difference(found, again) if "products" in again else {"no graphs": again.get("why", again.get("died"))}
+            difference(found, again, grad)
+            if "products" in again
+            else {"no graphs": again.get("why", again.get("died"))}
         )
         line["by"] = "graphs"
         if apart_again:
@@ -219,7 +221,7 @@ def captured(name: str, how: dict[str, Any], grad: bool) -> dict[str, Any]:
     products: Counter[str] = Counter()
     for each in found.products:
         its = each.problem
-        products[f"{its.batch}x{its.m}x{its.n}x{its.k}"] += int(each.count)
+        products[f"{its.batch}x{its.m}x{its.n}x{its.k}:{its.name.split(':')[1]}"] += int(each.count)
     unseen = [[each.operation, each.reason, int(each.count)] for each in found.unseen]
     return {
         "products": dict(products),

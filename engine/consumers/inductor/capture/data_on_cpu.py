@@ -33,8 +33,8 @@ class DataOnCpu(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch's, 
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call] # as above
-        self._values = WeakTensorKeyDictionary()  # type: ignore[no-untyped-call] # as above
-        self._changed: set[StorageWeakRef] = set()  # storages that unknown values were written to
+        self._values: Any = WeakTensorKeyDictionary()
+        self._changed: set[object] = set()  # storages that unknown values were written to
 
     @classmethod
     def is_infra_mode(cls) -> bool:
@@ -86,7 +86,7 @@ class DataOnCpu(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch's, 
         if not isinstance(tensor, FakeTensor):
             return tensor if has_values(tensor) else None
         value: torch.Tensor | None = self._values.get(tensor)
-        return None if value is None or StorageWeakRef(tensor.untyped_storage()) in self._changed else value
+        return None if value is None or _storage(tensor) in self._changed else value
 
     def _known(self, value: Any, device: torch.device) -> Any:  # noqa: ANN401 (a tensor or a number)
         """Return a tensor without data whose values are known."""
@@ -116,7 +116,7 @@ class DataOnCpu(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch's, 
                 if is_written:
                     for leaf in tree_leaves(held):
                         if isinstance(leaf, FakeTensor):
-                            self._changed.add(StorageWeakRef(leaf.untyped_storage()))
+                            self._changed.add(_storage(leaf))
 
     def _without_masks(self, func: torch._ops.OpOverload, args: Sequence[Any]) -> Sequence[Any]:
         """Return an operation's arguments with positions for known masks, whose number of elements sizes the output."""
@@ -168,6 +168,10 @@ def _is_on_cpu(arguments: Sequence[object]) -> bool:
         return all(not isinstance(each, FakeTensor) and each.device.type == "cpu" for each in tensors)
     sizes = tree_leaves([each for each in arguments if isinstance(each, list)])
     return math.prod(size for size in sizes if isinstance(size, int)) <= _MOST
+
+
+def _storage(tensor: torch.Tensor) -> object:
+    return StorageWeakRef(tensor.untyped_storage())  # type: ignore[no-untyped-call] # torch's, untyped
 
 
 def _tensors(values: object) -> list[torch.Tensor]:

@@ -82,7 +82,7 @@ def fake_gpu(device: Device) -> Iterator[FakeTensorMode]:
         stack.callback(has_triton.cache_clear)
         stack.enter_context(attention_of_a_gpu())
         mode = stack.enter_context(_fake_mode())
-        stack.enter_context(DataOnCpu())  # type: ignore[no-untyped-call] # torch's, untyped
+        stack.enter_context(DataOnCpu())
         yield mode
 
 
