@@ -92,3 +92,10 @@ class Windowed(torch.nn.Module):
 
 def test_a_small_buffer_keeps_its_values():
     assert rows_by_count(Windowed(), "fp32[16,64]") == {8: 1}
+
+
+@pytest.mark.parametrize(("kind", "gates"), [(torch.nn.GRUCell, 3), (torch.nn.LSTMCell, 4)])
+def test_products_of_a_recurrent_cell_are_captured(kind, gates):
+    found = gt.capture(kind(64, 128).bfloat16(), "bf16[16,64]", device="H200")
+    sizes = {(each.problem.n, each.problem.k): each.count for each in found.products}
+    assert sizes == {(gates * 128, 64): 1, (gates * 128, 128): 1}
