@@ -9,16 +9,10 @@ from typing import Any
 
 MOST = 20  # combinations to try
 TOKENS = 16
-_EXTRA = (
-    "input_ids",
-    "pixel_values",
-    "input_features",
-    "input_values",
-    "audio_values",
-    "pixel_values_videos",
-    "attention_mask",
-    "class_labels",
+_TEXT = (
+    "input_ids pixel_values input_features input_values audio_values pixel_values_videos attention_mask class_labels"
 )
+_EXTRA = tuple(_TEXT.split())
 
 
 def candidates(model: Any, config: Any, dtype: str, library: str) -> Iterator[list[str]]:
