@@ -1,5 +1,6 @@
 """Query the CUDA driver for the GPUs of this machine."""
 
+import os
 import uuid
 from dataclasses import replace
 
@@ -49,7 +50,12 @@ def why_no_gpu() -> str:
 
 
 def _visible_gpus() -> list[tuple[object, str, str]]:
-    """Return the driver's handle, the name and the UUID of every visible GPU, in CUDA's order."""
+    """Return the driver's handle, the name and the UUID of every visible GPU, in CUDA's order.
+
+    Where the environment hides all, the driver is not asked: in a forked process that may end it by a signal.
+    """
+    if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
+        return []
     try:
         from cuda.bindings import driver
     except ImportError:

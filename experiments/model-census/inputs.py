@@ -7,17 +7,12 @@ from collections.abc import Iterator
 from itertools import islice, product
 from typing import Any
 
-MOST = 8  # combinations to try
+MOST = 20  # combinations to try
 TOKENS = 16
-_EXTRA = (
-    "input_ids",
-    "pixel_values",
-    "input_features",
-    "input_values",
-    "audio_values",
-    "pixel_values_videos",
-    "attention_mask",
+_TEXT = (
+    "input_ids pixel_values input_features input_values audio_values pixel_values_videos attention_mask class_labels"
 )
+_EXTRA = tuple(_TEXT.split())
 
 
 def candidates(model: Any, config: Any, dtype: str, library: str) -> Iterator[list[str]]:
@@ -48,9 +43,9 @@ def candidates(model: Any, config: Any, dtype: str, library: str) -> Iterator[li
         sets.append([*first, *extra])
     tried: set[tuple[str, ...]] = set()
     for group in sets:
-        options = [shapes(name, config, dtype, library) for name in group]
-        for each in islice(product(*options), MOST):
-            texts = tuple(f"{name}={text}" for name, text in zip(group, each, strict=True))
+        options = [shapes(name, config, dtype, library) for name in reversed(group)]
+        for each in islice(product(*options), MOST):  # the main input's shape changes first
+            texts = tuple(f"{name}={text}" for name, text in zip(group, reversed(each), strict=True))
             if texts and texts not in tried:
                 tried.add(texts)
                 yield list(texts)
@@ -195,6 +190,12 @@ def _diffusion(name: str, config: Any, dtype: str) -> list[str]:
             return [f"{dtype}[32,{len(found(config, 'axes_dims_rope', default=(1, 1, 1)))}]"]
         case "encoder_attention_mask" | "encoder_hidden_states_mask" | "attention_mask":
             return ["bool[2,32]"]
+        case "class_labels" | "text_lens":
+            return ["int64[2]"]
+        case "original_size" | "target_size" | "crop_coords":
+            return [f"{dtype}[2,2]"]
+        case "text_bth":
+            return [f"{dtype}[2,32,{found(config, 'text_in_dim', default=text)}]"]
         case "added_time_ids":
             return [f"{dtype}[2,3]"]
         case "num_frames":

@@ -18,67 +18,21 @@ LAYERS = 2
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 _DEPTH = re.compile(r"(\w+_)?(n_)?(num_)?\w*layers?|depths?|n_layer|num_blocks|blocks_per_\w+")
 _NO_DEPTH = re.compile(r"\w*(feature|select|out|return|output|every|freq|interval|share|norm|skip|exit|kv)\w*_layers?")
-_PREFERRED = [
-    "CAUSAL_LM",
-    "SEQ_TO_SEQ_CAUSAL_LM",
-    "SPEECH_SEQ_2_SEQ",
-    "CTC",
-    "MASKED_LM",
-    "IMAGE_TEXT_TO_TEXT",
-    "MULTIMODAL_LM",
-    "IMAGE_CLASSIFICATION",
-    "OBJECT_DETECTION",
-    "SEMANTIC_SEGMENTATION",
-    "UNIVERSAL_SEGMENTATION",
-    "DEPTH_ESTIMATION",
-    "AUDIO_CLASSIFICATION",
-    "VIDEO_CLASSIFICATION",
-    "TEXT_TO_WAVEFORM",
-    "TEXT_TO_SPECTROGRAM",
-    "PRETRAINING",
-]
-TIMM = [
-    "resnet50",
-    "vit_base_patch16_224",
-    "swin_base_patch4_window7_224",
-    "convnext_base",
-    "efficientnet_b0",
-    "mobilenetv3_large_100",
-    "deit3_base_patch16_224",
-    "beit_base_patch16_224",
-    "eva02_base_patch14_224",
-    "maxvit_tiny_tf_224",
-    "coatnet_0_rw_224",
-    "regnety_032",
-    "resnext50_32x4d",
-    "densenet121",
-    "vgg16",
-    "inception_v3",
-    "xception41",
-    "dm_nfnet_f0",
-    "levit_256",
-    "cait_s24_224",
-    "crossvit_small_240",
-    "pit_b_224",
-    "twins_svt_base",
-    "poolformer_s24",
-    "mixer_b16_224",
-    "resmlp_24_224",
-    "gmlp_s16_224",
-    "efficientformer_l1",
-    "mobilevit_s",
-    "mobileone_s1",
-    "repvgg_b0",
-    "edgenext_small",
-    "davit_base",
-    "focalnet_base_srf",
-    "hiera_base_224",
-    "fastvit_t8",
-    "convmixer_768_32",
-    "hrnet_w18",
-    "xcit_small_12_p16_224",
-    "volo_d1_224",
-]
+_HEADS = """
+    CAUSAL_LM SEQ_TO_SEQ_CAUSAL_LM SPEECH_SEQ_2_SEQ CTC MASKED_LM IMAGE_TEXT_TO_TEXT MULTIMODAL_LM
+    IMAGE_CLASSIFICATION OBJECT_DETECTION SEMANTIC_SEGMENTATION UNIVERSAL_SEGMENTATION DEPTH_ESTIMATION
+    AUDIO_CLASSIFICATION VIDEO_CLASSIFICATION TEXT_TO_WAVEFORM TEXT_TO_SPECTROGRAM PRETRAINING
+"""
+_PREFERRED = _HEADS.split()
+_FAMILIES = """
+    resnet50 vit_base_patch16_224 swin_base_patch4_window7_224 convnext_base efficientnet_b0
+    mobilenetv3_large_100 deit3_base_patch16_224 beit_base_patch16_224 eva02_base_patch14_224 maxvit_tiny_tf_224
+    coatnet_0_rw_224 regnety_032 resnext50_32x4d densenet121 vgg16 inception_v3 xception41 dm_nfnet_f0 levit_256
+    cait_s24_224 crossvit_small_240 pit_b_224 twins_svt_base poolformer_s24 mixer_b16_224 resmlp_24_224
+    gmlp_s16_224 efficientformer_l1 mobilevit_s mobileone_s1 repvgg_b0 edgenext_small davit_base
+    focalnet_base_srf hiera_base_224 fastvit_t8 convmixer_768_32 hrnet_w18 xcit_small_12_p16_224 volo_d1_224
+"""
+TIMM = _FAMILIES.split()
 
 
 def names() -> list[str]:

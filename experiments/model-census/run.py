@@ -1,12 +1,14 @@
 """Capture every architecture of transformers, and families of timm and diffusers. Usage: run.py --out FOLDER.
 
-Each model is captured in a process of its own, forked from one that has imported torch. One line of lines.jsonl is one
-capture; those that are there already are not repeated, so a run that was killed goes on. See README.md.
+Each model is captured in a process of its own, forked from one that has imported torch, on a core of its own. One line
+of lines.jsonl is one capture; those that are there already are not repeated, so a run that was killed goes on. See
+README.md.
 """
 
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import json
 import os
 import random
@@ -16,6 +18,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +36,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=600.0, help="begin no further model after this time")
     parser.add_argument("--only", default="", help="names that contain one of these texts, with commas")
     parser.add_argument("--again", default="", help="repeat lines whose outcome or reason contains this text")
-    parser.add_argument("--part", default="0/1", help="I/N: every Nth model from the Ith on, for several workers")
+    parser.add_argument("--jobs", type=int, default=1, help="captures at a time, each on a core of its own")
     parser.add_argument("--summary", action="store_true", help="run nothing, write result.json")
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
@@ -47,33 +50,53 @@ def main() -> int:
         write(given.out / "result.json", lines, ordered(models.names()))
         return 0
     sys.path[:0] = [str(HERE)]
-    began = time.monotonic()
-    startup = cpu_seconds([sys.executable, "-c", _IMPORTS])
+    end = time.monotonic() + given.minutes * 60
+    startup = min(cpu_seconds([sys.executable, "-c", _IMPORTS]) for _ in range(2))  # the first one may compile modules
     exec(_IMPORTS)
     import models
+    import torch
 
-    wanted = [*ordered(models.names())]
-    number, _, parts = given.part.partition("/")
-    wanted = wanted[int(number) :: int(parts)]
-    for key in wanted:
-        if given.only and not any(text in key for text in given.only.split(",")):
-            continue
-        if key in lines and not (given.again and given.again in json.dumps(lines[key])):
-            continue
-        if time.monotonic() - began > given.minutes * 60:
-            break
-        line = one(key, startup)
-        with open(given.out / f"lines{number}.jsonl", "a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
-        print(
-            key,
-            line["outcome"],
-            line.get("why", "")[:150],
-            line.get("difference", ""),
-            line.get("seconds", ""),
-            flush=True,
-        )
+    only = given.only.split(",")
+    wanted = [key for key in ordered(models.names()) if any(text in key for text in only)]
+    wanted = [key for key in wanted if key not in lines or (given.again and given.again in json.dumps(lines[key]))]
+    torch.set_num_threads(1)
+    many(wanted, given.jobs, end, lambda key: write_line(given.out, one(key, startup)))
     return 0
+
+
+def many(keys: list[str], jobs: int, end: float, work: Callable[[str], None]) -> None:
+    """Run a function of each key in a process of its own, `jobs` at a time; kill those that run at the end."""
+    cores = sorted(os.sched_getaffinity(0))
+    free, running = list(range(jobs)), dict[int, int]()
+    waiting = keys[::-1]
+    while (waiting or running) and time.monotonic() < end:
+        if waiting and free:
+            place, key = free.pop(), waiting.pop()
+            pid = os.fork()
+            if pid == 0:
+                os.setpgid(0, 0)
+                os.sched_setaffinity(0, {cores[place % len(cores)]})
+                try:
+                    work(key)
+                finally:
+                    os._exit(0)
+            running[pid] = place
+            continue
+        pid, _ = os.waitpid(-1, os.WNOHANG)
+        if pid:
+            free.append(running.pop(pid))
+        else:
+            time.sleep(0.02)
+    for pid in running:
+        os.killpg(pid, signal.SIGKILL)
+
+
+def write_line(folder: Path, line: dict[str, Any]) -> None:
+    """Add the line of a capture to lines.jsonl, in one write."""
+    file = os.open(folder / "lines.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.write(file, (json.dumps(line) + "\n").encode())
+    shown = (line.get("why", "")[:150], line.get("difference", ""), line.get("seconds", ""))
+    print(line["name"], line["outcome"], *shown, flush=True)
 
 
 def read(folder: Path) -> dict[str, dict[str, Any]]:
@@ -126,11 +149,13 @@ def one(key: str, startup: float) -> dict[str, Any]:
     line |= {"runs": sum(found["products"].values()), "unserved": found["unserved"]}
     from compared import difference
 
-    apart = difference(found, truth)
+    apart = difference(found, truth, grad)
     if apart:
         again, _ = forked(graphs_of, name, truth, grad)
         apart_again = (
-            difference(found, again) if "products" in again else {"no graphs": again.get("why", again.get("died"))}
+            difference(found, again, grad)
+            if "products" in again
+            else {"no graphs": again.get("why", again.get("died"))}
         )
         line["by"] = "graphs"
         if apart_again:
@@ -153,9 +178,10 @@ def forked(work: Any, *arguments: Any) -> tuple[dict[str, Any], float]:
         try:
             signal.alarm(LIMIT_SECONDS)
             resource.setrlimit(resource.RLIMIT_AS, (MOST_BYTES, MOST_BYTES))
-            log = os.open("/tmp/model-census.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            log = os.open(f"{path}.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
             os.dup2(log, 1)
             os.dup2(log, 2)
+            faulthandler.enable(log)
             found = work(*arguments)
             Path(path).write_text(json.dumps(found), encoding="utf-8")
         except BaseException as error:
@@ -165,7 +191,8 @@ def forked(work: Any, *arguments: Any) -> tuple[dict[str, Any], float]:
     _, status, usage = os.wait4(pid, 0)
     seconds = usage.ru_utime + usage.ru_stime
     if not Path(path).exists():
-        return {"died": f"ended by signal {status & 127} after {seconds:.0f} s"}, seconds
+        last = " ".join(Path(f"{path}.log").read_text(encoding="utf-8", errors="replace").split())[-300:]
+        return {"died": f"ended by signal {status & 127} after {seconds:.0f} s: {last}"}, seconds
     return json.loads(Path(path).read_text(encoding="utf-8")), seconds
 
 
@@ -194,7 +221,7 @@ def captured(name: str, how: dict[str, Any], grad: bool) -> dict[str, Any]:
     products: Counter[str] = Counter()
     for each in found.products:
         its = each.problem
-        products[f"{its.batch}x{its.m}x{its.n}x{its.k}"] += int(each.count)
+        products[f"{its.batch}x{its.m}x{its.n}x{its.k}:{its.name.split(':')[1]}"] += int(each.count)
     unseen = [[each.operation, each.reason, int(each.count)] for each in found.unseen]
     return {
         "products": dict(products),

@@ -15,7 +15,7 @@ def write(path: Path, lines: dict[str, dict[str, Any]], order: list[str]) -> Non
     """Write counts, seconds, and the reason of everything that is not equal."""
     end = next((number for number, key in enumerate(order) if key not in lines), len(order))
     found = [lines[key] for key in order[:end]]
-    seconds = sorted(line["seconds"] for line in found if line["outcome"] in ("equal", "unequal"))
+    seconds = sorted(line["seconds"] for line in found if line["outcome"] in ("equal", "unequal")) or [0.0]
     result = {
         "captures": len(order),
         "reached": end,

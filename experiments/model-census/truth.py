@@ -169,8 +169,9 @@ def graphs(name: str, dtype: str, cut: bool, texts: list[str], grad: bool) -> di
         partition_fn=min_cut_rematerialization_partition,
         decompositions=table,
     )
+    model = built_without_data(name, dtype, cut)
     with FakeTensorMode(allow_non_fake_inputs=True):
-        model = models.made(name, dtype, cut)
+        on_cpu(model)
         model.train(grad)
         positional, named = tensors_of(texts, "fake", grad)
         with torch.set_grad_enabled(grad), opaque_attention(attention):
@@ -178,6 +179,19 @@ def graphs(name: str, dtype: str, cut: bool, texts: list[str], grad: bool) -> di
             if grad:
                 backward(output)
     return summed(counts, attention)
+
+
+def on_cpu(model: Any) -> None:
+    """Replace the tensors of a model by ones without data on the CPU, in a mode that makes such."""
+    made: dict[int, Any] = {}
+    for module in model.modules():
+        for tensors in (module._parameters, module._buffers):
+            for each, its in tensors.items():
+                if its is not None:
+                    fake = torch.empty_strided(its.shape, its.stride(), dtype=its.dtype, device="cpu")
+                    is_weight = isinstance(its, torch.nn.Parameter)
+                    made.setdefault(id(its), torch.nn.Parameter(fake, its.requires_grad) if is_weight else fake)
+                    tensors[each] = made[id(its)]
 
 
 def found_truth(name: str, grad: bool) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Choice of attention's kernel as torch makes it on a CUDA GPU, and sizes of a layer's fast path. Imports torch.
+"""Choice of attention's kernel as torch makes it on a CUDA GPU, and sizes of other fused operators. Imports torch.
 
 A torch that was built without CUDA would take the product of matrices for every attention on a GPU.
 """
@@ -13,7 +13,6 @@ _ATEN = torch.ops.aten
 _BACKENDS: Any = torch.backends.cuda  # its functions have no types
 _LIBRARY: Any = torch.library.Library
 _NAME = "scaled_dot_product_attention"
-_LAYER = "_transformer_encoder_layer_fwd"
 _KEYS = ("AutogradCUDA", "CUDA")
 _LARGEST_HEAD = 256  # flash attention's; a multiple of 8 after padding
 _MASK_ALIGNMENT = 16
@@ -26,8 +25,9 @@ def attention_of_a_gpu() -> Iterator[None]:
     try:
         for key in _KEYS:
             library.impl(_NAME, _attention, key)
-        if not torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{_LAYER}", "Meta"):
-            library.impl(_LAYER, _layer, "Meta")
+        for name, sizes in _SIZES.items():
+            if not torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{name}", "Meta"):
+                library.impl(name, sizes, "Meta")
         yield
     finally:
         library._destroy()
@@ -81,6 +81,24 @@ def _attention(
 def _layer(source: torch.Tensor, *_: object, **__: object) -> torch.Tensor:
     """Return the output of an encoder layer on its fast path, whose kernel torch otherwise runs to know its sizes."""
     return torch.empty_like(source)
+
+
+def _gru_cell(_: torch.Tensor, __: torch.Tensor, state: torch.Tensor, *___: object) -> tuple[torch.Tensor, ...]:
+    """Return the next state of a recurrent cell [batch, n], and what its gradient needs [batch, 5 n]."""
+    return torch.empty_like(state), state.new_empty(state.shape[0], 5 * state.shape[1])
+
+
+def _lstm_cell(gates: torch.Tensor, _: torch.Tensor, cell: torch.Tensor, *__: object) -> tuple[torch.Tensor, ...]:
+    """Return the next state and cell of a recurrent cell [batch, n], and what its gradient needs [batch, 4 n]."""
+    return torch.empty_like(cell), torch.empty_like(cell), torch.empty_like(gates)
+
+
+_SIZES = {
+    "_transformer_encoder_layer_fwd": _layer,
+    "_thnn_fused_gru_cell": _gru_cell,
+    "_thnn_fused_lstm_cell": _lstm_cell,
+}
+"""Sizes of what operators return that torch otherwise runs to know them."""
 
 
 def _is_fused(

@@ -1,27 +1,25 @@
 """Tensors without data on a GPU that need not be present. Imports torch and triton.
 
 Code that runs within `fake_gpu` sees what it would see on the device: tensors on cuda:0, its name, its capability.
-Every tensor that it makes there has sizes and no data, so a model of any size fits. Small tensors on the CPU have data.
+Every tensor that it makes there has sizes and no data, so a model of any size fits. Values of small ones are known as
+far as they follow from others that are (data_on_cpu).
 """
 
 import contextlib
 import ctypes
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import torch
-from torch._guards import CompileContext
 from torch._inductor.fx_passes.joint_graph import UniformValueConstantFolder
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 from torch.utils._triton import has_triton
 
 from gemmtune.engine.consumers.inductor.capture.attention import attention_of_a_gpu
+from gemmtune.engine.consumers.inductor.capture.data_on_cpu import DataOnCpu, OnCpu
 from gemmtune.engine.consumers.inductor.capture.gradients import backward, grad
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import ToolchainMissing
@@ -36,7 +34,6 @@ _REGISTER = "_ZN3c104impl19registerDeviceGuardENS_10DeviceTypeEPKNS0_24DeviceGua
 _ENSURE = "_ZN3c104impl24ensureCUDADeviceGuardSetEv"
 _TOOLKIT = "13.0"  # version of CUDA in a torch that was built without
 _METHODS = 64  # more than the interface of a guard has
-_MOST_ON_CPU = 2**20  # elements of a tensor on the CPU that has data
 _run_folder = UniformValueConstantFolder.run
 _fill_truncated: Callable[..., torch.Tensor] = torch.nn.init._no_grad_trunc_normal_
 
@@ -85,7 +82,7 @@ def fake_gpu(device: Device) -> Iterator[FakeTensorMode]:
         stack.callback(has_triton.cache_clear)
         stack.enter_context(attention_of_a_gpu())
         mode = stack.enter_context(_fake_mode())
-        stack.enter_context(_DataOnCpu())  # type: ignore[no-untyped-call] # torch's, untyped
+        stack.enter_context(DataOnCpu())
         yield mode
 
 
@@ -153,68 +150,14 @@ def _to_gpu(tensor: torch.Tensor, device: object = None, *rest: Any, **named: An
     return tensor.to(device or GPU, *rest, **named)  # type: ignore[no-any-return, call-overload] # torch's
 
 
-class _DataOnCpu(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch's, untyped
-    """Give data to small tensors on the CPU, whose values a model may read while it is built or called."""
-
-    supports_higher_order_operators = True
-    """Whether torch hands operators such as flex_attention and cond to this mode, rather than refuse them."""
-
-    @classmethod
-    def is_infra_mode(cls) -> bool:
-        """Return that torch.compile goes on under this mode."""
-        return True
-
-    def __torch_dispatch__(
-        self,
-        func: Callable[..., Any],
-        types: Sequence[type],
-        args: Sequence[Any] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:  # noqa: ANN401 (torch's protocol)
-        given = kwargs or {}
-        if CompileContext.try_get() is None and _is_on_cpu([*args, *given.values()]):
-            with unset_fake_temporarily():
-                return func(*args, **given)
-        return func(*args, **given)
-
-
-def _is_on_cpu(arguments: Sequence[object]) -> bool:
-    """Return whether an operation reads and makes small tensors on the CPU alone."""
-    leaves = tree_leaves(arguments)
-    tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
-    if any(isinstance(leaf, torch.device) and leaf.type != "cpu" for leaf in leaves):
-        return False
-    if tensors:
-        return all(not isinstance(each, FakeTensor) and each.device.type == "cpu" for each in tensors)
-    sizes = tree_leaves([each for each in arguments if isinstance(each, list)])
-    return math.prod(size for size in sizes if isinstance(size, int)) <= _MOST_ON_CPU
-
-
-class _OnCpu(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch's, untyped
-    """Make tensors with data on the CPU that an operation would make on the GPU."""
-
-    def __torch_dispatch__(
-        self,
-        func: Callable[..., Any],
-        types: Sequence[type],
-        args: Sequence[Any] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:  # noqa: ANN401 (torch's protocol)
-        return func(*map(_to_cpu, args), **{name: _to_cpu(value) for name, value in (kwargs or {}).items()})
-
-
-def _to_cpu(value: object) -> object:
-    return torch.device("cpu") if isinstance(value, torch.device) and value.type == GPU.type else value
-
-
 def _fold_on_cpu(folder: UniformValueConstantFolder) -> object:
     """Replace the constant folder's `run`, which computes the constants of a graph on the graph's device."""
-    with _OnCpu():  # type: ignore[no-untyped-call] # as above
+    with OnCpu():  # type: ignore[no-untyped-call] # as above
         return _run_folder(folder)
 
 
 @contextlib.contextmanager
 def _with_data_on_cpu() -> Iterator[None]:
     """Replace the context in which a trace computes constants of one element, such as `torch.tensor(2.0)`."""
-    with unset_fake_temporarily(), _OnCpu():  # type: ignore[no-untyped-call] # as above
+    with unset_fake_temporarily(), OnCpu():  # type: ignore[no-untyped-call] # as above
         yield

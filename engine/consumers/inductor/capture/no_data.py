@@ -6,6 +6,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
+from gemmtune.engine.consumers.inductor.capture.data_on_cpu import has_values
 from gemmtune.engine.consumers.inductor.capture.fake_gpu import GPU
 from gemmtune.engine.records.errors import UsageError
 
@@ -13,7 +14,7 @@ _PLAIN = (torch.Tensor, torch.nn.Parameter, FakeTensor)
 
 
 def without_data(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor of a kind, sizes and strides on the GPU, and without data.
+    """Return a tensor of a kind, sizes and strides on the GPU, and without data; the values of a small one stay known.
 
     A wrapper, such as a quantised weight or a shard, is made of parts without data.
 
@@ -33,6 +34,8 @@ def without_data(tensor: torch.Tensor) -> torch.Tensor:
         )
     else:
         made = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=GPU)
+        if has_values(tensor) and (moved := tensor.detach().to(GPU)).stride() == made.stride():
+            made = moved
     return torch.nn.Parameter(made, tensor.requires_grad) if isinstance(tensor, torch.nn.Parameter) else made
 
 

@@ -1,0 +1,101 @@
+"""A capture without the GPU goes on where a model reads what follows from sizes and integers, and refuses the rest."""
+
+from __future__ import annotations
+
+import pytest
+
+import gemmtune as gt
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+pytest.importorskip("triton", reason="triton is not installed")
+
+pytestmark = [pytest.mark.slow(30), pytest.mark.filterwarnings("ignore:::torch")]  # torch warns of itself
+
+MASK, IDS, ROWS, WEIGHT = "bool[4,16]", "int64[4,16]%50", "bf16[4,16,64]", "bf16[64,128]"
+
+
+def rows_by_count(call, *inputs):
+    found = gt.capture(call, *inputs, device="H200")
+    return {product.problem.m: product.count for product in found.products}
+
+
+def branch(mask, x, w):
+    return x @ w if mask.all().item() else (x @ w) @ w.T
+
+
+def selected(mask, x, w):
+    mask = mask & (torch.arange(16, device=mask.device) < 5)
+    return x[mask] @ w
+
+
+def scattered(mask, x, w):
+    rows = torch.zeros(64, 64, dtype=x.dtype, device=x.device)
+    rows[mask.flatten()] = x.reshape(-1, 64)
+    return rows @ w
+
+
+def counted(ids, x, w):
+    lengths = (ids < 50).sum(-1)
+    return x[:, : int(lengths.max()) // 2].reshape(-1, 64) @ w
+
+
+def repeated(ids, x, w):
+    return x[0].repeat_interleave((ids[0] < 50).long() * 3, 0) @ w
+
+
+def changed(mask, x, w):
+    view = mask.view(-1)
+    view[3:] = False
+    return x[mask] @ w
+
+
+@pytest.mark.parametrize(
+    ("call", "first", "rows"),
+    [
+        (branch, MASK, 64),
+        (selected, MASK, 20),
+        (scattered, MASK, 64),
+        (counted, IDS, 32),
+        (repeated, IDS, 48),
+        (changed, MASK, 3),
+    ],
+)
+def test_what_follows_from_integers_is_known(call, first, rows):
+    assert rows_by_count(call, first, ROWS, WEIGHT) == {rows: 1}
+
+
+def of_weights(mask, x, w):
+    mask[(x @ w).sum(-1) > 0] = False  # from here on the mask is the weights'
+    return x[mask] @ w
+
+
+def of_a_view(mask, x, w):
+    mask.view(-1).copy_((x.reshape(-1, 64) @ w)[:, 0] > 0)
+    return x[mask] @ w
+
+
+@pytest.mark.parametrize("call", [of_weights, of_a_view])
+def test_what_depends_on_weights_is_refused(call):
+    with pytest.raises(gt.UsageError, match="reads values of tensors"):
+        gt.capture(call, MASK, ROWS, WEIGHT, device="H200")
+
+
+class Windowed(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("window", torch.tensor([3, 5]))
+        self.weight = torch.nn.Parameter(torch.empty(64, 128))
+
+    def forward(self, x):
+        return x[: int(self.window.sum())] @ self.weight
+
+
+def test_a_small_buffer_keeps_its_values():
+    assert rows_by_count(Windowed(), "fp32[16,64]") == {8: 1}
+
+
+@pytest.mark.parametrize(("kind", "gates"), [(torch.nn.GRUCell, 3), (torch.nn.LSTMCell, 4)])
+def test_products_of_a_recurrent_cell_are_captured(kind, gates):
+    found = gt.capture(kind(64, 128).bfloat16(), "bf16[16,64]", device="H200")
+    sizes = {(each.problem.n, each.problem.k): each.count for each in found.products}
+    assert sizes == {(gates * 128, 64): 1, (gates * 128, 128): 1}
