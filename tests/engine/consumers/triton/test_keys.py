@@ -148,6 +148,38 @@ def test_a_key_that_leaves_a_size_out_gets_the_row_of_least_loss(forms):
         forms.export([forms.row(small, one), forms.row(large, two)])
 
 
+ROUNDING = """
+class Tuner(triton.runtime.Autotuner):
+    strategy = [lambda n: -(-n // 4096) * 4096]
+    def run(self, *arguments, **named):
+        n = self.strategy[0](arguments[2])
+        key = (n, *(str(each.dtype) for each in arguments[:2]))
+        if key not in self.cache:
+            self.cache[key] = min(self.configs, key=lambda config: self._do_bench(config))
+        self.best_config = self.cache[key]
+        return self.fn.run(*arguments, **named, **self.best_config.all_kwargs())
+
+def tuner(fn):
+    return Tuner(fn, fn.arg_names, CONFIGS, ["n"], None, None)
+"""
+
+
+def test_a_key_that_the_autotuner_rounds_hits(forms):
+    cases = forms.write(
+        before=ROUNDING, decorators="@tuner", cases='{"one": {"n": 4000}, "two": {"n": 65536}, "three": {"n": 65000}}'
+    )
+    kernel = forms.kernel_of(cases[0])
+    loader = forms.export(map(forms.row, cases))
+    launches = forms.launches(kernel)
+    assert loader.load(kernel, device="NVIDIA H200") == 3
+    assert [launches.of(case) for case in cases] == [512, 512, 512]
+    assert (launches.benchmarked, loader.report()) == ([], {})
+    other = Config({"BLOCK": 256, "num_warps": 4, "num_stages": 3})
+    loader = forms.export([forms.row(cases[1]), forms.row(cases[2], other)])
+    with pytest.raises(ValueError, match=r"two configs: it rounds n, so keep one of them"):
+        loader.load(kernel, device="NVIDIA H200")
+
+
 def test_only_the_autotuner_of_a_kernel_is_changed(tmp_path, forms):
     cases = forms.write(**EVEN, decorators=f"{HEURISTIC}\n@triton.autotune(CONFIGS, key=['n'])")
     loader = forms.export(map(forms.row, cases))
