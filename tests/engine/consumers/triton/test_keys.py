@@ -148,6 +148,17 @@ def test_a_key_that_leaves_a_size_out_gets_the_row_of_least_loss(forms):
         forms.export([forms.row(small, one), forms.row(large, two)])
 
 
+def test_launches_of_equal_arguments_get_the_config_of_least_loss(forms):
+    small, large = forms.write(cases='{"small": {"n": 4096, "rows": 1}, "large": {"n": 4096, "rows": 9}}')
+    one, two = (Config({**forms.tuned, "BLOCK": block}) for block in (128, 256))
+    loader = forms.export([forms.row(small, (one, 10.0), (two, 11.0)), forms.row(large, (two, 100.0), (one, 150.0))])
+    launches = forms.launches(forms.kernel_of(small))
+    assert loader.load(launches.kernel, device="NVIDIA H200") == 2
+    assert [launches.of(case) for case in (small, large)] == [256, 256]
+    with pytest.raises(TableError, match="equal arguments and types, and no config was measured for both"):
+        forms.export([forms.row(small, one), forms.row(large, two)])
+
+
 ROUNDING = """
 class Tuner(triton.runtime.Autotuner):
     strategy = [lambda n: -(-n // 4096) * 4096]
