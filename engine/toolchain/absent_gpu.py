@@ -69,9 +69,14 @@ def _properties_of(device: Device) -> SimpleNamespace:
 
 
 def _driver_of(device: Device) -> SimpleNamespace:
-    """Return a Triton driver of an absent GPU: it knows its target, its multiprocessors and its shared memory."""
+    """Return a Triton driver of an absent GPU: it knows its target and its limits."""
     major, minor = device.capability
-    known = {"max_shared_mem": device.shared_memory_per_block_bytes, "multiprocessor_count": device.sm_count}
+    known = {
+        "max_shared_mem": device.shared_memory_per_block_bytes,
+        "max_num_regs": device.registers_per_sm,
+        "multiprocessor_count": device.sm_count,
+        "warpSize": device.warp_size,
+    }
     return SimpleNamespace(
         get_current_target=lambda: GPUTarget("cuda", major * 10 + minor, device.warp_size),
         get_current_device=lambda: 0,
