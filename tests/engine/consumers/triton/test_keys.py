@@ -81,8 +81,9 @@ NO_ARGUMENT = ", 'nowhere'" if tuple(map(int, triton.__version__.split(".")[:2])
         (f"@triton.autotune(CONFIGS, key=['n', 'EVEN'])\n{HEURISTIC}", ""),
         (f"@triton.heuristics({{}})\n{HEURISTIC}\n@triton.autotune(CONFIGS, key=['n'{NO_ARGUMENT}])", ""),
         (f"@Entry\n{HEURISTIC}\n@triton.autotune(CONFIGS, key=['n', 'EVEN'])", LIBRARY_ENTRY),
+        (f"@triton.autotune(CONFIGS, key=['n'])\n@Entry\n{HEURISTIC}", LIBRARY_ENTRY),
     ],
-    ids=["above", "above and keyed", "below and keyed", "twice", "library"],
+    ids=["above", "above and keyed", "below and keyed", "twice", "library", "library below"],
 )
 def test_the_autotuner_is_found_below_other_decorators(forms, decorators, before):
     cases = forms.write(**EVEN, decorators=decorators, before=before)
