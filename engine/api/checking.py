@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 from gemmtune.engine.api.output_folder import write_all
@@ -93,8 +94,10 @@ def check(
 
 
 def _answers_for(device: Device) -> AbstractContextManager[None]:
-    """Answer what the program of a user's kernel asks of its GPU."""
-    from gemmtune.engine.toolchain import absent_gpu  # needs torch and Triton
+    """Answer what the program of a user's kernel asks of its GPU, if torch and Triton are installed to ask."""
+    if find_spec("torch") is None or find_spec("triton") is None:
+        return nullcontext()
+    from gemmtune.engine.toolchain import absent_gpu
 
     return absent_gpu.target(device)
 
