@@ -1,7 +1,9 @@
 """A dry run without a GPU: build a few configs, and launch the user's program with a table of them."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 from gemmtune.engine.api.output_folder import write_all
@@ -25,6 +27,7 @@ from gemmtune.engine.seams.kinds import kind_of, require_kinds
 from gemmtune.engine.seams.workload import DryLaunch
 from gemmtune.engine.search.enumeration import few_configs
 from gemmtune.engine.tables.export import export_table
+from gemmtune.engine.toolchain.gpu_info import present_device
 
 CONFIGS = 3
 """Configs that are built per problem beside its default, unless told otherwise."""
@@ -85,7 +88,23 @@ def check(
         >>> checked.holds, [build.reason for build in checked.builds]
         (True, ['', ''])
     """
-    named, target = parse_problems(problems), catalogue.device(device)
+    target = catalogue.device(device)
+    with nullcontext() if space or present_device() else _answers_for(target):
+        return _checked(parse_problems(problems), target, space, configs, builders)
+
+
+def _answers_for(device: Device) -> AbstractContextManager[None]:
+    """Answer what the program of a user's kernel asks of its GPU, if torch and Triton are installed to ask."""
+    if find_spec("torch") is None or find_spec("triton") is None:
+        return nullcontext()
+    from gemmtune.engine.toolchain import absent_gpu
+
+    return absent_gpu.target(device)
+
+
+def _checked(
+    named: Sequence[Workload], target: Device, space: str | None, configs: int, builders: int | None
+) -> CheckResult:
     if not named:
         raise UsageError("nothing to check: name a problem, MxNxK, or a kernel's class, FILE.py:CLASS")
     searched = {problem: space or problem.searched_space for problem in named}

@@ -36,6 +36,7 @@ def target(device: Device) -> Iterator[None]:
     with (
         patch.object(triton.runtime.driver, "_active", _driver_of(device)),
         patch.object(DeviceProperties, "create", staticmethod(lambda _: properties)),
+        patch.object(torch.cuda, "get_device_name", lambda *_: device.name),
         patch.object(torch.cuda, "get_device_capability", lambda *_: device.capability),
         patch.object(torch.cuda, "get_device_properties", lambda *_: _properties_of(device)),
         patch.object(torch.cuda, "current_device", lambda: 0),
@@ -68,11 +69,17 @@ def _properties_of(device: Device) -> SimpleNamespace:
 
 
 def _driver_of(device: Device) -> SimpleNamespace:
-    """Return a Triton driver of an absent GPU: it knows its target and its shared memory."""
+    """Return a Triton driver of an absent GPU: it knows its target and its limits."""
     major, minor = device.capability
+    known = {
+        "max_shared_mem": device.shared_memory_per_block_bytes,
+        "max_num_regs": device.registers_per_sm,
+        "multiprocessor_count": device.sm_count,
+        "warpSize": device.warp_size,
+    }
     return SimpleNamespace(
         get_current_target=lambda: GPUTarget("cuda", major * 10 + minor, device.warp_size),
         get_current_device=lambda: 0,
         get_active_torch_device=lambda: torch.device("cuda", 0),
-        utils=SimpleNamespace(get_device_properties=lambda _: {"max_shared_mem": device.shared_memory_per_block_bytes}),
+        utils=SimpleNamespace(get_device_properties=lambda _: known),
     )

@@ -262,9 +262,8 @@ class Definition:
                     values.append(value)
         for name, values in found.items():
             if name not in (*self.argument_names, *OPTIONS):
-                raise self._error(
-                    f"params has {name!r}, which is no argument of the kernel and none of {tuple(OPTIONS)}"
-                )
+                known = f"no argument of the kernel and none of {tuple(OPTIONS)}"
+                raise self._error(f"params has {name!r}, which is {known}: leave it out")
             if not values or not all(isinstance(value, _VALUES) for value in values):
                 raise self._error(f"params[{name!r}] is no list of numbers, texts, None and types")
         return {name: tuple(dict.fromkeys(values)) for name, values in found.items()}

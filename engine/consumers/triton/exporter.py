@@ -33,23 +33,14 @@ class TritonExporter(Exporter):
         """Return the table and its loader.
 
         Raises:
-            TableError: a row is not of an own Triton kernel, or two rows are for equal launches and have other configs.
+            TableError: a row is not of an own Triton kernel, or rows that share a key have no config in common.
         """
-        launches: dict[tuple[str, str, str], Row] = {}
         kernels: defaultdict[tuple[str, str], list[Row]] = defaultdict(list)
         keys: defaultdict[tuple[object, ...], list[Row]] = defaultdict(list)
         for row in table.rows:
             if row.choices[0].space not in self.spaces:
                 raise TableError(f"{row.problem.name}: space {row.choices[0].space!r} is no own Triton kernel")
-            fields = row.problem.to_fields()
-            alike = launches.setdefault((fields["kernel_sha256"], fields["scalars"], fields["dtypes"]), row)
-            if _config(alike) != _config(row):
-                raise TableError(
-                    f"{alike.problem.name} and {row.problem.name} launch one kernel with equal arguments and types, "
-                    "and have other configs: pass the kernel an integer that tells them apart, or drop one of the rows "
-                    "with tune --replace if it is an earlier one"
-                )
-            keys[_key(fields)].append(row)
+            keys[_key(row.problem.to_fields())].append(row)
         for rows in keys.values():
             for row in _shared(rows):
                 fields = row.problem.to_fields()
@@ -80,9 +71,17 @@ def _shared(rows: list[Row]) -> list[Row]:
     known = [{_resolved(row, choice): choice for choice in reversed(row.choices)} for row in rows]
     common = [config for config in known[0] if all(config in each for each in known)]
     if not common:
+        one, other = rows[0].problem, rows[1].problem
+        equal = all(one.to_fields()[name] == other.to_fields()[name] for name in ("scalars", "dtypes"))
+        found, way_out = "have one key of the kernel's autotuner", "add what tells them apart to its key"
+        if equal:
+            found = "launch one kernel with equal arguments and types"
+            way_out = (
+                "drop one with tune --replace if it is an earlier one, pass the kernel an integer that tells them apart"
+            )
         raise TableError(
-            f"{rows[0].problem.name} and {rows[1].problem.name} have one key of the kernel's autotuner, and no config "
-            "was measured for both: add what tells them apart to its key, or tune both in one campaign with --portfolio"
+            f"{one.name} and {other.name} {found}, and no config was measured for both: {way_out}, or tune both in one "
+            "campaign with --portfolio"
         )
     fastest = [min(choice.time_ns for choice in each.values()) for each in known]
 

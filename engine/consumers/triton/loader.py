@@ -156,7 +156,7 @@ def load(kernel: Any, path: str | Path | None = None, *, device: str | None = No
         known = ", ".join(f"{each['kernel']} ({each['source_sha256'][:12]})" for each in table["kernels"])
         raise ValueError(f"the kernel's source is {sha256[:12]}, and the table has {known}: tune it again")
     own = _own(tuner)
-    keyed = _keyed(tuner, found)
+    keyed, rounded = _keyed(tuner, found), _strategies(tuner)
     rows: dict[_Key, Any] = {}
     positions = {}
     taken = {*inspect.signature(python_function(kernel)).parameters, *OPTIONS}
@@ -165,10 +165,11 @@ def load(kernel: Any, path: str | Path | None = None, *, device: str | None = No
             raise ValueError(f"{source}: {entry['kernel']}: the kernel has no argument {shortened(unknown[0])}")
         for row in entry["rows"]:
             for names in _variants(kernel, keyed, row["arguments"]):
-                key = (*(value_of(row["arguments"][name]) for name in names), *row["dtypes"])
+                values = ((name, value_of(row["arguments"][name])) for name in names)
+                key = (*(rounded.get(name, lambda same: same)(value) for name, value in values), *row["dtypes"])
                 other = rows.setdefault(key, row)
                 if names == keyed:
-                    _require_alike(other, row, keyed)
+                    _require_alike(other, row, keyed, rounded)
                 if entry["nearest"] in names:
                     positions[key] = names.index(entry["nearest"])
     configs = {key: _config(triton.Config, row, own["configs"]) for key, row in rows.items()}
@@ -201,6 +202,12 @@ def _keyed(tuner: Any, found: Sequence[Any]) -> list[str]:  # noqa: ANN401 (Trit
                 f"or let `arguments` of {entry['kernel']} give it as a number, text, None or type, and tune again"
             )
     return [name for name in names if all(name in entry["arguments"] for entry in found)]
+
+
+def _strategies(tuner: Any) -> dict[str, Callable[[Any], Any]]:  # noqa: ANN401 (Triton has no types)
+    """Return what an autotuner such as FlagGems' libtuner rounds arguments of its key by, by their names."""
+    found = getattr(tuner, "strategy", None)
+    return dict(zip(tuner.keys, found, strict=True)) if isinstance(found, list | tuple) else {}
 
 
 def _variants(kernel: Any, keyed: list[str], arguments: Mapping[str, str]) -> Iterator[list[str]]:  # noqa: ANN401
@@ -319,11 +326,15 @@ def _warn_of_release(installed: str, rows: Iterable[Mapping[str, Any]]) -> None:
         warnings.warn(f"the table was made by Triton {other[0]}, and this is {installed}: tune again", TableWarning, 3)
 
 
-def _require_alike(one: Any, other: Any, keys: list[str]) -> None:  # noqa: ANN401 (rows of the table)
+def _require_alike(one: Any, other: Any, keys: list[str], rounded: Mapping[str, object]) -> None:  # noqa: ANN401 (rows)
     """Refuse two rows with one key of the autotuner and different configs."""
     if one["config"] != other["config"]:
         apart = [name for name, value in one["arguments"].items() if other["arguments"].get(name) != value]
+        lost = [name for name in apart if name not in rounded]
+        way_out = (
+            f"add {' or '.join(lost)} to its key" if lost else f"it rounds {' and '.join(apart)}, so keep one of them"
+        )
         raise ValueError(
             f"{one['facts']['problem']} and {other['facts']['problem']} have one key of the autotuner "
-            f"({', '.join(keys) or 'no argument'}) and two configs: add {' or '.join(apart)} to its key"
+            f"({', '.join(keys) or 'no argument'}) and two configs: {way_out}"
         )

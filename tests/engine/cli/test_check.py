@@ -70,6 +70,27 @@ def check(run, tmp_path):
     return ran
 
 
+ASKS = """
+def prune(configs, named_args, **_):
+    device = torch.cuda.current_device()
+    most = triton.runtime.driver.active.utils.get_device_properties(device)["max_shared_mem"]
+    return configs if (torch.cuda.get_device_capability(), most) == ((9, 0), 232448) else []
+
+class Entry(triton.KernelInterface):
+    def __init__(self, fn):
+        self.fn, self.arg_names = fn, fn.arg_names
+    def run(self, *arguments, **named):
+        torch.cuda.get_device_properties(torch.cuda.current_device()).multi_processor_count
+        return self.fn.run(*arguments, **named)
+"""
+
+
+def test_a_program_that_asks_for_its_gpu_is_answered_for_the_target(check):
+    asks = AUTOTUNED.replace("key=", "prune_configs_by={'early_config_prune': prune}, key=")
+    found = check(0, before=ASKS, decorators=f"@Entry\n{asks}")
+    assert [launch["hit"] for launch in found["launches"]] == [True, True]
+
+
 def test_a_good_kernel_builds_and_hits_every_row(check):
     found = check(0)
     assert found["holds"] is True

@@ -81,8 +81,9 @@ NO_ARGUMENT = ", 'nowhere'" if tuple(map(int, triton.__version__.split(".")[:2])
         (f"@triton.autotune(CONFIGS, key=['n', 'EVEN'])\n{HEURISTIC}", ""),
         (f"@triton.heuristics({{}})\n{HEURISTIC}\n@triton.autotune(CONFIGS, key=['n'{NO_ARGUMENT}])", ""),
         (f"@Entry\n{HEURISTIC}\n@triton.autotune(CONFIGS, key=['n', 'EVEN'])", LIBRARY_ENTRY),
+        (f"@triton.autotune(CONFIGS, key=['n'])\n@Entry\n{HEURISTIC}", LIBRARY_ENTRY),
     ],
-    ids=["above", "above and keyed", "below and keyed", "twice", "library"],
+    ids=["above", "above and keyed", "below and keyed", "twice", "library", "library below"],
 )
 def test_the_autotuner_is_found_below_other_decorators(forms, decorators, before):
     cases = forms.write(**EVEN, decorators=decorators, before=before)
@@ -146,6 +147,49 @@ def test_a_key_that_leaves_a_size_out_gets_the_row_of_least_loss(forms):
     assert [launches.of(case) for case in (small, large)] == [512, 512]
     with pytest.raises(TableError, match="have one key of the kernel's autotuner, and no config was measured for both"):
         forms.export([forms.row(small, one), forms.row(large, two)])
+
+
+def test_launches_of_equal_arguments_get_the_config_of_least_loss(forms):
+    small, large = forms.write(cases='{"small": {"n": 4096, "rows": 1}, "large": {"n": 4096, "rows": 9}}')
+    one, two = (Config({**forms.tuned, "BLOCK": block}) for block in (128, 256))
+    loader = forms.export([forms.row(small, (one, 10.0), (two, 11.0)), forms.row(large, (two, 100.0), (one, 150.0))])
+    launches = forms.launches(forms.kernel_of(small))
+    assert loader.load(launches.kernel, device="NVIDIA H200") == 2
+    assert [launches.of(case) for case in (small, large)] == [256, 256]
+    with pytest.raises(TableError, match="equal arguments and types, and no config was measured for both"):
+        forms.export([forms.row(small, one), forms.row(large, two)])
+
+
+ROUNDING = """
+class Tuner(triton.runtime.Autotuner):
+    strategy = [lambda n: -(-n // 4096) * 4096]
+    def run(self, *arguments, **named):
+        n = self.strategy[0](arguments[2])
+        key = (n, *(str(each.dtype) for each in arguments[:2]))
+        if key not in self.cache:
+            self.cache[key] = min(self.configs, key=lambda config: self._do_bench(config))
+        self.best_config = self.cache[key]
+        return self.fn.run(*arguments, **named, **self.best_config.all_kwargs())
+
+def tuner(fn):
+    return Tuner(fn, fn.arg_names, CONFIGS, ["n"], None, None)
+"""
+
+
+def test_a_key_that_the_autotuner_rounds_hits(forms):
+    cases = forms.write(
+        before=ROUNDING, decorators="@tuner", cases='{"one": {"n": 4000}, "two": {"n": 65536}, "three": {"n": 65000}}'
+    )
+    kernel = forms.kernel_of(cases[0])
+    loader = forms.export(map(forms.row, cases))
+    launches = forms.launches(kernel)
+    assert loader.load(kernel, device="NVIDIA H200") == 3
+    assert [launches.of(case) for case in cases] == [512, 512, 512]
+    assert (launches.benchmarked, loader.report()) == ([], {})
+    other = Config({"BLOCK": 256, "num_warps": 4, "num_stages": 3})
+    loader = forms.export([forms.row(cases[1]), forms.row(cases[2], other)])
+    with pytest.raises(ValueError, match=r"two configs: it rounds n, so keep one of them"):
+        loader.load(kernel, device="NVIDIA H200")
 
 
 def test_only_the_autotuner_of_a_kernel_is_changed(tmp_path, forms):

@@ -282,7 +282,7 @@ def test_a_kernel_without_an_autotuner_is_named(tmp_path, cases):
         loader.load(module(EXAMPLES / "int4_gemm.py").int4_gemm_kernel, device="NVIDIA H200")
 
 
-def test_rows_that_the_loader_cannot_tell_apart_are_refused_unless_they_run_alike(tmp_path, cases):
+def test_rows_that_the_loader_cannot_tell_apart_are_refused_unless_they_have_a_config_in_common(tmp_path, cases):
     renamed = replace(cases[0], kernel="OtherSoftmax")
     assert exported(tmp_path, [row(cases[0], TUNED), row(renamed, TUNED)])
     with pytest.raises(TableError, match=r"triton:Softmax@.* and triton:OtherSoftmax@.* launch one kernel with equal"):
