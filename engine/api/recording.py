@@ -12,8 +12,8 @@ from gemmtune.engine.api.plans import parse_problems
 from gemmtune.engine.api.tuning import database_url
 from gemmtune.engine.campaign.measured_backend import measured_backend, unsearched
 from gemmtune.engine.campaign.plan import Plan, ProblemLike
-from gemmtune.engine.execution.fleet import LOCAL, Fleet, require_lockable
 from gemmtune.engine.execution.gpu_normalization import GpuNormalization
+from gemmtune.engine.execution.hosts import LOCAL, Hosts, require_lockable
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.landscape import Landscape, Point
@@ -60,7 +60,7 @@ def record(
         The landscapes by their file.
 
     Raises:
-        DeviceError: the fleet has no GPU, or several models of which none is named.
+        DeviceError: the hosts have no GPU, or several models of which none is named.
         UsageError: no problem is named, no space has a config for one, or `out` cannot be written.
     """
     named = parse_problems(problems)
@@ -69,7 +69,7 @@ def record(
     plan.require_kinds()
     folder, tell = folder_of(out), partial(notify, callbacks)
     require_lockable(lock_clocks, fleet)
-    machines = Fleet(fleet, ray_address, tell)
+    machines = Hosts(fleet, ray_address, tell)
     wanted = None if device is None else catalogue.device(device)
     present = machines.require_device("record", wanted)
     open_executor = partial(

@@ -16,7 +16,7 @@ from gemmtune.engine.api.tuning import database_url
 from gemmtune.engine.campaign.plan import OPTIONS
 from gemmtune.engine.campaign.verify import Verified, open_executor
 from gemmtune.engine.campaign.verify import verify as measure_again
-from gemmtune.engine.execution.fleet import LOCAL
+from gemmtune.engine.execution.hosts import LOCAL
 from gemmtune.engine.io.arguments import checks_arguments
 from gemmtune.engine.report.layout import Report
 from gemmtune.engine.report.tables import verify_report
@@ -84,7 +84,7 @@ def verify(
         out: folder for the repaired table.json and report.html; by default nothing is written but the database.
 
     Raises:
-        DeviceError: the fleet has no GPU, or none of the table's model.
+        DeviceError: the hosts have no GPU, or none of the table's model.
         TableError: the table's file cannot be read.
         LandscapeError: the landscapes cannot be read.
         ToolchainMissing: `out` is given and matplotlib or jinja2 is not installed.

@@ -17,7 +17,7 @@ from gemmtune.engine.campaign.replayed_backend import (
     replayed_backend,
 )
 from gemmtune.engine.execution.estimate import EstimateExecutor
-from gemmtune.engine.execution.fleet import Fleet, require_lockable
+from gemmtune.engine.execution.hosts import Hosts, require_lockable
 from gemmtune.engine.measure.builder import prepare_builders
 from gemmtune.engine.processes.process_pool import Notify, log_notice
 from gemmtune.engine.records.device import Device
@@ -68,15 +68,15 @@ def open_backend(
     """
     plan.require_kinds()
     require_lockable(clock_mhz, cluster)
-    fleet = Fleet(cluster, ray_address, notify)
-    if fleet.cluster is None and builds and not landscapes and gpu_names():
+    hosts = Hosts(cluster, ray_address, notify)
+    if hosts.cluster is None and builds and not landscapes and gpu_names():
         prepare_builders(plan.spaces)
     estimated = partial(_estimated, plan, builders, clock_mhz, notify)
-    present = None if landscapes else fleet.device(device)
+    present = None if landscapes else hosts.device(device)
     if present is not None:
         if device not in (None, present):
             return estimated(device, f"the GPU here is {present.name} ({present.sku})")
-        return _measured(plan, present, fleet, builders, clock_mhz, notify)
+        return _measured(plan, present, hosts, builders, clock_mhz, notify)
     found = completed(landscapes or recorded_of(plan), plan.spaces, device)
     recorded = recorded_device(found)
     if device not in (None, recorded):
@@ -88,8 +88,8 @@ def open_backend(
     if device is not None and missing and not landscapes:
         return estimated(device, f"there is no GPU here and nothing is recorded in space {missing}")
     notes = _unlocked(clock_mhz, "recorded landscapes answer")
-    if fleet.cluster is not None:
-        fleet.close()
+    if hosts.cluster is not None:
+        hosts.close()
         why = "Landscapes were named" if landscapes else "No GPU in the Ray cluster"
         notes += (f"{why}; the recorded landscapes answer in this process.",)
     elif not landscapes:
@@ -99,10 +99,10 @@ def open_backend(
 
 
 def _measured(
-    plan: Plan, device: Device, fleet: Fleet, builders: int | None, clock_mhz: int | None, notify: Notify
+    plan: Plan, device: Device, hosts: Hosts, builders: int | None, clock_mhz: int | None, notify: Notify
 ) -> Backend:
     open_executor = partial(
-        fleet.executor(device),
+        hosts.executor(device),
         protocol_name=plan.plugins.objective.protocol,
         builders=builders,
         pruners=plan.plugins.pruners,

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from gemmtune.engine.campaign.replayed_backend import completed
 from gemmtune.engine.campaign.result import read_problems
-from gemmtune.engine.execution.fleet import LOCAL, Fleet
+from gemmtune.engine.execution.hosts import LOCAL, Hosts
 from gemmtune.engine.execution.replay import ReplayExecutor
 from gemmtune.engine.processes.process_pool import Notify, log_notice
 from gemmtune.engine.records.config import Config
@@ -97,25 +97,25 @@ def open_executor(
 
     Args:
         table: the table to verify.
-        landscapes: landscapes to answer from; without any, the fleet's GPUs measure.
+        landscapes: landscapes to answer from; without any, the hosts' GPUs measure.
         builders: builder processes; by default one per core that feeds no GPU.
         cluster: local for this machine, ray, or ray://HOST:PORT.
         ray_address: the cluster that `ray` stands for; by default one that runs here, or a new one of this machine.
         notify: called with lines for a person.
 
     Raises:
-        DeviceError: the fleet has no GPU, or no GPU of the table's model.
+        DeviceError: the hosts have no GPU, or no GPU of the table's model.
         UsageError: the fleet is unknown or cannot be reached.
         ToolchainMissing: Ray is not installed.
     """
     if landscapes:
         return ReplayExecutor(completed(landscapes, ["triton_mm"], table.device))
-    fleet = Fleet(cluster, ray_address, notify)
-    device = fleet.require_device("verify", table.device, way_out="; --replay answers from landscapes")
+    hosts = Hosts(cluster, ray_address, notify)
+    device = hosts.require_device("verify", table.device, way_out="; --replay answers from landscapes")
     require_device(table, device)
     spaces = tuple(dict.fromkeys(space for _, space, _ in _contenders(table)))
     protocol = registry.objective(table.objective).protocol
-    return fleet.executor(device)(spaces, protocol_name=protocol, builders=builders, notify=notify)
+    return hosts.executor(device)(spaces, protocol_name=protocol, builders=builders, notify=notify)
 
 
 def verify(

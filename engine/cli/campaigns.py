@@ -23,7 +23,7 @@ from gemmtune.engine.cli.options import (
     named,
     takes_plan_options,
 )
-from gemmtune.engine.execution.fleet import LOCAL
+from gemmtune.engine.execution.hosts import LOCAL
 from gemmtune.engine.io.printing import print_text
 from gemmtune.engine.report.progress.work import show_work
 from gemmtune.engine.seams import registry

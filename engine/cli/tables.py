@@ -21,7 +21,7 @@ from gemmtune.engine.cli.options import (
     Where,
     plan_option,
 )
-from gemmtune.engine.execution.fleet import LOCAL
+from gemmtune.engine.execution.hosts import LOCAL
 from gemmtune.engine.io.blame import account
 from gemmtune.engine.io.importing import imported, parse_callable
 from gemmtune.engine.io.paths import FileKind, find

@@ -9,7 +9,7 @@ import pytest
 from gemmtune.engine.campaign import open_backend as opening
 from gemmtune.engine.campaign.open_backend import open_backend
 from gemmtune.engine.campaign.plan import Plan
-from gemmtune.engine.execution import fleet as fleets
+from gemmtune.engine.execution import hosts
 from gemmtune.engine.execution.estimate import EstimateExecutor
 from gemmtune.engine.execution.local import LocalExecutor
 from gemmtune.engine.records import catalogue
@@ -17,7 +17,7 @@ from gemmtune.engine.records.errors import DeviceError, UsageError
 from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.tables.loss_limits import RangeLimits
 
-from ..execution.fleets import FakeCluster, fleet_of
+from ..execution.fake_cluster import FakeCluster, hosts_of
 
 H200, H100 = catalogue.device("H200"), catalogue.device("H100")
 PLAN = Plan((Problem(16, 64, 128),), spaces=("triton_mm", "aten"))
@@ -40,12 +40,12 @@ def host(monkeypatch):
             "recorded_of": lambda plan: ["shipped"],
             "completed": lambda *asked: calls.completed.append(asked) or recorded,
             "recorded_device": lambda found: H200,
-            "Fleet": lambda name, address, notify: fleet_of(cluster),
+            "Hosts": lambda name, address, notify: hosts_of(cluster),
             **{f"{kind}_backend": answer(kind) for kind in ("replayed", "measured", "estimated")},
         }
         for name, value in replaced.items():
             monkeypatch.setattr(opening, name, value)
-        monkeypatch.setattr(fleets, "present_device", lambda: gpu)
+        monkeypatch.setattr(hosts, "present_device", lambda: gpu)
         return calls
 
     return make

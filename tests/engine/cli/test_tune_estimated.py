@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from gemmtune.engine.execution import fleet
+from gemmtune.engine.execution import hosts
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.measurement import Evidence, Status
 from gemmtune.engine.store.database import Database
@@ -109,7 +109,7 @@ def test_a_space_that_is_not_recorded_is_estimated_where_its_device_is(run, toy_
 
 
 def test_a_gpu_of_another_model_does_not_stand_in_the_way(run, toy_priced, monkeypatch, refusal):
-    monkeypatch.setattr(fleet, "present_device", lambda: catalogue.device("H200"))
+    monkeypatch.setattr(hosts, "present_device", lambda: catalogue.device("H200"))
     assert run(*ON_PAPER).err.startswith("No NVIDIA B200 here")
     refusal(
         run("tune", "--device", "B200", "--problem", DECODE),

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from gemmtune.engine.campaign import open_backend
-from gemmtune.engine.execution import fleet
+from gemmtune.engine.execution import hosts
 from gemmtune.engine.processes.process_pool import Quarantined
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.artifact import Toolchain
@@ -63,10 +63,10 @@ class SimulatedExecutor(Executor):
 
 @pytest.fixture
 def simulated(monkeypatch):
-    monkeypatch.setattr(fleet, "present_device", lambda: catalogue.device("H200"))
+    monkeypatch.setattr(hosts, "present_device", lambda: catalogue.device("H200"))
 
     def use(executor=SimulatedExecutor):
-        monkeypatch.setattr(fleet, "LocalExecutor", executor)
+        monkeypatch.setattr(hosts, "LocalExecutor", executor)
         return executor
 
     return use

@@ -26,9 +26,9 @@ from torch.utils._sympy.value_ranges import ValueRanges
 
 from gemmtune.engine.consumers.inductor.capture.captured import CapturedProduct, Unseen, spanning
 from gemmtune.engine.consumers.inductor.capture.inputs import OpenSize
-from gemmtune.engine.consumers.inductor.capture.spans import bounds_of
 from gemmtune.engine.consumers.inductor.floor.graph_costs import cost_of_node, rest_bytes
 from gemmtune.engine.consumers.inductor.floor.shares import Cost
+from gemmtune.engine.consumers.inductor.graphs.spans import bounds_of
 from gemmtune.engine.consumers.inductor.loader.hooks.convolutions import CONVOLUTION, asking_for_products
 from gemmtune.engine.consumers.inductor.loader.hooks.padding import should_pad
 from gemmtune.engine.consumers.inductor.loader.loader import options

@@ -68,7 +68,7 @@ RANGES = tuple(
     for problem in ("256x96x256:bf16:nt", "256x96x256:bf16:nt:addmm", "64x256x32x64:bf16:nn:bmm")
 )
 
-REFUSED = {"addmm to fp32", "sparse rows", "GRU"}
+REFUSED = {"addmm to fp32", "sparse rows"}
 """Cases that the pinned torch itself does not lower for a GPU that is not here."""
 UNTAKEN = ("mm nt", "addmm nt", "bmm", "conv 1x1 with a row", "open rows")
 AUTOTUNED = ("mm nt", "primes", "addmm")

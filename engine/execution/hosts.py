@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from gemmtune.engine.execution.ray.cluster import Cluster  # imports ray, which is optional
 
 LOCAL = "local"
-"""Name of the fleet of this machine's GPUs."""
+"""Name of this machine, which stands for its visible GPUs."""
 
 
-class Fleet:
+class Hosts:
     """The processes that build and measure: of this machine, or of a Ray cluster."""
 
     def __init__(self, name: str = LOCAL, ray_address: str | None = None, notify: Notify = log_notice) -> None:
-        """Connect to the fleet.
+        """Connect to the hosts.
 
         Args:
             name: local, ray, or ray://HOST:PORT.
@@ -49,7 +49,7 @@ class Fleet:
         self.cluster = Cluster(ray_address if name == "ray" else name, notify=notify)
 
     def device(self, wanted: Device | None = None) -> Device | None:
-        """Return the fleet's GPU model: of a cluster with several the one that is wanted; None where it has no GPU.
+        """Return the hosts' GPU model: of a cluster with several the one that is wanted; None where it has no GPU.
 
         Raises:
             DeviceError: the cluster has several models, and none or another one is wanted.
@@ -65,10 +65,10 @@ class Fleet:
         return devices[0] if devices else None
 
     def require_device(self, command: str, wanted: Device | None = None, way_out: str = "") -> Device:
-        """Return the fleet's GPU model for a command that measures.
+        """Return the hosts' GPU model for a command that measures.
 
         Raises:
-            DeviceError: the fleet has no GPU, or several models of which none is wanted.
+            DeviceError: the hosts have no GPU, or several models of which none is wanted.
         """
         device = self.device(wanted)
         if device is None:
@@ -78,7 +78,7 @@ class Fleet:
         return device
 
     def executor(self, device: Device) -> Callable[..., Executor]:
-        """Return what opens an executor of the fleet's GPUs of a model, which closes the fleet when it is closed."""
+        """Return what opens an executor of the hosts' GPUs of a model, which leaves them when it is closed."""
         if self.cluster is None:
             return LocalExecutor
         from gemmtune.engine.execution.ray.executor import RayExecutor

@@ -12,7 +12,7 @@ from torch.utils._sympy.functions import FloorDiv, Max, Min, Mod  # noqa: E402 (
 from torch.utils._sympy.value_ranges import ValueRanges  # noqa: E402 (torch is there)
 
 import gemmtune as gt  # noqa: E402 (as above)
-from gemmtune.engine.consumers.inductor.capture.spans import bounds_of  # noqa: E402 (as above)
+from gemmtune.engine.consumers.inductor.graphs.spans import bounds_of  # noqa: E402 (as above)
 
 M, N = sympy.symbols("m n", integer=True, positive=True)
 

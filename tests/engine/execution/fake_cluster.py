@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gemmtune.engine.execution.fleet import Fleet
+from gemmtune.engine.execution.hosts import Hosts
 
 
 class FakeCluster:
@@ -18,8 +18,8 @@ class FakeCluster:
         self.closed = True
 
 
-def fleet_of(cluster):
-    """Return the fleet of a cluster; None for this machine's."""
-    fleet = Fleet()
-    fleet.cluster = cluster
-    return fleet
+def hosts_of(cluster):
+    """Return the hosts of a cluster; None for this machine's."""
+    hosts = Hosts()
+    hosts.cluster = cluster
+    return hosts

@@ -9,12 +9,12 @@ import pytest
 
 import gemmtune as gt
 from gemmtune.engine.api.recording import record
-from gemmtune.engine.execution.fleet import Fleet
+from gemmtune.engine.execution.hosts import Hosts
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.errors import DeviceError, ToolchainMissing, UsageError
 from gemmtune.engine.toolchain.gpu_info import present_device
 
-from .fleets import FakeCluster, fleet_of
+from .fake_cluster import FakeCluster, hosts_of
 
 H200, H100 = catalogue.device("H200"), catalogue.device("H100")
 PROBLEM = "16x4096x4096:bf16:nt"
@@ -40,12 +40,12 @@ def cluster(monkeypatch):
     [((), None, None), ((H100,), None, H100), ((H100, H100), H200, H100), ((H100, H200), H200, H200)],
 )
 def test_the_wanted_or_only_model_of_a_cluster_is_measured(gpus, wanted, found):
-    assert fleet_of(FakeCluster(*gpus)).device(wanted) is found
+    assert hosts_of(FakeCluster(*gpus)).device(wanted) is found
 
 
 def test_a_cluster_of_several_models_needs_a_name():
     with pytest.raises(DeviceError) as refused:
-        fleet_of(FakeCluster(H200, H100, H200)).device()
+        hosts_of(FakeCluster(H200, H100, H200)).device()
     assert str(refused.value) == (
         f"the cluster has {H200.sku} and {H100.sku}, and a campaign is of one: name the device"
     )
@@ -54,21 +54,21 @@ def test_a_cluster_of_several_models_needs_a_name():
 @pytest.mark.parametrize("fleet", ["slurm", "rays", "Ray", ""])
 def test_an_unknown_fleet_is_refused(fleet):
     with pytest.raises(UsageError) as refused:
-        Fleet(fleet, None, print)
+        Hosts(fleet, None, print)
     assert str(refused.value) == f"no fleet {fleet!r}; known: local, ray, ray://HOST:PORT"
 
 
 def test_a_fleet_names_its_address_and_needs_ray(monkeypatch):
-    assert Fleet("local", "head:1", print).cluster is None
+    assert Hosts("local", "head:1", print).cluster is None
     module = "gemmtune.engine.execution.ray.cluster"
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(ToolchainMissing, match=r"^--fleet ray needs ray: \S"):
-        Fleet("ray", None, print)
+        Hosts("ray", None, print)
     monkeypatch.setitem(sys.modules, "ray", sys)  # there, and never used
     fake = SimpleNamespace(Cluster=lambda address, notify: (address, notify))
     monkeypatch.setitem(sys.modules, module, fake)
-    assert Fleet("ray", "head:1", print).cluster == ("head:1", print)
-    assert Fleet("ray://other:2", "head:1", print).cluster == ("ray://other:2", print)
+    assert Hosts("ray", "head:1", print).cluster == ("head:1", print)
+    assert Hosts("ray://other:2", "head:1", print).cluster == ("ray://other:2", print)
 
 
 def test_a_command_that_measures_leaves_a_cluster_without_gpus(cluster):
