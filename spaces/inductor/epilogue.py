@@ -45,6 +45,8 @@ class GeneratedKernel:
     """Names of the kernel's parameters with those of the tensors or sizes that they receive."""
     sizes: Mapping[str, int] = field(default_factory=dict)
     """Further parameters with their values: the numbers of elements of a pointwise kernel."""
+    scratch: Mapping[str, int] = field(default_factory=dict)
+    """Tensors that one of several kernels hands on to the next, with their sizes in bytes."""
 
 
 def input_buffer(
@@ -134,7 +136,13 @@ def generated_kernels(graph: GraphLowering, outputs: Mapping[str, ir.TensorBox])
             for definition, name in zip(definitions, called, strict=True)
         }
         sizes = {f"{prefix}numel": int(size) for prefix, size in kernel.numels.items() if size.is_number}
-        found.append(GeneratedKernel(path, key, "triton_", arguments, sizes))
+        own = {name: graph.get_buffer(name) for name in map(str, called) if name not in tensors}
+        scratch = {
+            name: int(buffer.get_numel()) * buffer.get_dtype().itemsize
+            for name, buffer in own.items()
+            if isinstance(buffer, ir.ComputedBuffer)
+        }
+        found.append(GeneratedKernel(path, key, "triton_", arguments, sizes, scratch))
         return f"triton_{len(found)}"
 
     with patch.object(TritonScheduling, "define_kernel", define), V.set_debug_handler(DebugContext()):

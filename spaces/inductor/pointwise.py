@@ -62,6 +62,7 @@ def build_pointwise(
                         "shared_bytes": found.shared_bytes,
                         "arguments": variant.arguments,
                         "values": dict(made.sizes),
+                        "scratch": dict(made.scratch),
                     }
                 )
                 contents += binary
@@ -82,9 +83,14 @@ class PointwiseKernels:
         Raises:
             RuntimeError: the driver refuses a binary.
         """
+        import torch
+
         from gemmtune.spaces.inductor.kernel import CubinKernel
 
-        contents, operands = Path(artifact.path).read_bytes(), (*problem.argument_names, PRODUCT)
+        contents, kernels = Path(artifact.path).read_bytes(), json.loads(str(dict(artifact.launch)["kernels"]))
+        sizes = {name: size for variants in kernels for name, size in variants[0]["scratch"].items()}
+        self._scratch = [torch.empty(size, dtype=torch.uint8, device="cuda") for size in sizes.values()]
+        operands = (*problem.argument_names, PRODUCT, *sizes)
         self._variants = [
             [
                 CubinKernel(
@@ -99,18 +105,20 @@ class PointwiseKernels:
                 )
                 for variant in variants
             ]
-            for variants in json.loads(str(dict(artifact.launch)["kernels"]))
+            for variants in kernels
         ]
 
     def __call__(self, *tensors: torch.Tensor) -> None:
         """Enqueue the kernels on torch's current stream, with the problem's tensors and the product behind them."""
+        tensors += (*self._scratch,)
         for place, variants in enumerate(self._variants):
             if len(variants) > 1:
                 self._variants[place] = [_fastest(variants, tensors)]
             self._variants[place][0](*tensors)
 
     def close(self) -> None:
-        """Unload the modules."""
+        """Unload the modules and free the kernels' own tensors."""
+        self._scratch.clear()
         for variants in self._variants:
             for kernel in variants:
                 kernel.close()

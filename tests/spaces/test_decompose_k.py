@@ -68,3 +68,13 @@ def test_the_kernel_that_sums_the_parts_is_built(tmp_path):
     (variants,) = json.loads(str(launch["kernels"]))
     assert launch["parts"] == 3
     assert all(variant["arguments"][:2] == ["product", "out"] for variant in variants)
+
+
+def test_a_sum_of_many_parts_is_two_kernels_that_share_a_tensor(tmp_path):
+    pytest.importorskip("triton", reason="triton is not installed")
+    one = task("32x32x65536:bf16:nn")
+    kernels = json.loads(str(dict(SPACE.build(one, Config({"k_split": 256}), tmp_path).launch)["kernels"]))
+    shared = [variants[0]["arguments"][1 - place] for place, variants in enumerate(kernels)]
+    assert len(kernels) == 2
+    assert shared[0] == shared[1] != "product"
+    assert {variants[0]["scratch"][shared[0]] for variants in kernels} == {2 * 32 * 32 * 4}

@@ -15,7 +15,7 @@ from pathlib import Path
 from faulty_space import FAULTS, WAITING
 
 from gemmtune.engine import cli
-from gemmtune.engine.campaign import open_backend
+from gemmtune.engine.execution import hosts
 from gemmtune.engine.execution.local import LocalExecutor
 from gemmtune.engine.execution.pipeline import BuildMeasurePipeline
 from gemmtune.engine.records.config import Config
@@ -23,6 +23,7 @@ from gemmtune.engine.records.final import Final
 from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.measurement import Measurement
 from gemmtune.engine.records.task import Task
+from gemmtune.engine.records.verdict import BoardVerdict
 from gemmtune.engine.seams.executor import Finished
 from gemmtune.engine.toolchain.gpu_info import present_device
 
@@ -38,7 +39,7 @@ def faults(task: Task, folder: Path, where: str = "local") -> dict[str, object]:
         from gemmtune.engine.execution.ray.cluster import Cluster
         from gemmtune.engine.execution.ray.executor import RayExecutor
 
-        executor = RayExecutor(Cluster(), task.device.sku, [task.space], PROTOCOL, builders=2, notify=notices.append)
+        executor = RayExecutor(Cluster(), task.device, [task.space], PROTOCOL, builders=2, notify=notices.append)
     else:
         executor = LocalExecutor([task.space], PROTOCOL, builders=2, notify=notices.append)
     for name in FAULTS:
@@ -47,7 +48,7 @@ def faults(task: Task, folder: Path, where: str = "local") -> dict[str, object]:
     finished: list[Finished] = []
     killed = False
     while len(finished) < len(FAULTS) + 1:
-        finished += executor.collect(0.2)
+        finished += _results(executor, 0.2)
         if not killed and (folder / WAITING).exists():
             os.kill(int((folder / WAITING).read_text()), signal.SIGKILL)
             killed = True
@@ -92,8 +93,13 @@ def _held(executor: LocalExecutor, task: Task, names: Sequence[str]) -> dict[str
 def _drain(executor: LocalExecutor, count: int) -> list[Finished]:
     finished: list[Finished] = []
     while len(finished) < count:
-        finished += executor.collect(1.0)
+        finished += _results(executor, 1.0)
     return finished
+
+
+def _results(executor: BuildMeasurePipeline, timeout_seconds: float) -> list[Finished]:
+    """Return what has finished, without verdicts on boards."""
+    return [each for each in executor.collect(timeout_seconds) if not isinstance(each, BoardVerdict)]
 
 
 class Loses(LocalExecutor):
@@ -109,7 +115,7 @@ class Loses(LocalExecutor):
 def main() -> None:
     what, *arguments = sys.argv[1:]
     if what == "loses":
-        vars(open_backend)["LocalExecutor"] = Loses
+        vars(hosts)["LocalExecutor"] = Loses
         sys.argv = ["gemmtune", *arguments]
         cli.main()
     device = present_device()
