@@ -136,7 +136,7 @@ def generated_kernels(graph: GraphLowering, outputs: Mapping[str, ir.TensorBox])
             for definition, name in zip(definitions, called, strict=True)
         }
         sizes = {f"{prefix}numel": int(size) for prefix, size in kernel.numels.items() if size.is_number}
-        own = {name: graph.get_buffer(name) for name in map(str, called) if name not in tensors}
+        own = {name: graph.name_to_buffer.get(name) for name in map(str, called) if name not in tensors}
         scratch = {
             name: int(buffer.get_numel()) * buffer.get_dtype().itemsize
             for name, buffer in own.items()

@@ -35,7 +35,7 @@ class Kernel:
 
 def variant(first, size, threads, name="k"):
     facts = {"first_byte": first, "bytes": size, "entry": name, "grid": [4, 1, 1], "threads": threads}
-    return {**facts, "shared_bytes": 64, "arguments": ["product", "out"], "values": {"n": 7}}
+    return {**facts, "shared_bytes": 64, "arguments": ["product", "out"], "values": {"n": 7}, "scratch": {}}
 
 
 @pytest.fixture

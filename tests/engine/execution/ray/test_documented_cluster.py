@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -50,9 +52,9 @@ def processes(mark: str) -> list[int]:
 def host(tmp_path_factory, monkeypatch):
     """Give a home without a token and a folder of Ray, whose processes end with the test; return how to run words."""
     home = tmp_path_factory.mktemp("home")
-    folder = tmp_path_factory.mktemp("ray")
+    folder = tempfile.mkdtemp(prefix="ray")  # short: Ray's sockets lie in it
     monkeypatch.setenv("HOME", str(home))
-    monkeypatch.setenv("RAY_TMPDIR", str(folder))
+    monkeypatch.setenv("RAY_TMPDIR", folder)
     monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
 
@@ -63,8 +65,9 @@ def host(tmp_path_factory, monkeypatch):
         )
 
     yield run
-    for number in processes(str(folder)):
+    for number in processes(folder):
         os.kill(number, signal.SIGKILL)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def test_the_page_s_commands_start_a_cluster_that_asks_for_its_token(host, tmp_path):
