@@ -114,6 +114,9 @@ def _checked(
     defaults = with_defaults(named, target, builders)
     named = tuple(defaults)
     jobs = [job for problem in named for job in _jobs(problem, target, space or problem.searched_space, configs)]
+    for problem in named if space else ():
+        if all(task.problem != problem or task.is_baseline for task, _ in jobs):
+            raise UsageError(f"space {space} has no config for {problem.name}: gemmtune space {space} says why")
     built = build_dry([job for job in jobs if not (job[0].is_baseline and defaults[job[0].problem])], builders)
     by_problem = ((*defaults[problem], *(each for each in built if each.task.problem == problem)) for problem in named)
     builds = tuple(build for of_problem in by_problem for build in of_problem)

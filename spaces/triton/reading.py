@@ -168,15 +168,17 @@ class _Reader:
         elif not (isinstance(node, ast.Name) and node.id in seen):
             yield node
 
-    def _holds_address(self, name: str, depth: int = 0) -> bool:
-        """Return whether a variable is made of an argument and something added."""
+    def _holds_address(self, name: str, seen: set[str] | None = None) -> bool:
+        """Return whether a variable is made of an argument and something added; `seen` ones were asked for before."""
         if name in self._passed:
             return True
+        seen = set() if seen is None else seen
+        seen.add(name)
         if any(isinstance(value, ast.Call) and called(value) in _MADE for value in self._values[name]):
             return True
         added = [each for value in self._values[name] for each in _addends(value)]
-        names = [each.id for each in added if isinstance(each, ast.Name) and each.id != name]
-        return depth < 8 and any(self._holds_address(each, depth + 1) for each in names)
+        names = [each.id for each in added if isinstance(each, ast.Name)]
+        return any(each not in seen and self._holds_address(each, seen) for each in names)
 
     def _size_of(self, index: Sequence[ast.expr], stride: str) -> str:
         """Return the size of the dimension that an index walks along; empty where the source does not say it."""
@@ -237,11 +239,9 @@ class _Reader:
         if not axes or any(called(call) == "num_programs" for call in calls):
             return [[] for _ in axes] or [[]]
         loops = {id(each) for node in ast.walk(self._tree) if isinstance(node, ast.For) for each in ast.walk(node.iter)}
-        tiles = dict.fromkeys(
-            (self._size_in(call.args[:1]), call.args[1].id)
-            for call in calls
-            if called(call) == "cdiv" and id(call) not in loops and isinstance(call.args[1], ast.Name)
-        )
+        cuts = [call for call in calls if called(call) == "cdiv" and id(call) not in loops]
+        divided = [(self._size_in(_given(call, 0, "x")), _given(call, 1, "div")) for call in cuts]
+        tiles = dict.fromkeys((size, width.id) for size, by in divided for width in by if isinstance(width, ast.Name))
         if len(axes) == 1 and len(tiles) > 1:
             return [list(tiles)]
         return [self._blocks(axis) for axis in range(axes[-1] + 1)]

@@ -168,6 +168,12 @@ def test_a_space_builds_for_a_problem_and_a_gpu_that_is_not_here(run):
     assert not Path("out").exists()
 
 
+def test_a_space_without_a_config_for_a_problem_is_refused(run, refusal):
+    pytest.importorskip("cutlass", reason="needs gemmtune[cute]")
+    ran = run("check", "cute_splitk", "--problem", "2048x4096x4096:bf16:nt", "--device", "B200")
+    refusal(ran, "space cute_splitk has no config for 2048x4096x4096:bf16:nt")
+
+
 ROWS = """
 import triton
 import triton.language as tl

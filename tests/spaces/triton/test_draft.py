@@ -192,6 +192,17 @@ def test_a_simple_kernel_leaves_its_sizes_and_what_its_source_does_not_say(folde
         assert case.sizes == next(iter(instance.cases.values()))
 
 
+def test_variables_that_feed_each_other_are_read_in_time(tmp_path):
+    steps = "".join("    a = a + b\n    b = b + a\n" for _ in range(12))
+    (tmp_path / "mixing.py").write_text(
+        "import triton\nimport triton.language as tl\n\n@triton.jit\n"
+        "def mixing(x, out, n, BLOCK: tl.constexpr):\n    a = tl.arange(0, BLOCK)\n    b = a\n"
+        + steps
+        + "    m = tl.cdiv(n, div=BLOCK)\n    tl.store(out + a, tl.load(x + b))\n"
+    )
+    assert "class Mixing" in draft(f"{tmp_path / 'mixing.py'}:mixing")[1]
+
+
 def test_what_nobody_can_read_is_named(drafted):
     _, marked = drafted("persistent_kernel")
     assert "shapes of helper_ptr, and whether they are among the outputs" in marked

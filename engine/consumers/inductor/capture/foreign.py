@@ -18,7 +18,7 @@ _GEMM_SIZES, _MOE_SIZES = ("M", "N", "K"), ("token", "model_dim", "inter_dim", "
 _AITER = re.compile(r"(\w+,)*(M,N,K|token,model_dim,inter_dim)(,|\s*$)")
 _OPS = ("mm", "addmm", "bmm", "baddbmm")
 _NO_ROW = f"tables have rows of {', '.join(_OPS)} with one type of 16 or 32 bits"
-_ASKED = re.compile(r"AUTOTUNE (\w+)\(([0-9x, ]+)\)")
+_ASKED = re.compile(r"AUTOTUNE (\w+)\((\d{1,10}(?:x\d{1,10})*(?:, \d{1,10}(?:x\d{1,10})*)*)\)", re.ASCII)
 _STRIDES = re.compile(r"strides: (\[.*\])")
 _DTYPES = re.compile(r"dtypes: (torch\.\w+(?:, torch\.\w+)*)")
 
@@ -119,12 +119,21 @@ def _autotuned(op: str, sizes: Sequence[Sequence[int]], text: str, dtypes: Seque
     strides = [re.findall(r"[^,\s]+", each) for each in re.findall(r"\[([^\]]*)\]", text)]
     if [*map(len, strides)] != [*map(len, sizes)] or not all(x.isdecimal() for each in strides for x in each):
         return Unseen(_shown(op, sizes), f"its strides, {text}, are open", 1)
+    if not _fit(op, sizes):
+        return Unseen(_shown(op, sizes), f"these are no operands of {op}", 1)
     problem = None
     with suppress(ProblemError, IndexError, ValueError):
         problem = _problem(op, _TYPES[dtypes[0]], sizes, [[*map(int, each)] for each in strides])
     if problem is None:
         return Unseen(_shown(op, sizes), f"an operand of strides {text} is neither row-major nor transposed", 1)
     return CapturedProduct(problem, 1)
+
+
+def _fit(op: str, sizes: Sequence[Sequence[int]]) -> bool:
+    """Return whether an operation takes operands of these sizes, its bias first."""
+    ranks = 3 if op.endswith("bmm") else 2
+    a, b = sizes[-2:] if len(sizes) == 2 + (op in ("addmm", "baddbmm")) else ((), ())
+    return len(a) == len(b) == ranks and a[-1] == b[-2] and a[:-2] == b[:-2]
 
 
 def _problem(op: str, dtype: str, sizes: Sequence[Sequence[int]], strides: Sequence[Sequence[int]]) -> Problem | None:

@@ -123,6 +123,10 @@ def _rows(key: str, entries: object, kernels: Mapping[str, KernelBinary]) -> tup
             rows.append(_row(entry, known, kernels, (found[6] or ":none")[1:]))
         except (TypeError, ValueError) as error:
             raise type(error)(f"{key}: row {number}: {error}") from None
+    k = int(key.split(":")[3].rpartition("x")[2])
+    for row in rows:
+        if row.template == "decompose_k" and k % row.kwargs["k_split"]:
+            raise ValueError(f"{key}: k_split={row.kwargs['k_split']} does not divide k={k}")
     rows.sort(key=lambda row: (row.first, row.last))
     for is_range, fault in ((False, "{}: two rows are for m={}"), (True, "{}: m={} is in two ranges")):
         for one, other in pairwise([row for row in rows if (row.first < row.last) is is_range]):

@@ -123,6 +123,9 @@ MM, HALF = "AUTOTUNE mm(16x4, 4x4)", "dtypes: torch.float16, torch.float16"
         (["AUTOTUNE mm(16x4, 5x4)", "strides: [4, 1]", HALF], "are open"),
         ([MM, "  mm 0.0191 ms 100.0%"], "names no types and strides"),
         ([MM, MM], "names no types and strides"),
+        (["AUTOTUNE mm(16x32, 64x128)", "strides: [32, 1], [128, 1]", HALF], "no operands of mm"),
+        (["AUTOTUNE bmm(4x16x32, 8x32x64)", "strides: [512, 32, 1], [2048, 64, 1]", HALF], "no operands of bmm"),
+        (["AUTOTUNE addmm(16x32, 32x64)", "strides: [32, 1], [64, 1]", HALF], "no operands of addmm"),
     ],
 )
 def test_what_no_row_serves_is_named_with_its_sizes(tmp_path, lines, reason):

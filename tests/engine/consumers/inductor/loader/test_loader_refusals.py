@@ -310,6 +310,12 @@ def test_tiles_that_triton_cannot_compile_are_refused_whatever_params_says(loade
     refused(loader, file, sealed(table), ValueError, "BLOCK_K=48 is not a power of 2")
 
 
+def test_parts_that_do_not_divide_k_are_refused(loader, file):
+    long = product_key(Problem.parse("32x32x65536:bf16:nn"))
+    row = entry(first=32, last=32, template="decompose_k", kwargs={"k_split": 3}, fuses_cheap=False)
+    refused(loader, file, with_rows([row], long), ValueError, "k_split=3 does not divide k=65536")
+
+
 def test_another_handler_is_not_replaced(loader, file):
     from torch._inductor.choices import InductorChoices
     from torch._inductor.virtualized import V
