@@ -283,11 +283,6 @@ def forget(
 
         with Database.open(find(database, FileKind.DATABASE)) as store:
             number = store.boards.withdraw(board, "by hand", since=at)
-            if not number:
-                when = f" since {at}" if at else ""
-                raise UsageError(
-                    f"nothing that {board} measured{when} is in {database}: gemmtune status names its GPUs"
-                )
     output.show(withdrawal_report(board, at, number), as_json=as_json)
 
 

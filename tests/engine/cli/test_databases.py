@@ -70,7 +70,6 @@ def test_what_a_board_measured_is_forgotten_by_hand_and_status_says_so(run, refu
         database.add([first, second])
         database.boards.add(BoardVerdict("GPU-bad", "w", Trust.QUARANTINED, "it lies", at, at))
     refusal(run("forget", "m.db", "--board", "GPU-bad", "--since", "yesterday"), "--since", "'yesterday'")
-    refusal(run("forget", "m.db", "--board", "GPU-none"), "nothing that GPU-none measured is in m.db")
     said = "GPU-bad: 1 measurement withdrawn, kept and not used\n"
     assert run("forget", "m.db", "--board", "GPU-bad", "--since", "2026-11-22T04:00+02:00").out == said
     shown = run("status", "m.db").out
