@@ -18,8 +18,8 @@ ARGS ?=
 VENV ?= .venv
 CONSTRAINTS ?= constraints.txt
 BIN := $(VENV)/bin
-# Two more than there are cores: tests wait a third of their time, and each worker takes 17 s of CPU to collect them.
-WORKERS := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 2)
+# One more than there are cores: tests wait a third of their time, and each worker takes 17 s of CPU to collect them.
+WORKERS := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 PIP ?= $(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check --no-input
 INSTALL := $(PIP) $(CONSTRAINTS:%=--constraint %)
 
