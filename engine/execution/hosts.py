@@ -65,20 +65,22 @@ class Hosts:
         return devices[0] if devices else None
 
     def require_device(self, command: str, wanted: Device | None = None, way_out: str = "") -> Device:
-        """Return the hosts' GPU model for a command that measures.
+        """Return the hosts' GPU model for a command that measures, and leave the hosts where there is none.
 
         Raises:
             DeviceError: the hosts have no GPU, or several models of which none is wanted.
         """
-        device = self.device(wanted)
-        if device is None:
-            self.close()
+        try:
+            if (device := self.device(wanted)) is not None:
+                return device
             why = why_no_gpu() if self.cluster is None else "there is no GPU in the Ray cluster"
             raise DeviceError(f"{command} measures, and {why}{way_out}")
-        return device
+        except DeviceError:
+            self.close()
+            raise
 
     def executor(self, device: Device) -> Callable[..., Executor]:
-        """Return what opens an executor of the hosts' GPUs of a model, which leaves them when it is closed."""
+        """Return the function that opens an executor on GPUs of a model; the executor leaves the hosts when closed."""
         if self.cluster is None:
             return LocalExecutor
         from gemmtune.engine.execution.ray.executor import RayExecutor

@@ -1,4 +1,4 @@
-"""Where a command measures: this machine or a cluster, the GPU model of it, and what is refused."""
+"""Hosts that a command measures on: this machine or a cluster, its GPU model, and refusals."""
 
 from __future__ import annotations
 
@@ -91,9 +91,10 @@ def test_a_table_is_verified_on_the_gpus_of_its_model_alone(cluster):
 def test_a_recording_on_a_cluster_locks_no_clocks_and_names_one_of_its_models(cluster):
     with pytest.raises(UsageError, match="locked clocks are for GPUs of this machine, and fleet ray measures"):
         record(PROBLEM, fleet="ray", lock_clocks=1500)
-    cluster(H200, H100)
+    found = cluster(H200, H100)
     with pytest.raises(DeviceError, match="H200 and H100-SXM, and a campaign is of one"):
         record(PROBLEM, fleet="ray")
+    assert found.closed
 
 
 @pytest.mark.gpu
