@@ -39,7 +39,7 @@ class Trust(StrEnum):
     """Whether a board's measurements count."""
 
     SEEN = "seen"
-    """It has measured; nothing speaks against it."""
+    """Nothing speaks against the board, which has measured."""
     OFF = "off"
     """Its times differ from those of other boards by 5 % or more; they count."""
     QUARANTINED = "quarantined"
@@ -48,7 +48,7 @@ class Trust(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BoardVerdict:
-    """What checks found out about a board."""
+    """Finding of the checks about a board."""
 
     board: str
     """UUID of the GPU; its worker's name where the worker never told it."""

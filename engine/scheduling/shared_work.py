@@ -23,7 +23,7 @@ _FINAL = "final"
 
 
 class SharedWork:
-    """What this driver evaluates, and what it leaves to others; everything is its own on a database of one driver.
+    """Share of the work that this driver evaluates, and that it leaves to others; a lone driver evaluates all.
 
     Before a config is submitted it is claimed, and looked for in the database once more: who evaluated it has stored it
     before the claim was free. What another driver has claimed is waited for, and taken over when its lease ends.

@@ -1,4 +1,4 @@
-"""What a campaign does about boards that are not believed: stored canaries before it, and a new begin after."""
+"""Boards that are not believed: stored canaries before a campaign, and a new begin after rows were withdrawn."""
 
 from collections.abc import Callable, Sequence
 from typing import TypeVar

@@ -1,4 +1,4 @@
-"""What a Triton kernel's source says about its arguments: tensors with their shapes, sizes, strides and the grid."""
+"""Read a Triton kernel's arguments from its source: tensors with their shapes, sizes, strides and the grid."""
 
 import ast
 from collections import defaultdict

@@ -32,7 +32,7 @@ class RegisteredCampaign(Callback):
             price: price of its machines; None if nobody named one.
         """
         self.orders = Orders()
-        """What the campaign is told."""
+        """Orders to the campaign, read from the database."""
         self.callbacks: Sequence[Callback] = ()
         """Callbacks that are told of pauses."""
         self._campaigns = database.campaigns

@@ -1,1 +1,1 @@
-"""What is known of the boards that measured, and the rows of those that are not believed."""
+"""Verdicts on the boards that measured, and the withdrawn rows of those that are not believed."""

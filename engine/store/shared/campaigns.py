@@ -24,7 +24,7 @@ class State(StrEnum):
 
     RUNNING = "running"
     WAITING = "waiting"
-    """It submits nothing while a campaign of higher priority takes its GPUs."""
+    """A campaign of higher priority takes its GPUs, so it submits nothing."""
     PAUSED = "paused"
     DONE = "done"
     CANCELLED = "cancelled"
@@ -39,7 +39,7 @@ LIVE = (State.RUNNING, State.WAITING, State.PAUSED)
 
 
 class Wish(StrEnum):
-    """What a campaign is told to do."""
+    """Order to a campaign."""
 
     RUN = "run"
     PAUSE = "pause"
@@ -48,7 +48,7 @@ class Wish(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """What a driver says of its campaign, again and again."""
+    """Progress and use of a campaign, which its driver writes again and again."""
 
     done: int = 0
     """Evaluations that are done, with those the database answered."""
@@ -87,7 +87,7 @@ class Listed(Account):
     state: str = State.RUNNING
     """State; `lost` for a driver that says nothing any more."""
     wanted: str = Wish.RUN
-    """What the driver is told to do."""
+    """Order to the driver."""
     priority: int = 0
     """Campaigns of a lower priority at the location wait."""
     problems: int = 0
@@ -105,10 +105,10 @@ class Listed(Account):
 
 @dataclass(frozen=True, slots=True)
 class Instructions:
-    """What a driver is told."""
+    """Orders to a driver."""
 
     wish: Wish = Wish.RUN
-    """What to do."""
+    """Whether to run, pause or end."""
     waits_for: str = ""
     """Name of a live campaign of higher priority at the location; empty for none."""
     added: tuple[Workload, ...] = ()

@@ -1,4 +1,4 @@
-"""What a board measured can be withdrawn: it is kept and not used, on SQLite and on a PostgreSQL server."""
+"""Rows of a board are withdrawn: kept and not used, on SQLite and on a PostgreSQL server."""
 
 from __future__ import annotations
 
