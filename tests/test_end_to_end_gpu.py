@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -67,6 +68,14 @@ def tune_command(out: Path, *options: str, problems: list[str] = PROBLEMS) -> li
     return [*GEMMTUNE, "tune", *named, "--out", str(out), *options]
 
 
+def run_calls(calls: str, out: Path) -> dict[str, Any]:
+    """Return what the probe prints of a list of calls with the table in `out`."""
+    probe = Path(__file__).with_name("products_probe.py")
+    command = [sys.executable, "-P", probe, out / "inductor", calls]
+    done = subprocess.run(command, check=True, timeout=300, capture_output=True, text=True)
+    return dict(json.loads(done.stdout.splitlines()[-1]))
+
+
 def test_tune_export_and_torch_compile_takes_every_row(tmp_path: Path) -> None:
     subprocess.run(tune_command(tmp_path, "--budget", "48"), check=True, timeout=300)
     table = json.loads((tmp_path / "table.json").read_text())
@@ -109,14 +118,7 @@ def test_every_layout_and_dtype_and_ragged_size_is_right(tmp_path: Path) -> None
 
 def test_products_of_views_scalars_and_batches_with_a_bias_are_tuned_and_run_their_rows(tmp_path: Path) -> None:
     subprocess.run(tune_command(tmp_path, "--budget", "12", problems=UNUSUAL), check=True, timeout=300)
-    probe = [
-        sys.executable,
-        "-P",
-        str(Path(__file__).with_name("unusual_products_probe.py")),
-        str(tmp_path / "inductor"),
-    ]
-    done = subprocess.run(probe, check=True, timeout=300, capture_output=True, text=True)
-    found = json.loads(done.stdout.splitlines()[-1])
+    found = run_calls("unusual", tmp_path)
     assert found["benchmarks"] == {}
     assert (found["use"]["products"], found["use"]["misses"]) == (len(UNUSUAL), [])
     assert found["use"]["rows"] + found["use"]["aten_rows"] == len(UNUSUAL)
@@ -127,9 +129,7 @@ def test_products_of_views_scalars_and_batches_with_a_bias_are_tuned_and_run_the
 def test_open_prompts_and_batches_a_long_k_and_an_output_of_fp32_run_their_rows(tmp_path: Path) -> None:
     spaces = ("--space", "triton_mm", "--space", "decompose_k")
     subprocess.run(tune_command(tmp_path, "--budget", "12", *spaces, problems=OPEN), check=True, timeout=300)
-    probe = [sys.executable, "-P", str(Path(__file__).with_name("open_sizes_probe.py")), str(tmp_path / "inductor")]
-    done = subprocess.run(probe, check=True, timeout=300, capture_output=True, text=True)
-    found = json.loads(done.stdout.splitlines()[-1])
+    found = run_calls("open", tmp_path)
     assert (found["benchmarks"], found["use"]["misses"]) == ({}, [])
     assert found["use"]["rows"] + found["use"]["aten_rows"] == found["use"]["products"] == len(OPEN) + 1
     assert {each["problem"] for each in found["use"]["uses"]} == set(OPEN)
