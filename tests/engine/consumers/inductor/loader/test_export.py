@@ -73,12 +73,15 @@ def lines(files):
     return whole, code
 
 
-def run(folder, code, *arguments):
-    """Run code in a process that finds the exported folder alone."""
-    command = [sys.executable, "-P", "-c", code, *arguments]
-    return subprocess.run(
-        command, cwd=folder, env={"PYTHONPATH": str(folder)}, capture_output=True, text=True, check=False
-    )
+@pytest.fixture
+def run(probe):
+    """Return a function that runs code in a process that finds the exported folder."""
+
+    def ran(folder, code):
+        (folder / "code.py").write_text(code)
+        return probe(folder / "code.py", folder)
+
+    return ran
 
 
 @pytest.mark.parametrize(
@@ -151,10 +154,10 @@ def test_no_file_needs_gemmtune():
         assert name.endswith(".json") or "gemmtune.engine" not in text
 
 
+@pytest.mark.slow(3, together="probes")
 @pytest.mark.usefixtures("unbuilt")
 @pytest.mark.parametrize("rows", [(EPILOGUE,), (CUTE,), (UNREAD,)])
-def test_a_loader_without_a_part_refuses_a_table_that_needs_it(tmp_path, rows):
-    pytest.importorskip("torch", reason="torch is not installed")
+def test_a_loader_without_a_part_refuses_a_table_that_needs_it(tmp_path, rows, run):
     write_all(export(*PLAIN), tmp_path)
     write_all(export(*rows), tmp_path / "other")
     code = f"import gemmtune_inductor; gemmtune_inductor.install('other/{FILE}')"
@@ -163,8 +166,8 @@ def test_a_loader_without_a_part_refuses_a_table_that_needs_it(tmp_path, rows):
     assert run(tmp_path, code.replace("other/", "")).returncode == 0
 
 
-def test_recording_names_the_package_that_it_needs(tmp_path):
-    pytest.importorskip("torch", reason="torch is not installed")
+@pytest.mark.slow(1, together="probes")
+def test_recording_names_the_package_that_it_needs(tmp_path, run):
     files = export(*PLAIN)
     write_all({name: text for name, text in files.items() if not name.startswith(RECORDER)}, tmp_path)
     code = "import gemmtune_inductor as it; it.record('problems.jsonl'); it.stop_recording()"
