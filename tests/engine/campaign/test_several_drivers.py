@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -24,17 +27,15 @@ EVALUATIONS = 6 * (40 + 1)
 class Driver:
     """A campaign in a process of its own."""
 
-    def __init__(
-        self, database: str, folder: Path, problems: int = 6, seconds: float = 0.04, limit: tuple[str, ...] = ()
-    ) -> None:
-        self.table = folder / "table.json"
-        self.log = folder / "submitted.txt"
+    def __init__(self, server: subprocess.Popen[str], folder: Path, database: str, **asked: float | None) -> None:
+        self.folder, self.table, self.log = folder, folder / "table.json", folder / "submitted"
         folder.mkdir()
-        command = [sys.executable, str(PROBE), database, str(self.table), str(problems), str(seconds), *limit]
-        with self.log.open("wb") as out:
-            self.process = subprocess.Popen(command, stdout=out, stderr=subprocess.PIPE)
+        campaign = {"problems": 6, "seconds": 0.04, "limit": None, "database": database, "folder": str(folder)} | asked
+        server.stdin.write(f"{json.dumps(campaign)}\n")
+        server.stdin.flush()
+        self.pid = int(server.stdout.readline())
 
-    def submits_nothing(self, seconds: float = 3.0) -> bool:
+    def submits_nothing(self, seconds: float = 2.0) -> bool:
         """Whether nothing is submitted for so long."""
         before = len(self.submitted)
         time.sleep(seconds)
@@ -42,28 +43,44 @@ class Driver:
 
     @property
     def submitted(self) -> list[str]:
-        return self.log.read_text().splitlines()
+        return self.log.read_text().splitlines() if self.log.exists() else []
 
-    def wait(self, at_most: float = 120) -> bytes:
+    @property
+    def ended(self) -> bool:
+        return (self.folder / "status").exists()
+
+    def wait(self) -> bytes:
         """The table."""
-        self.said = self.process.communicate(timeout=at_most)[1].decode()
-        assert self.process.returncode == 0, self.said
+        wait_for(lambda: self.ended, 120, pause=0.02)
+        self.said = (self.folder / "said").read_text()
+        assert (self.folder / "status").read_text() == "0", self.said
         return self.table.read_bytes()
 
     def reach(self, submitted: int) -> None:
-        while self.process.poll() is None and len(self.submitted) < submitted:
-            time.sleep(0.01)
+        while not self.ended and len(self.submitted) < submitted:
+            time.sleep(0.02)
 
     def kill_after(self, submitted: int) -> None:
         self.reach(submitted)
-        self.process.kill()
-        self.process.communicate()
+        self.kill()
+
+    def kill(self) -> None:
+        os.kill(self.pid, signal.SIGKILL)
+        wait_for(lambda: self.ended, pause=0.02)
 
 
 @pytest.fixture(scope="module")
-def alone(tmp_path_factory):
+def driver():
+    """Return a function that starts a driver: of a folder, a database and what else driver_probe.py takes."""
+    with subprocess.Popen([sys.executable, PROBE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
+        yield partial(Driver, server)
+        server.stdin.close()
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory, driver):
     folder = tmp_path_factory.mktemp("alone")
-    return Driver(str(folder / "m.db"), folder / "out", seconds=0.0).wait()
+    return driver(folder / "out", str(folder / "m.db"), seconds=0.0).wait()
 
 
 @pytest.fixture
@@ -76,27 +93,26 @@ def held_claims(postgres_server, url: str) -> int:
     return number
 
 
-@pytest.mark.parametrize("count", [2, 4])
-def test_drivers_at_once_evaluate_every_config_once(postgres_server, url, tmp_path, alone, count):
-    drivers = [Driver(url, tmp_path / str(number)) for number in range(count)]
-    assert {driver.wait() for driver in drivers} == {alone}
-    submitted = [line for driver in drivers for line in driver.submitted]
+def test_drivers_at_once_evaluate_every_config_once(postgres_server, url, tmp_path, alone, driver):
+    drivers = [driver(tmp_path / str(number), url) for number in range(4)]
+    assert {each.wait() for each in drivers} == {alone}
+    submitted = [line for each in drivers for line in each.submitted]
     assert len(submitted) == len(set(submitted)) == EVALUATIONS
-    assert sum(bool(driver.submitted) for driver in drivers) > 1
+    assert sum(bool(each.submitted) for each in drivers) > 1
     assert held_claims(postgres_server, url) == 0
 
 
-def test_drivers_whose_campaigns_overlap_share_what_they_have_in_common(url, tmp_path, alone):
-    small, large = Driver(url, tmp_path / "small", problems=3), Driver(url, tmp_path / "large")
+def test_drivers_whose_campaigns_overlap_share_what_they_have_in_common(url, tmp_path, alone, driver):
+    small, large = driver(tmp_path / "small", url, problems=3), driver(tmp_path / "large", url)
     assert small.wait() != large.wait() == alone
     submitted = small.submitted + large.submitted
     assert len(submitted) == len(set(submitted)) == EVALUATIONS
 
 
 def test_a_driver_that_is_killed_is_taken_over_at_once_by_another_one_of_its_host(
-    postgres_server, url, tmp_path, alone
+    postgres_server, url, tmp_path, alone, driver
 ):
-    dying, other = Driver(url, tmp_path / "dying"), Driver(url, tmp_path / "other")
+    dying, other = driver(tmp_path / "dying", url), driver(tmp_path / "other", url)
     dying.kill_after(60)
     began = time.monotonic()
     assert other.wait() == alone
@@ -107,25 +123,26 @@ def test_a_driver_that_is_killed_is_taken_over_at_once_by_another_one_of_its_hos
     assert held_claims(postgres_server, url) == 0
 
 
-def test_a_driver_of_another_host_that_is_gone_is_taken_over_when_its_leases_end(postgres_server, url, tmp_path, alone):
-    first = Driver(url, tmp_path / "first")
+def test_a_driver_of_another_host_that_is_gone_is_taken_over_when_its_leases_end(
+    postgres_server, url, tmp_path, alone, driver
+):
+    first = driver(tmp_path / "first", url)
     first.kill_after(60)
     assert held_claims(postgres_server, url) > 0
-    postgres_server.execute("UPDATE claims SET owner = 'elsewhere process 1 aa', until = until - 16", url)
-    assert Driver(url, tmp_path / "second").wait() == alone
+    postgres_server.execute("UPDATE claims SET owner = 'elsewhere process 1 aa', until = until - 19", url)
+    assert driver(tmp_path / "second", url).wait() == alone
     assert held_claims(postgres_server, url) == 0
 
 
-def test_a_campaign_whose_time_is_over_does_not_wait_for_another_driver(postgres_server, url, tmp_path):
-    hanging = Driver(url, tmp_path / "hanging", problems=1)
+def test_a_campaign_whose_time_is_over_does_not_wait_for_another_driver(postgres_server, url, tmp_path, driver):
+    hanging = driver(tmp_path / "hanging", url, problems=1)
     hanging.reach(8)
-    hanging.process.send_signal(signal.SIGSTOP)
+    os.kill(hanging.pid, signal.SIGSTOP)
     postgres_server.execute("UPDATE claims SET until = until + 1000", url)
-    limited = Driver(url, tmp_path / "limited", problems=1, limit=("2",))
+    limited = driver(tmp_path / "limited", url, problems=1, limit=2)
     limited.wait()
     assert len(limited.submitted) <= 1  # the baseline, if it was not the other's
-    hanging.process.kill()
-    hanging.process.communicate()
+    hanging.kill()
 
 
 def states(place: str) -> list[str]:
@@ -139,28 +156,28 @@ def told(place: str, order: str, *values: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["server", "file"])
-def test_a_driver_pauses_goes_on_and_is_cancelled_as_it_is_told(request, tmp_path, kind):
+def test_a_driver_pauses_goes_on_and_is_cancelled_as_it_is_told(request, tmp_path, kind, driver):
     place = str(tmp_path / "m.db") if kind == "file" else request.getfixturevalue("url")
-    driver = Driver(place, tmp_path / "told", problems=4, seconds=1.0)
-    driver.reach(2)
+    one = driver(tmp_path / "told", place, problems=4, seconds=0.5)
+    one.reach(2)
     told(place, "pause", "probe-4")
     wait_for(lambda: states(place) == ["paused"])
-    assert driver.submits_nothing()
-    paused_at = len(driver.submitted)
+    assert one.submits_nothing()
+    paused_at = len(one.submitted)
     if kind == "server":
         assert held_claims(request.getfixturevalue("postgres_server"), place) == 0
     told(place, "resume", "probe-4")
-    driver.reach(paused_at + 1)
+    one.reach(paused_at + 1)
     told(place, "cancel", "probe-4")
-    driver.wait()
+    one.wait()
     assert states(place) == ["cancelled"]
-    assert len(driver.submitted) < 4 * 41
+    assert len(one.submitted) < 4 * 41
 
 
-def test_a_driver_of_lower_priority_waits_for_the_higher_one(url, tmp_path):
-    low = Driver(url, tmp_path / "low", problems=5, seconds=2.0)
+def test_a_driver_of_lower_priority_waits_for_the_higher_one(url, tmp_path, driver):
+    low = driver(tmp_path / "low", url, problems=5, seconds=1.0)
     low.reach(2)
-    high = Driver(url, tmp_path / "high", problems=6, seconds=2.0)
+    high = driver(tmp_path / "high", url, problems=6, seconds=1.0)
     high.reach(1)
     told(url, "priority", "probe-6", "1")
     wait_for(lambda: states(url) == ["running", "waiting"])
@@ -173,22 +190,21 @@ def test_a_driver_of_lower_priority_waits_for_the_higher_one(url, tmp_path):
     assert states(url) == ["cancelled", "cancelled"]
 
 
-def test_a_second_driver_of_a_file_is_told_and_both_end_with_the_lone_drivers_table(tmp_path, alone):
+def test_a_second_driver_of_a_file_is_told_and_both_end_with_the_lone_drivers_table(tmp_path, alone, driver):
     place = str(tmp_path / "m.db")
-    first = Driver(place, tmp_path / "first", seconds=0.4)
+    first = driver(tmp_path / "first", place, seconds=0.15)
     first.reach(20)
-    second = Driver(place, tmp_path / "second", seconds=0.4)
+    second = driver(tmp_path / "second", place, seconds=0.15)
     assert first.wait() == second.wait() == alone
     lines = [line for line in second.said.splitlines() if "has a driver already" in line]
     assert [
-        line.startswith(f"this database file has a driver already, probe-6 (process {first.process.pid} on ")
-        for line in lines
+        line.startswith(f"this database file has a driver already, probe-6 (process {first.pid} on ") for line in lines
     ] == [True]
     assert "has a driver already" not in first.said
 
 
-def wait_for(found: Callable[[], bool], seconds: float = 60) -> None:
+def wait_for(found: Callable[[], bool], seconds: float = 60, pause: float = 0.2) -> None:
     until = time.monotonic() + seconds
     while not found() and time.monotonic() < until:
-        time.sleep(0.2)
+        time.sleep(pause)
     assert found()
