@@ -6,6 +6,7 @@ than 5 seconds, with the seconds it takes on a core of its own:
     pytestmark = pytest.mark.slow(20)   a file whose tests share a fixture: it stays together and starts early
     @pytest.mark.slow(20)               a test, or a case of `parametrize`, that runs apart from the rest of its file
     slow(20, together="probes")         a file that shares a session's fixture with other files of that name
+    slow(20, together="waiting")        a file that leaves the cores idle: one process waits, and the others fill them
 
 Tests that need the GPU run one after the other, in one process.
 """

@@ -15,7 +15,7 @@ from gemmtune.engine.store.database import Database
 from gemmtune.engine.toolchain.gpu_info import present_device
 
 pytestmark = [
-    pytest.mark.slow(10),
+    pytest.mark.slow(7, together="waiting"),
     pytest.mark.skipif(present_device() is not None, reason="with a GPU the command line measures"),
 ]
 

@@ -16,7 +16,7 @@ import pytest
 
 from gemmtune.engine.store.database import Database
 
-pytestmark = [pytest.mark.slow(40), pytest.mark.xdist_group("postgres")]
+pytestmark = pytest.mark.slow(55, together="waiting")
 
 PROBE = Path(__file__).with_name("driver_probe.py")
 GEMMTUNE = Path(sys.executable).with_name("gemmtune")

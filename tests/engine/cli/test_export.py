@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from dataclasses import replace
+from importlib.machinery import PathFinder
 
 from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.tables.table_file import read_table, write_table
@@ -33,9 +32,8 @@ def test_export_names_the_files_that_an_earlier_table_left(run, tuned, tmp_path)
     left = "gemmtune_inductor.py, gemmtune_inductor/extern.py"
     assert ran.err == f"gemmtune: 2 files in exported/inductor are not of this table: {left}\n"
     assert (ran.status, (folder / "gemmtune_inductor.py").exists()) == (0, True)
-    imported = [sys.executable, "-c", "import gemmtune_inductor; print(gemmtune_inductor.__file__)"]
-    found = subprocess.run(imported, cwd=folder, capture_output=True, text=True, check=True).stdout.strip()
-    assert found == str(folder / "gemmtune_inductor/__init__.py")
+    imported = PathFinder.find_spec("gemmtune_inductor", [str(folder)])
+    assert imported.origin == str(folder / "gemmtune_inductor/__init__.py")
 
 
 def test_estimated_rows_are_exported_only_when_asked_for(run, tuned, tmp_path, refusal):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.slow(40)
+pytestmark = pytest.mark.slow(70)
 
 SCRIPT = Path(__file__).parents[3] / "experiments" / "chaos" / "run.py"
 

@@ -18,7 +18,7 @@ from gemmtune.engine.processes import process_pool
 from gemmtune.engine.processes.process_pool import Loss, Outcome, ProcessPool, Quarantined, wait_for_any
 from gemmtune.engine.records.errors import GemmtuneError
 
-pytestmark = pytest.mark.slow(20)
+pytestmark = pytest.mark.slow(35, together="waiting")
 
 FOLDER = Path(__file__).parent
 PATIENCE = 60.0  # deadline of a job that is expected to end by itself

@@ -321,6 +321,7 @@ def test_one_ok_config_alone_holds_no_final(database):
     assert [row.choices[0].space for row in result.table.rows] == ["aten"]
 
 
+@pytest.mark.slow(1, together="waiting")
 def test_drivers_on_one_server_hold_each_final_once(postgres_server):
     url = postgres_server.new_database()
     executors = [ScriptedExecutor(), ScriptedExecutor()]

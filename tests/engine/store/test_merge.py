@@ -87,6 +87,7 @@ def test_a_database_larger_than_a_page_is_merged_whole(here, tmp_path):
     assert {m.config for m in here.measurements()} == {m.config for m in many}
 
 
+@pytest.mark.slow(1, together="waiting")
 def test_files_are_merged_into_a_server_and_back(here, there, postgres_server, tmp_path):
     with Database.open(postgres_server.new_database()) as server, Database.open(tmp_path / "back.db") as back:
         assert merge(server, here) == Merged(2, 2, 1, 1)

@@ -28,7 +28,7 @@ from gemmtune.engine.store import schema
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.schema import VERSION
 
-pytestmark = pytest.mark.slow(20)
+pytestmark = pytest.mark.slow(14, together="waiting")
 
 H200 = Device("H200", "NVIDIA H200", "sm_90a", 132, 232448, 233472, 60 << 20, 65536, 2048, 1024, 32, 1980, 4800)
 TASK, OTHER = Task(Problem(16, 4096, 4096), H200, "triton_mm"), Task(Problem(2048, 4096, 4096), H200, "triton_mm")

@@ -14,7 +14,7 @@ from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.shared.campaigns import Account, Campaigns, Instructions, State, Wish
 
-pytestmark = pytest.mark.xdist_group("postgres")
+pytestmark = pytest.mark.slow(1, together="waiting")
 
 ACCOUNT = Account(30, 64, 120.0, 90.0, 400.5, 0.05, 0.2, 1.25)
 

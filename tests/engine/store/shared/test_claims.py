@@ -11,7 +11,7 @@ import pytest
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.shared.claims import Claims, work_of
 
-pytestmark = pytest.mark.xdist_group("postgres")
+pytestmark = pytest.mark.slow(1, together="waiting")
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 
 from gemmtune.engine.store.database import Database
 
-pytestmark = pytest.mark.xdist_group("postgres")
+pytestmark = pytest.mark.slow(1, together="waiting")
 
 
 def test_who_waits_hears_of_claims_that_another_driver_gives_back(postgres_server):

@@ -13,7 +13,7 @@ from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.records.table import Choice, RangeRow, Row
 from gemmtune.engine.toolchain.releases import installed_torch, release_of
 
-pytestmark = [pytest.mark.slow(20, together="probes"), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow(15, together="probes"), pytest.mark.timeout(900)]
 
 PINNED = release_of("2.13.0")
 TILES = {"BLOCK_M": 64, "BLOCK_N": 32, "BLOCK_K": 64, "GROUP_M": 8, "num_stages": 3, "num_warps": 4}

@@ -15,7 +15,7 @@ from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.records.table import Choice, RangeRow, Row
 
 pytestmark = [
-    pytest.mark.slow(30, together="probes"),
+    pytest.mark.slow(5, together="probes"),
     pytest.mark.timeout(300),
     pytest.mark.skipif(find_spec("cutlass") is None, reason="nvidia-cutlass-dsl is not installed"),
 ]

@@ -14,7 +14,7 @@ from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.records.table import Choice, RangeRow, Row
 from gemmtune.engine.testing.exporter_conformance import example_table
 
-pytestmark = pytest.mark.slow(10, together="probes")
+pytestmark = pytest.mark.slow(4, together="probes")
 
 TILES = {"BLOCK_M": 64, "BLOCK_N": 32, "BLOCK_K": 128, "GROUP_M": 4, "num_stages": 3, "num_warps": 8}
 TRITON = (

@@ -12,7 +12,7 @@ from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.records.table import Choice, RangeRow, Row
 
 pytestmark = [
-    pytest.mark.slow(15, together="probes"),
+    pytest.mark.slow(8, together="probes"),
     pytest.mark.timeout(900),
     pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed"),
 ]

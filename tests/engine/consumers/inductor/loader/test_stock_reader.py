@@ -12,7 +12,7 @@ from gemmtune.engine.api.output_folder import write_all
 from gemmtune.engine.consumers.inductor.exporter import InductorExporter
 from gemmtune.engine.testing.exporter_conformance import example_table
 
-pytestmark = pytest.mark.slow(20, together="probes")
+pytestmark = pytest.mark.slow(2, together="probes")
 
 DEPLOYING = Path(__file__).parents[5] / "docs/deploying.md"
 BEFORE = "import torch\nown = model = torch.nn.Linear(64, 32)\n"

@@ -20,7 +20,7 @@ from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.records.table import Choice, RangeRow
 from gemmtune.engine.testing.exporter_conformance import example_table
 
-pytestmark = [pytest.mark.slow(20), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow(9), pytest.mark.timeout(900)]
 
 HERE = Path(__file__).parent
 TILES = {"BLOCK_M": 16, "BLOCK_N": 32, "BLOCK_K": 64, "GROUP_M": 4, "num_stages": 3, "num_warps": 4}
