@@ -42,10 +42,11 @@ TOOLS = Toolchain((("torch", "2.11.0"),))
 
 @pytest.fixture(scope="module")
 def recorded():
-    """Two problems."""
+    """Two problems, with every fourth config."""
     found = completed(read_all(embedded()), PLAN.spaces, None)
     names = sorted({landscape.name for landscape in found})[:2]
-    return tuple(landscape for landscape in found if landscape.name in names)
+    two = (landscape for landscape in found if landscape.name in names)
+    return tuple(replace(each, points=dict(list(each.points.items())[::4])) for each in two)
 
 
 class Bench:
