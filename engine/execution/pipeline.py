@@ -267,10 +267,12 @@ class BuildMeasurePipeline:
         """Accept the first results of boards that were compared, and of all where nothing else is on its way."""
         held, self._unproven = self._unproven, []
         all_there = not self._is_working(machines)
+        workers = {done.worker for _, done in held}
+        unproven = {w for w in workers if self._checks.is_unproven(w) and self._other_board(machines, w)}
         for job, done in held:
             if self._checks.is_quarantined(done.worker):
                 machines.workers.submit(job)
-            elif all_there or not (self._checks.is_unproven(done.worker) and self._other_board(machines, done.worker)):
+            elif all_there or done.worker not in unproven:
                 self._accept(machines, job, done)
             else:
                 self._unproven.append((job, done))

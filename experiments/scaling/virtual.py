@@ -19,6 +19,7 @@ import tempfile
 import time
 from collections import Counter, deque
 from contextlib import closing
+from functools import partial
 from itertools import pairwise, product
 from pathlib import Path
 
@@ -35,7 +36,7 @@ from gemmtune.engine.measure.jobs import FinalistReading, FinalJob, FinalReading
 from gemmtune.engine.processes.process_pool import Outcome
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.artifact import Artifact, Resources, Toolchain
-from gemmtune.engine.records.measurement import DeviceState, Estimate, Status
+from gemmtune.engine.records.measurement import DeviceState, Estimate, ReferenceLevel, Status
 from gemmtune.engine.scheduling import scheduler
 from gemmtune.engine.scheduling.callbacks import Callback
 from gemmtune.engine.seams import registry
@@ -134,7 +135,9 @@ class VirtualMachine:
             clock, BUILDERS_A_GPU * gpus, self._build, starts=opened + given.start_seconds, ahead=False, **cost
         )
         self.gpus = {
-            f"gpu{i}": VirtualWorker(clock, 1, self._measure, starts=opened + given.start_seconds, ahead=True, **cost)
+            f"gpu{i}": VirtualWorker(
+                clock, 1, partial(self._measure, f"gpu{i}"), starts=opened + given.start_seconds, ahead=True, **cost
+            )
             for i in range(gpus)
         }
         self.builders, self.workers = Dispatcher({"cpu": self.cpu}), Dispatcher(self.gpus, affinity=problem_of)
@@ -155,7 +158,7 @@ class VirtualMachine:
         resources = Resources(128, 60_000, 0, 128)
         return seconds, Artifact(key, job.task.space, "", "", (("entry", "k"),), resources, seconds, MADE_UP)
 
-    def _measure(self, job):
+    def _measure(self, board, job):
         if isinstance(job, FinalJob):
             estimate = Estimate(1e4, 9.9e3, 1.01e4)
             numbers = range(len(job.finalists))
@@ -165,7 +168,8 @@ class VirtualMachine:
         draw = random.Random(job.config.digest)
         time_ns = 1e4 * (1 + 3 * draw.random())
         samples = tuple(time_ns * draw.uniform(0.99, 1.01) for _ in range(12))
-        estimate = Estimate(time_ns, 0.99 * time_ns, 1.01 * time_ns)
+        level = ReferenceLevel("made up", board, 1e4)
+        estimate = Estimate(time_ns, 0.99 * time_ns, 1.01 * time_ns, level)
         seconds = self._given.gpu_seconds * self._draw.uniform(0.6, 1.4)
         if job.task.problem not in self._seen:
             self._seen.add(job.task.problem)
