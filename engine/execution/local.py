@@ -21,6 +21,10 @@ from gemmtune.engine.toolchain.board_facts import XidWatch, board_facts
 from gemmtune.engine.toolchain.gpu_info import equal_gpus
 
 
+_CORE_FOR_DRIVER = 32
+"""Number of CPUs from which builders leave a whole core to the driver, which many builders keep busy."""
+
+
 class LocalExecutor(BuildMeasurePipeline):
     """Builds on the CPUs while the GPUs time."""
 
@@ -68,7 +72,8 @@ class _LocalMachine:
         self, spaces: tuple[str, ...], timed: Protocol, gpus: Sequence[str], builders: int | None, notify: Notify
     ) -> None:
         host, pid = platform.node(), os.getpid()
-        size = builders or max(len(os.sched_getaffinity(0)) - len(gpus), 1)
+        cpus = os.sched_getaffinity(0)
+        size = builders or max(len(cpus) - len(gpus), 1)
         with ExitStack() as opened:  # if a pool does not start, the earlier ones end
             folder = opened.enter_context(ScratchFolder())
             # The workers start first, and import while the builders start.
@@ -78,7 +83,7 @@ class _LocalMachine:
                 pool = worker_pool(timed, spaces, name=f"GPU {number}", environment=environment, notify=notify)
                 opened.callback(pool.close)
                 workers[f"{host}/gpu{number}/pid{pid}"] = pool
-            pool_of_builders = builder_pool(spaces, Path(folder), size, notify=notify)
+            pool_of_builders = builder_pool(spaces, Path(folder), size, notify=notify, cpus=_cpus_for_builders(cpus))
             opened.callback(pool_of_builders.close)
             self._opened = opened.pop_all()
         self._pools: list[Waitable] = [pool_of_builders, *workers.values()]
@@ -97,3 +102,13 @@ class _LocalMachine:
 
     def close(self) -> None:
         self._opened.close()
+
+
+def _cpus_for_builders(cpus: set[int]) -> set[int]:
+    """Return these CPUs, without those of one core where they are many."""
+    if len(cpus) < _CORE_FOR_DRIVER:
+        return cpus
+    siblings = Path(f"/sys/devices/system/cpu/cpu{min(cpus)}/topology/thread_siblings_list")
+    text = siblings.read_text(encoding="ascii") if siblings.exists() else str(min(cpus))
+    ends = [part.split("-") for part in text.split(",")]
+    return cpus - {cpu for first, *last in ends for cpu in range(int(first), int((last or [first])[0]) + 1)}

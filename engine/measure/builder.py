@@ -1,11 +1,12 @@
 """Build configs in processes that see no GPU; tasks of one campaign share binaries."""
 
 import hashlib
+import os
 import pickle
 import shutil
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -18,6 +19,10 @@ from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.space import BuildError
+
+
+_NICENESS = 10
+"""Niceness of builders, which fill every core: the driver and GPU workers, which they wait for, go first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,15 +57,21 @@ def prepare_builders(spaces: Sequence[str]) -> None:
 
 
 def builder_pool(
-    spaces: tuple[str, ...], folder: Path, size: int, deadline_seconds: float = 60.0, notify: Notify = log_notice
+    spaces: tuple[str, ...],
+    folder: Path,
+    size: int,
+    deadline_seconds: float = 60.0,
+    notify: Notify = log_notice,
+    cpus: Collection[int] = (),
 ) -> ProcessPool[BuildJob, Artifact | BuildFailure]:
     """Return a pool of processes that build configs of `spaces` and write the binaries into `folder`.
 
     A binary whose artifact key belongs to several tasks is built once, and copied to a file per task.
-    `notify` receives a line for each job that runs again and each start that failed.
+    `notify` receives a line for each job that runs again and each start that failed. The processes run on `cpus`, on
+    all where it is empty.
     """
     return ProcessPool(
-        partial(_Builder, folder),
+        partial(_Builder, folder, cpus),
         size,
         deadline_seconds,
         preload=_imports(spaces),
@@ -77,7 +88,10 @@ def _imports(spaces: Sequence[str]) -> list[str]:
 
 
 class _Builder:
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, cpus: Collection[int]) -> None:
+        os.nice(_NICENESS)
+        if cpus:
+            os.sched_setaffinity(0, cpus)
         self._folder = folder
         self._shared_builds = SharedBuilds(folder / "shared")
 

@@ -25,8 +25,8 @@ R = TypeVar("R")
 Context = ForkServerContext | SpawnContext
 """Start method of a process."""
 
-NO_GPU: Mapping[str, str] = {"CUDA_VISIBLE_DEVICES": ""}
-"""Environment of a builder: a build must not depend on the GPU that happens to be there."""
+NO_GPU: Mapping[str, str] = {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+"""Environment of a builder: a build depends on no GPU that happens to be there, and every core has its own builder."""
 
 _PRELOADER = "gemmtune.engine.processes.preload_without_gc"
 """Module that the fork server imports, and that imports the others."""

@@ -80,7 +80,7 @@ class Machine:
         self.given_notify.append(notify)
         return self.workers
 
-    def open_builders(self, spaces, folder, size, notify) -> FakePool:
+    def open_builders(self, spaces, folder, size, *, notify, cpus) -> FakePool:
         self.given_notify.append(notify)
         return FakePool(self.build)
 
@@ -286,3 +286,11 @@ def test_every_pool_is_told_whom_to_notify(machine):
     for notify in machine.given_notify:
         notify("no new process")
     assert machine.notices == ["no new process"] * 2
+
+
+def test_builders_leave_a_core_of_many_to_the_driver():
+    few, many = {0, 1, 2}, set(range(64))
+    assert local_executor._cpus_for_builders(few) == few
+    left = many - local_executor._cpus_for_builders(many)
+    assert 0 in left
+    assert len(left) in (1, 2)  # a core's hardware threads

@@ -94,7 +94,7 @@ def test_every_outcome_of_a_build_is_reported(toy, tmp_path):
     assert min(refused.build_seconds, raised.build_seconds) >= 0
     built = outcomes["builds"].result
     assert built.key == registry.space("toy_builds").artifact_key(toy, Config({"end": "builds"}))
-    assert Path(built.path).read_text() == '{"end":"builds"} '  # and it sees no GPU
+    assert Path(built.path).read_text() == '{"end":"builds"}  niceness 10'  # and it sees no GPU
 
 
 def test_an_unknown_space_is_refused_before_a_process_starts(tmp_path):
@@ -114,7 +114,7 @@ def test_the_imports_of_builders_begin_before_there_is_a_pool(monkeypatch):
     [(imports, environment)] = begun
     assert imports[0] == builder.__name__
     assert imports[1:] == registry.preload(["triton_mm", "aten"])
-    assert environment == {"CUDA_VISIBLE_DEVICES": ""}
+    assert environment == {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
     with pytest.raises(UnknownPlugin, match="none_such"):
         builder.prepare_builders(["none_such"])
     assert len(begun) == 1
