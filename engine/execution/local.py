@@ -20,7 +20,6 @@ from gemmtune.engine.seams.pruner import Pruner
 from gemmtune.engine.toolchain.board_facts import XidWatch, board_facts
 from gemmtune.engine.toolchain.gpu_info import equal_gpus
 
-
 _CORE_FOR_DRIVER = 32
 """Number of CPUs from which builders leave a whole core to the driver, which many builders keep busy."""
 

@@ -20,7 +20,6 @@ from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.space import BuildError
 
-
 _NICENESS = 10
 """Niceness of builders, which fill every core: the driver and GPU workers, which they wait for, go first."""
 
