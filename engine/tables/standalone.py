@@ -51,6 +51,7 @@ def package(
     resolver: str,
     instead: tuple[tuple[str, str], ...] = (),
     replaced: tuple[tuple[str, str], ...] = (),
+    types_of: str = "",
 ) -> Mapping[str, str]:
     """Return a package's files, text by name: a module as `__init__.py`, and the modules that it reaches.
 
@@ -62,10 +63,11 @@ def package(
             go: of a module's name and names in it, it returns what stands for the names, or for the only one.
         instead: full names of modules, each with that of the module that takes its place.
         replaced: texts in the modules, each with the one that stands for it in the files.
+        types_of: name of the package beside it whose types its annotations name.
     """
     found = {}
     for name, its in _reached(module, [resolver], instead=instead).items():
-        text = _text(its, resolver)
+        text = _text(its, resolver, types_of)
         for before, after in replaced:
             text = text.replace(before, after)
         found["__init__.py" if name == module else f"{name.rpartition('.')[2]}.py"] = text
@@ -86,9 +88,9 @@ class _Import(NamedTuple):
         """Whether the module is gemmtune's."""
         return self.module.startswith("gemmtune.")
 
-    def relative(self) -> Self:
-        """Return the import from a module of the own package, if the module is gemmtune's."""
-        return self._replace(module=f".{self.module.rpartition('.')[2]}") if self.is_ours else self
+    def relative(self, package: str = "") -> Self:
+        """Return the import from a module of a package, by default the own one, if the module is gemmtune's."""
+        return self._replace(module=f"{package}.{self.module.rpartition('.')[2]}") if self.is_ours else self
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,14 +193,16 @@ def _reached(
     return found
 
 
-def _text(module: _Module, resolver: str) -> str:
+def _text(module: _Module, resolver: str, types_of: str) -> str:
     """Return the text of a package's file."""
     resolving, _, resolve = resolver.rpartition(".")
     resolved = {each for each in module.imports if each.module.startswith("torch.")}
     found = module.imports - resolved | ({_Import(resolving, resolve, resolve)} if resolved else set())
     head = _head_of(module.text) + (f"\n{_FUTURE}" if module.has_future else "")
     if found or module.for_types:
-        head += "\n" + _import_blocks({each.relative() for each in found}, module.for_types)
+        head += "\n" + _import_blocks(
+            {each.relative() for each in found}, {each.relative(types_of) for each in module.for_types}
+        )
     names = _resolved_lines(resolved, resolve)
     if names:
         head += "\n" + "".join(names)

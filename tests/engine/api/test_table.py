@@ -40,7 +40,13 @@ def test_a_saved_table_reads_back_equal(table, tmp_path):
 def test_export_writes_below_the_folder_and_names_what_there_is(table, tmp_path):
     paths = table.export("inductor", tmp_path)
     names = {path.relative_to(tmp_path / "inductor").parts[0] for path in paths}
-    assert names == {"gemmtune_inductor", "gemmtune_record", "inductor_table.json", "lookup_table.json"}
+    assert names == {
+        "gemmtune_inductor",
+        "gemmtune_record",
+        "gemmtune_report",
+        "inductor_table.json",
+        "lookup_table.json",
+    }
     assert all(path.stat().st_size for path in paths)
     with pytest.raises(UnknownPlugin, match="known: cute, inductor"):
         table.export("abacus", tmp_path)

@@ -37,7 +37,7 @@ TWO = ("--problem", DECODE, "--problem", MIDDLE)
 # All there is of the first problem, 400 of the second.
 TUNE = ("tune", *TWO, "--sampler", "random", "--budget", "400", "--no-report")
 FILES = ("table.json", "inductor/lookup_table.json", "inductor/inductor_table.json")
-PACKAGES = ("inductor/gemmtune_inductor", "inductor/gemmtune_record")
+PACKAGES = ("inductor/gemmtune_inductor", "inductor/gemmtune_record", "inductor/gemmtune_report")
 GEMMTUNE = Path(sys.executable).with_name("gemmtune")
 
 

@@ -10,7 +10,7 @@ from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.tables.table_file import read_table, write_table
 
 FILES = ("inductor/lookup_table.json", "inductor/inductor_table.json")
-PACKAGES = ("inductor/gemmtune_inductor", "inductor/gemmtune_record")
+PACKAGES = ("inductor/gemmtune_inductor", "inductor/gemmtune_record", "inductor/gemmtune_report")
 
 
 def test_export_writes_what_tune_wrote(run, tuned, tmp_path):

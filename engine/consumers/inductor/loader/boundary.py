@@ -56,7 +56,7 @@ def or_else(instead: Callable[_Asked, _Answer]) -> Callable[[Callable[_Asked, _A
     return decorated
 
 
-def nothing(*_: Any) -> Any:  # noqa: ANN401 (None, in the place of any type)
+def nothing(*_: Any, **__: Any) -> Any:  # noqa: ANN401 (None, in the place of any type)
     """Return None for a guarded function that failed."""
 
 

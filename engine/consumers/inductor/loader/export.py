@@ -1,4 +1,4 @@
-"""Files of the loader: the package `gemmtune_inductor` with the parts that a table needs, and `gemmtune_record`.
+"""Files of the loader: `gemmtune_inductor` with the parts that a table needs, `gemmtune_report` and `gemmtune_record`.
 
 Imports of torch's names ask `private`, for such names come and go.
 """
@@ -13,7 +13,8 @@ from gemmtune.engine.seams.kernel_call import CLUSTERS
 from gemmtune.engine.tables.standalone import package
 
 _LOADER = "gemmtune.engine.consumers.inductor.loader"
-_RECORDER = f"{_LOADER}.recorder"
+_BESIDE = {f"{_LOADER}.recorder": "gemmtune_record", f"{_LOADER}.notes": "gemmtune_report"}
+"""Modules that serve no product, with the packages that they become."""
 _RESOLVER = f"{_LOADER}.boundary.private"
 
 
@@ -38,8 +39,8 @@ def loader_files(table: InductorTable) -> Mapping[str, str]:
     instead = tuple((module, f"{_LOADER}.without") for module, _ in lacking)
     flags = tuple((f"{flag} = True", f"{flag} = False") for _, flag in lacking if flag)
     packages = {
-        "gemmtune_inductor": package(f"{_LOADER}.loader", _RESOLVER, instead, (*flags, (_RECORDER, "gemmtune_record"))),
-        "gemmtune_record": package(_RECORDER, _RESOLVER),
+        "gemmtune_inductor": package(f"{_LOADER}.loader", _RESOLVER, instead, (*flags, *_BESIDE.items())),
+        **{name: package(module, _RESOLVER, types_of="gemmtune_inductor") for module, name in _BESIDE.items()},
     }
     return {f"{name}/{file}": text for name, files in packages.items() for file, text in files.items()}
 

@@ -25,11 +25,11 @@ from torch._inductor import config, virtualized
 from torch._inductor.choices import InductorChoices
 
 from gemmtune.engine.consumers.inductor.loader.boundary import first_line, warn_once
+from gemmtune.engine.consumers.inductor.loader.counts import Counts
 from gemmtune.engine.consumers.inductor.loader.hooks.activation import activate, lacking, restore
 from gemmtune.engine.consumers.inductor.loader.hooks.table_choices import TableChoices, changed_templates
 from gemmtune.engine.consumers.inductor.loader.loader_rows import InductorTable, parse_inductor_table
 from gemmtune.engine.consumers.inductor.loader.lowered import AtenChoices
-from gemmtune.engine.consumers.inductor.loader.table_use import TableUse, UseLog
 from gemmtune.engine.tables.sealed import read_sealed, shortened
 
 __all__ = ["install", "options", "record", "report", "sizes", "stop_recording", "uninstall", "warm_up"]
@@ -38,7 +38,7 @@ _KNOWN = {"policy": ("strict", "warn", "ignore", "raise"), "miss": ("aten", "aut
 _OPTIONS: dict[str, bool | str] = {"max_autotune_gemm": False, "shape_padding": False}
 _AUTOTUNING: dict[str, bool | str] = {"max_autotune_gemm": True, "max_autotune_conv_backends": "ATEN"}
 _lock = Lock()
-_uses: list[UseLog] = []  # at most one: that of the table that was installed last
+_counts: list[Counts] = []  # at most one: that of the table that was installed last
 _recordings: list[Any] = []  # at most one `ProductFile`
 _placed: list[AtenChoices] = []  # at most one: the handler that `_put` put in place
 
@@ -99,12 +99,23 @@ def install(
             warnings.warn(message, stacklevel=2)
         try:
             refused = changed if policy == "strict" else ()
-            handler = TableChoices(table, policy, miss, _recordings, refused=refused, binaries=binaries)
+            handler = TableChoices(
+                table, policy, _counts_of(table, miss), _recordings, refused=refused, binaries=binaries
+            )
             _put(handler)
         except Exception as error:  # a torch that changed fails in any way
             _leave(table, policy, _lacks(f"place for a table, {type(error).__name__}: {error}"))
         else:
-            _uses[:] = [handler.uses]
+            _counts[:] = [handler.counts]
+
+
+def _counts_of(table: InductorTable, miss: str = "aten", unused: str = "") -> Counts:
+    """Return counts of a table's products, with names and reasons where `gemmtune_report` is there."""
+    try:
+        from gemmtune.engine.consumers.inductor.loader.notes import ProductNotes
+    except ModuleNotFoundError:
+        return Counts(table.device, miss, unused)
+    return ProductNotes(table.device, miss, unused)
 
 
 def _lacks(part: str) -> str:
@@ -116,7 +127,7 @@ def _leave(table: InductorTable, policy: str, reason: str) -> None:
     if policy == "raise":
         raise RuntimeError(reason)
     restore()
-    _uses[:] = [UseLog(table.device, reason)]
+    _counts[:] = [_counts_of(table, unused=reason)]
     warn_once(f"{reason}; this process compiles as without a table")
 
 
@@ -197,7 +208,7 @@ def options() -> dict[str, bool | str]:
     Inductor's padding pass, for one, would change sizes after a benchmark; a rule pads large products instead. There is
     no setting where `install` used no table. One that this torch no longer has is left out, with a warning.
     """
-    if lacking() or (_uses and _uses[-1].unused):
+    if lacking() or (_counts and _counts[-1].unused):
         return {}
     handler = virtualized.V.choices
     settings = _OPTIONS | (_AUTOTUNING if isinstance(handler, TableChoices) and handler.autotunes else {})
@@ -207,17 +218,17 @@ def options() -> dict[str, bool | str]:
     return {name: value for name, value in settings.items() if name not in gone}
 
 
-def report() -> TableUse:
+def report() -> Any:  # noqa: ANN401 (`TableUse` of `gemmtune_report`)
     """Return which rows the products use that were compiled since the last `install`, but for those of torch's caches.
 
     The report has a text, `misses` as names for `gemmtune tune --problem`, and `to_dict()`.
 
     Raises:
-        RuntimeError: no table was installed.
+        RuntimeError: no table was installed, or the export's package `gemmtune_report` is missing.
     """
-    if not _uses:
+    if not _counts:
         raise RuntimeError("no table was installed: call gemmtune_inductor.install() before the first torch.compile")
-    return _uses[-1].report()
+    return _counts[-1].report()
 
 
 def sizes(path: str | Path | None = None, *, sha256: str | None = None) -> tuple[int, ...]:

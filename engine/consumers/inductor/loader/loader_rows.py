@@ -19,6 +19,8 @@ from gemmtune.engine.tables.sealed import (
 SCHEMA = 5
 PACKAGES = ("torch", "triton")
 """Packages whose versions change Inductor's kernels."""
+DTYPE_NAMES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "tf32": "tf32"}
+"""Names of types in a problem's text, by the names in a product's key."""
 
 _HAS_EPILOGUES = True
 _HAS_DYNAMIC_ROWS = True

@@ -22,7 +22,7 @@ from torch._inductor.virtualized import V
 from torch.fx.experimental.symbolic_shapes import statically_known_true as is_known
 
 from gemmtune.engine.consumers.inductor.epilogues.reader import PLAIN, ReadEpilogue, read_epilogue
-from gemmtune.engine.consumers.inductor.loader.table_use import DTYPE_NAMES
+from gemmtune.engine.consumers.inductor.loader.loader_rows import DTYPE_NAMES
 from gemmtune.engine.records.gemm.stated import bias_of, layout_of, stated_texts, unusual_strides
 from gemmtune.engine.toolchain.unread_bias import unread_bias
 
@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 
 Template: TypeAlias = "KernelTemplate | ExternKernelChoice"
 """Kernel that Inductor offers: a template to render, or one of ATen's."""
-
+Asked: TypeAlias = "tuple[KernelInputs, list[Template], str]"
+"""Question of Inductor: operands, kernels that may run, and the operation."""
 Overrides: TypeAlias = "dict[str, dict[str, Any]] | None"
 """Keywords that Inductor asks for, by template."""
 _aten = torch.ops.aten

@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass
 from threading import Lock
 from weakref import WeakKeyDictionary
 
-DTYPE_NAMES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "tf32": "tf32"}
-"""Names of types in a problem's text, by the names in a product's key."""
+from gemmtune.engine.consumers.inductor.loader.loader_rows import DTYPE_NAMES
+
 _USUAL_BIAS = {"addmm": "vector", "baddbmm": "matrices"}
 """Biases that a problem's text leaves out, by the operation."""
 LIBRARY = "a library's kernel"
@@ -101,7 +101,7 @@ class UseLog:
 
     def __init__(self, device: str, unused: str = "") -> None:
         """Begin without a use; `device` and `unused` are those of `TableUse`."""
-        self._device, self.unused = device, unused
+        self._device, self._unused = device, unused
         self._lock = Lock()
         self._counts: Counter[ProductUse] = Counter()
         self._graphs: WeakKeyDictionary[object, list[ProductUse]] = WeakKeyDictionary()
@@ -122,7 +122,7 @@ class UseLog:
     def report(self) -> TableUse:
         """Return all uses up to now."""
         with self._lock:
-            return TableUse(dict(self._counts), self._device, self.unused)
+            return TableUse(dict(self._counts), self._device, self._unused)
 
 
 def problem_name(key: str, m: int) -> str:

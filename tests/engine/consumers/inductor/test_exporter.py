@@ -132,7 +132,7 @@ def test_each_row_has_the_facts_of_its_time():
     files = InductorExporter().export(table)
     found = json.loads(files["inductor_table.json"])
     assert {name.partition("/")[0] for name in files} == {
-        *("gemmtune_inductor", "gemmtune_record", "inductor_table.json", "lookup_table.json")
+        *("gemmtune_inductor", "gemmtune_record", "gemmtune_report", "inductor_table.json", "lookup_table.json")
     }
     assert found["device"] == {"sku": "H200", "name": "NVIDIA H200", "arch": "sm_90a"}
     assert found["table_sha256"] == table_sha256(table)

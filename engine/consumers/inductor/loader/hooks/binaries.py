@@ -9,13 +9,13 @@ import torch
 from torch._inductor.virtualized import V
 
 from gemmtune.engine.consumers.inductor.loader.boundary import or_else
+from gemmtune.engine.consumers.inductor.loader.counts import Counts
 from gemmtune.engine.consumers.inductor.loader.hooks.extern_calls import (
     compute_epilogue,
     extern_choice,
     keep_values,
     why_not_computed,
 )
-from gemmtune.engine.consumers.inductor.loader.hooks.product_notes import ProductNotes, apart
 from gemmtune.engine.consumers.inductor.loader.kernels.binary import KernelBinary, difference
 from gemmtune.engine.consumers.inductor.loader.kernels.extern import link, registered
 from gemmtune.engine.consumers.inductor.loader.loader_rows import ProductRow
@@ -39,13 +39,13 @@ class Binaries:
     """CuTe kernels of one table."""
 
     def __init__(
-        self, kernels: Mapping[str, KernelBinary], notes: ProductNotes, *, any_version: bool, allowed: bool
+        self, kernels: Mapping[str, KernelBinary], counts: Counts, *, any_version: bool, allowed: bool
     ) -> None:
         """Register the kernels, if they are `allowed`: code of torch's caches calls them without asking a handler.
 
         With `any_version`, the packages may have other versions than those that built the kernels.
         """
-        self._kernels, self._notes = kernels, notes
+        self._kernels, self._counts = kernels, counts
         for kernel in kernels.values() if allowed else ():
             registered(kernel)
         self._unrunnable = {
@@ -61,7 +61,7 @@ class Binaries:
 
     def serve(
         self,
-        product: LoweredProduct | None,
+        product: LoweredProduct | str,
         row: ProductRow | None,
         *asked: Any,  # noqa: ANN401 (Inductor's)
     ) -> tuple[list[ChoiceCaller] | None, ProductRow | None, str]:
@@ -70,7 +70,7 @@ class Binaries:
         `asked` are Inductor's operands, templates and operation, and the function that returns ATen's choices.
         """
         keep_values()
-        if product is None or row is None or not row.kernel:
+        if row is None or isinstance(product, str) or not row.kernel:
             return None, row, ""
         if reason := self._why_not(row, product, asked[0].device()):
             return None, row.otherwise, f" ({row.template} {reason})"
@@ -90,9 +90,8 @@ class Binaries:
         if not is_for_templates(op_name, templates):
             return []
         kernel_inputs = with_whole_bias(kernel_inputs, product)
-        kernel, computes = self._kernels[row.kernel], self._computes(row)
-        self._notes.record(product, row, kernel_inputs.device(), "row", "" if computes else apart(product))
-        if not computes:
+        kernel = self._kernels[row.kernel]
+        if not self._computes(row):
             return [extern_choice(kernel, kernel_inputs)]
         stored = compute_epilogue(kernel, kernel_inputs, product)
         choices = aten(kernel_inputs, templates, op_name, None)  # dropped: nothing reads ATen's product
@@ -117,5 +116,5 @@ class Binaries:
         if not reason and self._computes(row):
             reason = why_not_computed(product)
         if reason:
-            self._notes.warn(f"gemmtune's table has a row of {row.template} that {reason}; the row's next choice runs")
+            self._counts.warn(f"gemmtune's table has a row of {row.template} that {reason}; the row's next choice runs")
         return reason

@@ -17,8 +17,8 @@ from torch._inductor.virtualized import V
 
 from gemmtune.engine.consumers.inductor.epilogues.reader import PLAIN
 from gemmtune.engine.consumers.inductor.loader.boundary import nothing, or_else
+from gemmtune.engine.consumers.inductor.loader.loader_rows import DTYPE_NAMES
 from gemmtune.engine.consumers.inductor.loader.lowered import LoweredProduct, dtype_name, is_autotuning
-from gemmtune.engine.consumers.inductor.loader.table_use import DTYPE_NAMES
 
 CONVOLUTION = torch.ops.aten.convolution.default
 """Operator whose lowering is replaced."""

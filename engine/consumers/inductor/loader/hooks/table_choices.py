@@ -15,12 +15,13 @@ from torch._inductor.utils import _use_autotune_backend
 from torch._inductor.virtualized import V
 
 from gemmtune.engine.consumers.inductor.loader.boundary import nothing, or_else
+from gemmtune.engine.consumers.inductor.loader.counts import Counts
 from gemmtune.engine.consumers.inductor.loader.hooks.binaries import Binaries
 from gemmtune.engine.consumers.inductor.loader.hooks.dynamic_rows import dynamic_row
 from gemmtune.engine.consumers.inductor.loader.hooks.open_sizes import as_in_table
-from gemmtune.engine.consumers.inductor.loader.hooks.product_notes import ProductNotes, apart
 from gemmtune.engine.consumers.inductor.loader.loader_rows import InductorTable, ProductRow
 from gemmtune.engine.consumers.inductor.loader.lowered import (
+    Asked,
     AtenChoices,
     LoweredProduct,
     Overrides,
@@ -34,7 +35,6 @@ from gemmtune.engine.consumers.inductor.loader.lowered import (
     root_of,
     with_whole_bias,
 )
-from gemmtune.engine.consumers.inductor.loader.table_use import ProductUse
 
 if TYPE_CHECKING:
     from torch._inductor.codegen.common import KernelTemplate
@@ -54,33 +54,31 @@ class TableChoices(AtenChoices):
         self,
         table: InductorTable,
         policy: str,
-        miss: str,
+        counts: Counts,
         recordings: Sequence[Any],
         *,
         refused: Sequence[str],
         binaries: bool = True,
     ) -> None:
         """Choose as `install` says, but for rows of `refused` templates; append products to each of `recordings`."""
-        self._table, self._policy, self._miss, self._recordings = table, policy, miss, recordings
+        self._table, self._policy, self.counts, self._recordings = table, policy, counts, recordings
         self._rows = {key: [r for r in rows if r.template not in refused] for key, rows in table.rows.items()}
-        self._notes = ProductNotes(table, policy, miss, self._rows)
         self._failed: object = None  # node of the last product whose look-up failed; torch may ask again for it
-        self._binaries = Binaries(table.kernels, self._notes, any_version=policy == "ignore", allowed=binaries)
-        self.uses = self._notes.uses
+        self._binaries = Binaries(table.kernels, counts, any_version=policy == "ignore", allowed=binaries)
 
     @property
     def autotunes(self) -> bool:
         """Whether Inductor tunes products without a row."""
-        return self._miss == "autotune"
+        return self.counts.miss == "autotune"
 
     def uuid(self) -> str:
         """Return the table's part of every compile cache key; a recording has one of its own."""
-        how = (self._policy, self._miss, self._table.sha256, self._binaries.lacking)
+        how = (self._policy, self.counts.miss, self._table.sha256, self._binaries.lacking)
         return ":".join(("gemmtune-table", str(_LOGIC), *how, *(each.uuid for each in self._recordings)))
 
     def run_graph(self, run: Callable[..., Any], graph: Any, *inputs: Any, **named: Any) -> Any:  # noqa: ANN401 (torch's)
-        """Lower a graph by Inductor's function, with a note of what it asks no handler of choices for."""
-        self._notes.see_graph(graph)
+        """Lower a graph by Inductor's function, and let the counts see what it asks no handler of choices for."""
+        or_else(nothing)(self.counts.see_graph)(graph)
         return run(graph, *inputs, **named)
 
     @or_else(lambda self, *asked, **named: self._after_failure(*asked, **named))
@@ -88,53 +86,72 @@ class TableChoices(AtenChoices):
         self, kernel_inputs: KernelInputs, templates: list[Template], op_name: str, kwarg_overrides: Overrides = None
     ) -> list[ChoiceCaller]:
         """Return one choice per product; on devices other than CUDA GPUs, Inductor's own choices."""
+        asked = kernel_inputs, templates, op_name
         if "decompose_k" in str(getattr(V.graph, "name", "")):  # a product of parts, within a row's choice
-            return self.aten(kernel_inputs, templates, op_name, kwarg_overrides)
+            return self.aten(*asked, kwarg_overrides)
         for recording in self._recordings:
-            recording.see(kernel_inputs, templates, op_name)
+            recording.see(*asked)
         device = kernel_inputs.device()
         if device.type != "cuda":
             if isinstance(kernel_inputs, MMKernelInputs) and is_for_aten(op_name, templates):
-                self._notes.note(None, ProductUse(op_name, "other device", f"on the {device.type.upper()}"))
-            return super().get_template_configs(kernel_inputs, templates, op_name, kwarg_overrides)
+                self._count("other device", f"{op_name}: on the {device.type.upper()}")
+            return super().get_template_configs(*asked, kwarg_overrides)
         if self._failed is not None and self._failed is _current_node():
-            return self._after_failure(kernel_inputs, templates, op_name, kwarg_overrides)
-        found = as_in_table(lowered_product(kernel_inputs, op_name), self._rows)
-        product = found if isinstance(found, LoweredProduct) else None
-        row = None if product is None or self._is_other_gpu(device) else self._find(product)
-        choices, row, instead_of = self._binaries.serve(product, row, kernel_inputs, templates, op_name, self.aten)
+            return self._after_failure(*asked, kwarg_overrides)
+        product = as_in_table(lowered_product(kernel_inputs, op_name), self._rows)
+        key, row = self._find(product, device)
+        choices, row, instead_of = self._binaries.serve(product, row, *asked, self.aten)
+        if row is None or isinstance(product, str):
+            return self._without_row(product, asked, kwarg_overrides)
+        is_apart = key == product.key  # whether an epilogue runs in a kernel of its own
+        if choices is None:
+            template = None if row.is_aten else self._usable(row)
+            if not (is_for_aten if template is None else is_for_templates)(op_name, templates):
+                return []
+            if template is not None:
+                fused = self._fused(product, row, is_plain=is_apart)
+                choices, is_apart = self._render(row, template, product, fused, asked), not fused
+        if choices:
+            self._count("next choice" if instead_of else "row", product, row, instead_of, key, is_apart)
         if choices is not None:
             return choices
-        template = None if product is None or row is None or row.is_aten else self._usable(row)
-        if product is not None and row is not None and template is not None:
-            if not is_for_templates(op_name, templates):
-                return []
-            fused = self._fused(product, row)
-            choice = self._render(row, template, product, fused, kernel_inputs, op_name)
-            if choice is not None:
-                why = instead_of if fused else instead_of + apart(product)
-                self._notes.record(found, row, device, "next choice" if instead_of else "row", why)
-                return [choice]
-        elif row is None and self._miss == "autotune":
-            if is_for_templates(op_name, templates):
-                self._notes.record(found, row, device, "miss")
-            return super().get_template_configs(kernel_inputs, templates, op_name, kwarg_overrides)
-        elif not is_for_aten(op_name, templates):
-            return []
-        served = "unused row" if row is not None and not row.is_aten else "next choice" if instead_of else "aten row"
-        self._notes.record(found, row, device, "miss" if row is None else served, instead_of)
-        return self.aten(kernel_inputs, templates, op_name, kwarg_overrides)
+        outcome = "unused row" if not row.is_aten else "next choice" if instead_of else "aten row"
+        self._count(outcome, product, row, instead_of, key)
+        return self.aten(*asked, kwarg_overrides)
+
+    def _without_row(self, product: LoweredProduct | str, asked: Asked, overrides: Overrides) -> list[ChoiceCaller]:
+        """Return what a product without a row runs."""
+        kernel_inputs, templates, op_name = asked
+        answers = is_for_templates if self.autotunes else is_for_aten
+        if is_first := answers(op_name, templates):
+            self._count_miss(product, kernel_inputs.device())
+        if self.autotunes:
+            return super().get_template_configs(*asked, overrides)
+        return self.aten(*asked, overrides) if is_first else []
+
+    @or_else(nothing)
+    def _count(self, outcome: str, product: LoweredProduct | str, *of_row: Any) -> None:  # noqa: ANN401
+        """Count a product by what it runs; arguments are those of `ProductNotes.record`."""
+        if product:
+            graph = None if outcome in ("other device", "failed") else root_of(V.graph)
+            self.counts.record(outcome, graph, product, *of_row)
+
+    def _count_miss(self, product: LoweredProduct | str, device: torch.device) -> None:
+        if isinstance(product, str):
+            self._count("no problem", product)
+        else:
+            self._count("miss", product, None, f"; the table is for {self._table.device}" * self._is_other_gpu(device))
 
     @or_else(lambda *_: False)
     def takes_convolution(self, product: LoweredProduct, device: torch.device) -> bool:
         """Return whether a row serves a convolution of 1x1, which then becomes a product."""
         if not has_options():
             return False
-        if not self._is_other_gpu(device) and self._find(product) is not None:
+        if self._find(product, device)[1] is not None:
             return True
         for recording in self._recordings:
             recording.add(product, V.graph.current_node, root_of(V.graph))
-        self._notes.record(product, None, device, "miss")
+        self._count_miss(product, device)
         return False
 
     @or_else(lambda self, *asked, **named: InductorChoices.get_template_configs(self, *asked, **named))  # noqa: PLW0108 (a torch may lack it)
@@ -145,8 +162,8 @@ class TableChoices(AtenChoices):
         self._failed = _current_node()
         is_first = is_for_aten(op_name, templates)
         if is_first:
-            self._notes.note(None, ProductUse(op_name, "failed", "the look-up failed, see the warning"))
-        if self._miss == "autotune":
+            self._count("failed", f"{op_name}: the look-up failed, see the warning")
+        if self.autotunes:
             return super().get_template_configs(kernel_inputs, templates, op_name, kwarg_overrides)
         return self.aten(kernel_inputs, templates, op_name, kwarg_overrides) if is_first else []
 
@@ -157,25 +174,25 @@ class TableChoices(AtenChoices):
         """Keep everything out of a row's kernel but the epilogue that it may compute."""
         return may_fuse(node1, node2) and InductorChoices.can_fuse(scheduler, node1, node2, shared_data_score)
 
-    def _find(self, product: LoweredProduct) -> ProductRow | None:
-        """Return the row for a product, or for the plain product; None if there is none that serves all m."""
-        own = self._rows.get(product.full_key, ())
-        row = self._serving(product, own)
-        if row is not None or product.full_key == product.key or (own and product.is_dynamic):
-            return row
-        return self._serving(product, self._rows.get(product.key, ()))
+    def _find(self, product: LoweredProduct | str, device: torch.device) -> tuple[str, ProductRow | None]:
+        """Return the row that serves all m of a product, or of the plain product, with its key; None without one."""
+        if isinstance(product, str) or self._is_other_gpu(device):
+            return "", None
+        for key in dict.fromkeys((product.full_key, product.key)):
+            rows = self._rows.get(key, ())
+            if product.is_dynamic:
+                row = dynamic_row(product, rows)
+            else:
+                serving = [row for row in rows if row.first <= product.hint <= row.last]
+                row = min(serving, key=lambda row: row.last - row.first, default=None)
+            if row is not None or (rows and product.is_dynamic):
+                return key, row
+        return "", None
 
-    def _serving(self, product: LoweredProduct, rows: Sequence[ProductRow]) -> ProductRow | None:
-        """Return which of a product's rows serves all m of the graph."""
-        if product.is_dynamic:
-            return dynamic_row(product, rows)
-        serving = [row for row in rows if row.first <= product.hint <= row.last]
-        return min(serving, key=lambda row: row.last - row.first, default=None)
-
-    def _fused(self, product: LoweredProduct, row: ProductRow) -> frozenset[str]:
+    def _fused(self, product: LoweredProduct, row: ProductRow, *, is_plain: bool) -> frozenset[str]:
         """Return the names of the graph's nodes that a row's kernel may compute behind the product."""
         epilogue = product.read.epilogue
-        is_served = epilogue and (self._notes.is_of_epilogue(product, row) or (row.fuses_cheap and epilogue.is_cheap))
+        is_served = epilogue and (not is_plain or (row.fuses_cheap and epilogue.is_cheap))
         return product.read.nodes if is_served else frozenset()
 
     def _usable(self, row: ProductRow) -> KernelTemplate | None:
@@ -187,7 +204,7 @@ class TableChoices(AtenChoices):
             return None if V.graph.aot_mode or V.graph.cpp_wrapper else decompose_k_subgraph_template
         if has_options() and _use_autotune_backend("TRITON"):
             return TRITON_TEMPLATES[row.template]
-        self._notes.warn(
+        self.counts.warn(
             f"gemmtune's table has a {row.template} row that Inductor's settings rule out: pass "
             f"options=gemmtune_inductor.options() to torch.compile, and keep TRITON in max_autotune_gemm_backends"
         )
@@ -195,20 +212,14 @@ class TableChoices(AtenChoices):
 
     @or_else(nothing)  # Inductor asked for ATen before, and got none
     def _render(
-        self,
-        row: ProductRow,
-        template: KernelTemplate,
-        product: LoweredProduct,
-        fused: frozenset[str],
-        kernel_inputs: KernelInputs,
-        op_name: str,
-    ) -> ChoiceCaller | None:
-        """Return the row's kernel; None if this torch or Triton cannot make it.
+        self, row: ProductRow, template: KernelTemplate, product: LoweredProduct, fused: frozenset[str], asked: Asked
+    ) -> list[ChoiceCaller] | None:
+        """Return the choice of a row's kernel; None if this torch or Triton cannot make it.
 
         This torch derives the keywords that are not tuned, but for EVEN_K: a wrong one gives wrong results. It makes
         templates only where it autotunes, so it does while it makes this one.
         """
-        kernel_inputs = with_whole_bias(kernel_inputs, product)
+        kernel_inputs, op_name = with_whole_bias(asked[0], product), asked[2]
         fix_layouts(kernel_inputs.nodes())
         even_k = {"EVEN_K": product.k % row.kwargs["BLOCK_K"] == 0} if "BLOCK_K" in row.kwargs else {}
         with config.patch(max_autotune_gemm=True):
@@ -218,15 +229,15 @@ class TableChoices(AtenChoices):
                 leave_out_bias(made, kernel_inputs, op_name)
                 if made.choice is not None:
                     fuse_only(made.choice, fused)
-                    return made.choice
-        self._notes.warn(f"gemmtune's table has a {row.template} row that Inductor cannot render ({row}); ATen runs")
+                    return [made.choice]
+        self.counts.warn(f"gemmtune's table has a {row.template} row that Inductor cannot render ({row}); ATen runs")
         return None
 
     def _is_other_gpu(self, device: torch.device) -> bool:
         """Return whether no row applies because the GPU is not the table's."""
         if self._policy == "ignore" or (name := torch.cuda.get_device_properties(device).name) == self._table.device:
             return False
-        self._notes.warn(f"gemmtune's table is for {self._table.device}; on {name} no row applies")
+        self.counts.warn(f"gemmtune's table is for {self._table.device}; on {name} no row applies")
         return True
 
 

@@ -34,9 +34,9 @@ def exported(tmp_path_factory):
 
 
 @pytest.fixture
-def load():
-    """Return a function that imports the loader of an exported folder anew, by another name."""
-    names = set()
+def load(monkeypatch):
+    """Return a function that imports the loader of an exported folder anew, by another name, and its report with it."""
+    names = {"gemmtune_report"}
 
     def forget():
         for name in [each for each in sys.modules if each.partition(".")[0] in names]:
@@ -45,6 +45,7 @@ def load():
     def loaded(folder, name):
         names.add(name)
         forget()
+        monkeypatch.syspath_prepend(folder)
         package = folder / "gemmtune_inductor"
         spec = spec_from_file_location(name, package / "__init__.py", submodule_search_locations=[str(package)])
         sys.modules[name] = loader = module_from_spec(spec)

@@ -45,7 +45,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 
-NAME = "gemmtune_inductor"
+NAME, REPORT = "gemmtune_inductor", "gemmtune_report"
 PASSED_ON = ("finalize", "run", "codegen_kernel")
 """Methods that the loader calls with the arguments that it is given."""
 WRITTEN_IN_PYTHON = 1 << 9  # flag of a type whose attributes can be set
@@ -98,7 +98,7 @@ class Watch:
         frame = sys._getframe(2)
         while frame is not None and frame.f_globals is globals():
             frame = frame.f_back
-        if frame is None or frame.f_globals.get("__name__", "").partition(".")[0] != NAME:
+        if frame is None or frame.f_globals.get("__name__", "").partition(".")[0] not in (NAME, REPORT):
             return True
         self.steps.add(Watch.step)
         if self.mode == "hidden":
@@ -312,7 +312,7 @@ def lowered(options, models=MODELS, *, generates=MODELS):
 
 def loaded():
     """Return the loader, imported anew."""
-    for name in [each for each in sys.modules if each.partition(".")[0] == NAME]:
+    for name in [each for each in sys.modules if each.partition(".")[0] in (NAME, REPORT)]:
         del sys.modules[name]
     return importlib.import_module(NAME)
 
@@ -357,7 +357,8 @@ def said(caught):
 
 def main(export):
     sys.path.insert(0, export)
-    every = watches("\n".join(path.read_text() for path in sorted(Path(export, NAME).glob("*.py"))))
+    files = [path for package in (NAME, REPORT) for path in sorted(Path(export, package).glob("*.py"))]
+    every = watches("\n".join(path.read_text() for path in files))
     gc.disable()  # there is little to find, among all that torch imports
     report = {"stock": lowered({}), "found": {}}
     with contextlib.ExitStack() as stack:

@@ -21,7 +21,8 @@ from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.records.table import Choice, RangeRow, Row, Table
 
 ROOT = Path(__file__).parents[5]
-PACKAGE, RECORDER, FILE = "gemmtune_inductor", "gemmtune_record", "inductor_table.json"
+PACKAGE, FILE = "gemmtune_inductor", "inductor_table.json"
+RECORDER, REPORT = "gemmtune_record", "gemmtune_report"
 FULL = {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "GROUP_M": 8, "num_stages": 3, "num_warps": 4}
 ROOMY = {**FULL, "BLOCK_M": 64, "BLOCK_N": 32}
 SPLIT_K = {"warp_n": 16, "warps_n": 1, "warps_k": 4, "split_k": 1, "k_unroll": 1, "num_stages": 4, "share_a": False}
@@ -167,13 +168,30 @@ def test_a_loader_without_a_part_refuses_a_table_that_needs_it(tmp_path, rows, r
 
 
 @pytest.mark.slow(1, together="probes")
-def test_recording_names_the_package_that_it_needs(tmp_path, run):
+def test_a_loader_serves_without_the_packages_beside_it_and_names_them_where_they_are_asked_for(tmp_path, run):
     files = export(*PLAIN)
-    write_all({name: text for name, text in files.items() if not name.startswith(RECORDER)}, tmp_path)
-    code = "import gemmtune_inductor as it; it.record('problems.jsonl'); it.stop_recording()"
-    assert "recording needs gemmtune_record" in run(tmp_path, code).stderr.splitlines()[-1]
+    code = """if True:
+        import gemmtune_inductor as it
+        it.install(policy="ignore")
+        for asked in (it.report, lambda: it.record("problems.jsonl")):
+            try:
+                print(asked() or "recording")
+            except RuntimeError as error:
+                print(error)
+        it.stop_recording()
+        print(it.options()["shape_padding"])
+    """
+    write_all({name: text for name, text in files.items() if not name.startswith((RECORDER, REPORT))}, tmp_path)
+    which = "which the export has beside this package"
+    assert run(tmp_path, code).stdout.splitlines() == [
+        f"a report needs gemmtune_report, {which}; compiled products by use: none",
+        f"recording needs gemmtune_record, {which}",
+        "False",
+    ]
     write_all(files, tmp_path)
-    assert run(tmp_path, code).returncode == 0
+    said = run(tmp_path, code).stdout.splitlines()
+    assert said[0].startswith("no product was compiled since install")
+    assert said[1:] == ["recording", "False"]
     assert json.loads((tmp_path / "problems.jsonl").read_text().splitlines()[0])["type"] == "start"
 
 

@@ -16,10 +16,12 @@ from torch._inductor.kernel.mm import decompose_k_subgraph_template  # noqa: E40
 
 from gemmtune.engine.consumers.inductor.epilogues.reader import PLAIN, ReadEpilogue  # noqa: E402
 from gemmtune.engine.consumers.inductor.loader import boundary  # noqa: E402
-from gemmtune.engine.consumers.inductor.loader.hooks import binaries, product_notes, table_choices  # noqa: E402
+from gemmtune.engine.consumers.inductor.loader.counts import Counts  # noqa: E402
+from gemmtune.engine.consumers.inductor.loader.hooks import binaries, table_choices  # noqa: E402
 from gemmtune.engine.consumers.inductor.loader.hooks.table_choices import TableChoices, changed_templates  # noqa: E402
 from gemmtune.engine.consumers.inductor.loader.loader_rows import InductorTable, ProductRow  # noqa: E402
 from gemmtune.engine.consumers.inductor.loader.lowered import LoweredProduct  # noqa: E402
+from gemmtune.engine.consumers.inductor.loader.notes import ProductNotes  # noqa: E402
 from gemmtune.engine.records.epilogue.text import parse_epilogue  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("error")
@@ -102,7 +104,6 @@ def inductor(monkeypatch):
         for module in (table_choices, binaries):
             if hasattr(module, name):
                 monkeypatch.setattr(module, name, value)
-    monkeypatch.setattr(product_notes, "V", SimpleNamespace(graph=graph))
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(name=told.gpu))
     monkeypatch.setattr(InductorChoices, "get_template_configs", lambda *asked: ["own", asked[2], asked[4]])
     monkeypatch.setattr(TableChoices, "aten", lambda *asked: [SimpleNamespace(name="aten", output_node=None)])
@@ -121,8 +122,9 @@ def table(rows=(), epilogue="none", other=""):
     return InductorTable("hash", "NVIDIA H200", {}, {}, rows if isinstance(rows, dict) else {KEY: tuple(rows)}, kernels)
 
 
-def handler(rows=(), policy="warn", miss="aten", recordings=(), refused=(), binaries=True, **how):
-    return TableChoices(table(rows, **how), policy, miss, recordings, refused=refused, binaries=binaries)
+def handler(rows=(), policy="warn", miss="aten", recordings=(), refused=(), binaries=True, counts=ProductNotes, **how):
+    counted = counts("NVIDIA H200", miss)
+    return TableChoices(table(rows, **how), policy, counted, recordings, refused=refused, binaries=binaries)
 
 
 def chosen(choices, templates=BOTH, device="cuda"):
@@ -132,7 +134,7 @@ def chosen(choices, templates=BOTH, device="cuda"):
 
 
 def notes(choices):
-    return [f"{use.outcome}: {use.detail}" for use in choices.uses.report().counts]
+    return [f"{use.outcome}: {use.detail}" for use in choices.counts.report().counts]
 
 
 @pytest.mark.parametrize(
@@ -151,6 +153,15 @@ def notes(choices):
 def test_a_product_has_the_one_choice_of_its_row(inductor, row, templates, found, note):
     choices = handler([row] if row else [])
     assert (chosen(choices, templates), notes(choices)) == (found, [note] if note else [])
+
+
+def test_a_loader_without_its_report_serves_the_rows_and_counts(inductor):
+    choices = handler([TRITON], counts=Counts)
+    assert (chosen(choices), chosen(choices)) == (["rendered"], ["rendered"])
+    inductor.product = LoweredProduct(17, 17, KEY, 128, PLAIN)
+    assert chosen(choices) == ["aten"]
+    with pytest.raises(RuntimeError, match=r"needs gemmtune_report.*; compiled products by use: row: 2, miss: 1$"):
+        choices.counts.report()
 
 
 def test_a_triton_row_is_rendered_with_its_blocks_and_its_layout(inductor):
@@ -368,7 +379,7 @@ def test_a_look_up_that_fails_warns_and_the_product_runs_as_without_a_row(induct
     assert chosen(choices, TEMPLATES) == ([] if miss == "aten" else ["own", TEMPLATES, {"override": {}}])
     assert chosen(choices) == found  # torch asks again for this very product
     assert notes(choices) == ["failed: the look-up failed, see the warning"]
-    assert choices.uses.report().products == 2  # the templates' question is of the product that was counted
+    assert choices.counts.report().products == 2  # the templates' question is of the product that was counted
     inductor.graph.current_node = object()
     assert chosen(choices) == ["rendered"]
 
