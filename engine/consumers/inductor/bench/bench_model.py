@@ -26,7 +26,7 @@ from gemmtune.engine.consumers.inductor.capture.calls import Call, built_call, d
 from gemmtune.engine.consumers.inductor.capture.fake_gpu import GPU
 from gemmtune.engine.consumers.inductor.capture.inputs import InputSpec
 from gemmtune.engine.consumers.inductor.loader import loader
-from gemmtune.engine.consumers.inductor.loader.table_use import TableUse
+from gemmtune.engine.consumers.inductor.loader.explain.table_use import TableUse
 from gemmtune.engine.io.importing import imported
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import UsageError

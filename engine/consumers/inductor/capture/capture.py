@@ -31,7 +31,7 @@ from gemmtune.engine.consumers.inductor.capture.inputs import InputSpec, open_si
 from gemmtune.engine.consumers.inductor.capture.lowering import Lowering
 from gemmtune.engine.consumers.inductor.capture.model_calls import MadeArguments, ModelCall
 from gemmtune.engine.consumers.inductor.capture.no_data import without_data
-from gemmtune.engine.consumers.inductor.loader.table_use import LIBRARY
+from gemmtune.engine.consumers.inductor.loader.explain.table_use import LIBRARY
 from gemmtune.engine.io.importing import imported
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import UsageError

@@ -29,6 +29,7 @@ from gemmtune.engine.consumers.inductor.capture.inputs import OpenSize
 from gemmtune.engine.consumers.inductor.floor.graph_costs import cost_of_node, rest_bytes
 from gemmtune.engine.consumers.inductor.floor.shares import Cost
 from gemmtune.engine.consumers.inductor.graphs.spans import bounds_of
+from gemmtune.engine.consumers.inductor.loader.explain.table_use import LIBRARY, problem_name
 from gemmtune.engine.consumers.inductor.loader.hooks.convolutions import CONVOLUTION, asking_for_products
 from gemmtune.engine.consumers.inductor.loader.hooks.padding import should_pad
 from gemmtune.engine.consumers.inductor.loader.loader import options
@@ -40,7 +41,6 @@ from gemmtune.engine.consumers.inductor.loader.recorder import (
     library_nodes,
     span_of,
 )
-from gemmtune.engine.consumers.inductor.loader.table_use import LIBRARY, problem_name
 from gemmtune.engine.io.blame import line_in
 from gemmtune.engine.records.gemm.problem import Problem
 

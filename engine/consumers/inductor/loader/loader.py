@@ -5,12 +5,9 @@
 
     model = torch.compile(model, options=gemmtune_inductor.options())
 
-A product (mm, addmm, bmm) that has a row compiles to the row's kernel, any other to ATen. Nothing is benchmarked,
-unless `install(miss="autotune")` asks for it. A row serves one m or a range of m. The loader guards a dynamic m, so
-that an m of another range compiles a graph of its own. torch.export and AOTInductor use the table alike.
-
-A table with rows of CuTe kernels contains their binaries: it is code. Where such a kernel cannot run, the row's next
-choice runs. Where torch lacks or changes a part of Inductor, it compiles as without a table. A warning tells either.
+A product (mm, addmm, bmm) that has a row compiles to the row's kernel, any other to ATen, and nothing is benchmarked.
+The loader guards a dynamic m, so that an m of another range compiles a graph of its own. Where torch lacks or changes a
+part of Inductor, it compiles as without a table, and a warning says so. A table with CuTe kernels is code.
 """
 
 import hashlib
@@ -24,7 +21,7 @@ import torch
 from torch._inductor import config, virtualized
 from torch._inductor.choices import InductorChoices
 
-from gemmtune.engine.consumers.inductor.loader.boundary import first_line, warn_once
+from gemmtune.engine.consumers.inductor.loader.boundary import warn_once
 from gemmtune.engine.consumers.inductor.loader.counts import Counts
 from gemmtune.engine.consumers.inductor.loader.hooks.activation import activate, lacking, restore
 from gemmtune.engine.consumers.inductor.loader.hooks.table_choices import TableChoices, changed_templates
@@ -53,8 +50,7 @@ def install(
 ) -> None:
     """Use a table in every thread of this process, in the place of one that an earlier call has installed.
 
-    A call that raises leaves the earlier table in place. Compiled code stays as it is; compile caches on disk tell
-    tables apart.
+    A call that raises leaves the earlier table in place. Compiled code stays as it is.
 
     | policy | rows whose template's source differs or is not known | the GPU differs | this torch lacks a part |
     |---|---|---|---|
@@ -65,9 +61,9 @@ def install(
 
     Args:
         path: file of the table, by default `inductor_table.json` beside this package.
-        policy: rows to use where they were timed with something else, see above.
+        policy: see above.
         miss: `aten` runs ATen for a product without a row; `autotune` benchmarks it as `max_autotune_gemm` does.
-        sha256: digest of the reviewed file's bytes, as `sha256sum` prints it; by default any file is taken.
+        sha256: digest that the file must have, as `sha256sum` prints it; by default any file is taken.
         binaries: whether rows may run binaries of the table; if False, the next choices of such rows run.
 
     Raises:
@@ -99,9 +95,8 @@ def install(
             warnings.warn(message, stacklevel=2)
         try:
             refused = changed if policy == "strict" else ()
-            handler = TableChoices(
-                table, policy, _counts_of(table, miss), _recordings, refused=refused, binaries=binaries
-            )
+            counts = _counts_of(table, miss)
+            handler = TableChoices(table, policy, counts, _recordings, refused=refused, binaries=binaries)
             _put(handler)
         except Exception as error:  # a torch that changed fails in any way
             _leave(table, policy, _lacks(f"place for a table, {type(error).__name__}: {error}"))
@@ -112,7 +107,7 @@ def install(
 def _counts_of(table: InductorTable, miss: str = "aten", unused: str = "") -> Counts:
     """Return counts of a table's products, with names and reasons where `gemmtune_report` is there."""
     try:
-        from gemmtune.engine.consumers.inductor.loader.notes import ProductNotes
+        from gemmtune.engine.consumers.inductor.loader.explain.notes import ProductNotes
     except ModuleNotFoundError:
         return Counts(table.device, miss, unused)
     return ProductNotes(table.device, miss, unused)
@@ -161,9 +156,8 @@ def uninstall() -> None:
 def record(path: str | Path) -> None:
     """Append every product that this process compiles from now on to a file, for `gemmtune tune FILE`.
 
-    With a table, its rows run while recording; without one, Inductor's own kernels. Lines are written whole, so a
-    process that is killed leaves a good file, and several processes may write to one. Graphs of torch's caches are
-    compiled again. With `options()`, Inductor makes and pads the products that a table will serve, and times none.
+    With a table, its rows run while recording; without one, Inductor's own kernels. Several processes may write to one
+    file. Graphs of torch's caches are compiled again.
 
     Raises:
         OSError: the file cannot be written.
@@ -179,20 +173,19 @@ def record(path: str | Path) -> None:
             raise RuntimeError(_lacks(missing))
         _check_place()
         _end_recording()
-        handler = virtualized.V.choices
         _recordings.append(ProductFile(path))
         _recordings[0].watch()
-        _put(handler if isinstance(handler, TableChoices) else _recordings[0].choices())
+        _put(_table_in_place() or _recordings[0].choices())
 
 
 def stop_recording() -> None:
     """End the recording that `record` began; do nothing if there is none."""
     with _lock:
         if _end_recording():
-            handler = virtualized.V.choices
+            table = _table_in_place()
             restore()
-            if isinstance(handler, TableChoices):
-                _put(handler)
+            if table is not None:
+                _put(table)
 
 
 def _end_recording() -> bool:
@@ -202,16 +195,19 @@ def _end_recording() -> bool:
     return bool(ended)
 
 
+def _table_in_place() -> TableChoices | None:
+    return handler if isinstance(handler := virtualized.V.choices, TableChoices) else None
+
+
 def options() -> dict[str, bool | str]:
     """Return settings for `torch.compile(options=...)` that allow every row of the installed table.
 
-    Inductor's padding pass, for one, would change sizes after a benchmark; a rule pads large products instead. There is
-    no setting where `install` used no table. One that this torch no longer has is left out, with a warning.
+    There is none where `install` used no table. One that this torch no longer has is left out, with a warning.
     """
     if lacking() or (_counts and _counts[-1].unused):
         return {}
-    handler = virtualized.V.choices
-    settings = _OPTIONS | (_AUTOTUNING if isinstance(handler, TableChoices) and handler.autotunes else {})
+    table = _table_in_place()
+    settings = _OPTIONS | (_AUTOTUNING if table is not None and table.autotunes else {})
     gone = [name for name in settings if not hasattr(config, name)]
     if gone:
         warnings.warn(f"torch {torch.__version__} has no setting {', '.join(gone)}", stacklevel=2)
@@ -242,29 +238,21 @@ def sizes(path: str | Path | None = None, *, sha256: str | None = None) -> tuple
 
 
 def warm_up(call: Callable[[int], object], path: str | Path | None = None, *, sha256: str | None = None) -> bytes:
-    """Call a model at every m of `sizes`, and return the compiled code for the processes that serve it.
+    """Call a model at every m of `sizes`, and return the compiled code for `torch.compiler.load_cache_artifacts`.
 
         artifacts = gemmtune_inductor.warm_up(lambda m: model(torch.randn(m, 4096, device="cuda")))
 
-    A serving process gives it to `torch.compiler.load_cache_artifacts` after `install` with equal arguments and before
-    the first call, and then compiles nothing. It is code: load only what you have made. A size that the model refuses
-    is skipped with a warning, unless it is the first, whose exception is raised as it is.
+    A process that loads it after `install` with equal arguments compiles nothing. It is code. A size that the model
+    refuses is skipped with a warning, unless it is the first.
 
     Raises:
-        RuntimeError: torch compiled nothing that it caches.
+        RuntimeError: torch compiled nothing that it caches, or the package `gemmtune_report` is missing.
     """
-    first, *others = sizes(path, sha256=sha256)
-    call(first)
-    for m in others:
-        try:
-            call(m)
-        except Exception as error:  # a model may refuse a long input in any way
-            what = f"{type(error).__name__}: {first_line(error)}"
-            warnings.warn(f"the model does not run at m = {m}, nothing is compiled for it: {what}", stacklevel=2)
-    found = torch.compiler.save_cache_artifacts()
-    if found is None:
-        raise RuntimeError("nothing was compiled that torch caches: is the model compiled, and fx_graph_cache on?")
-    return found[0]
+    try:
+        from gemmtune.engine.consumers.inductor.loader.explain.notes import warmed_up
+    except ModuleNotFoundError:
+        raise RuntimeError("a warm-up needs gemmtune_report, which the export has beside this package") from None
+    return warmed_up(call, sizes(path, sha256=sha256))
 
 
 def _read(path: str | Path | None, sha256: str | None = None) -> InductorTable:

@@ -8,24 +8,18 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from gemmtune.engine.consumers.inductor.loader.kernels.binary import KernelBinary, parse_kernels
-from gemmtune.engine.tables.sealed import (
-    parse_sealed,
-    require_integer,
-    require_object,
-    require_texts,
-    shortened,
-)
+from gemmtune.engine.tables.sealed import parse_sealed, require_integer, require_object, require_texts, shortened
 
 SCHEMA = 5
 PACKAGES = ("torch", "triton")
 """Packages whose versions change Inductor's kernels."""
+BIASED = ("addmm", "baddbmm")
+"""Products with a bias."""
 DTYPE_NAMES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "tf32": "tf32"}
 """Names of types in a problem's text, by the names in a product's key."""
 
-_HAS_EPILOGUES = True
-_HAS_DYNAMIC_ROWS = True
-_HAS_UNREAD_BIAS = True
-"""Whether the loader serves such rows; an export has the parts that its table needs."""
+_NOT_SERVED: Sequence[str] = ()
+"""Patterns of products whose rows need parts that this loader lacks; an export has the parts that its table needs."""
 _LARGEST = 2**31 - 1  # that of a problem's sizes
 _SIZE = r"[1-9]\d{0,9}"
 _KEY = re.compile(
@@ -113,8 +107,7 @@ def _rows(key: str, entries: object, kernels: Mapping[str, KernelBinary]) -> tup
     found = _KEY.fullmatch(key)
     if found is None:
         raise ValueError(f"rows: the key {shortened(key)} names no product of {', '.join(_TEMPLATES_OF)}")
-    is_served = (_HAS_DYNAMIC_ROWS or found[3] == "static") and (_HAS_EPILOGUES or not found[6])
-    if not is_served or not (_HAS_UNREAD_BIAS or "beta=0" not in key.split(":")):
+    if any(re.search(each, key) for each in _NOT_SERVED):
         raise ValueError(f"{key}: this loader serves no such rows: use the one that was exported beside the table")
     if not isinstance(entries, list):
         raise TypeError(f"{key}: its rows={shortened(entries)} are not a list")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -11,20 +10,18 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import torch
 from torch._inductor import config
 from torch._inductor.choices import InductorChoices
-from torch._inductor.ir import ComputedBuffer, FlexibleLayout, MutableBox, TensorBox, as_storage_and_layout
+from torch._inductor.ir import ComputedBuffer, FlexibleLayout, MutableBox, as_storage_and_layout
 from torch._inductor.kernel.bmm import aten_baddbmm, aten_bmm
 from torch._inductor.kernel.mm import aten_addmm, aten_bias_addmm, aten_mm
 from torch._inductor.kernel_inputs import MMKernelInputs
-from torch._inductor.lowering import expand
-from torch._inductor.select_algorithm import ExternKernelChoice, realize_inputs
+from torch._inductor.select_algorithm import ExternKernelChoice
 from torch._inductor.utils import use_aten_gemm_kernels
 from torch._inductor.virtualized import V
-from torch.fx.experimental.symbolic_shapes import statically_known_true as is_known
 
 from gemmtune.engine.consumers.inductor.epilogues.reader import PLAIN, ReadEpilogue, read_epilogue
-from gemmtune.engine.consumers.inductor.loader.loader_rows import DTYPE_NAMES
-from gemmtune.engine.records.gemm.stated import bias_of, layout_of, stated_texts, unusual_strides
-from gemmtune.engine.toolchain.unread_bias import unread_bias
+from gemmtune.engine.consumers.inductor.loader.biases import bias_of_product
+from gemmtune.engine.consumers.inductor.loader.loader_rows import BIASED, DTYPE_NAMES
+from gemmtune.engine.records.gemm.stated import layout_of, stated_texts, unusual_strides
 
 if TYPE_CHECKING:
     from torch._inductor.codegen.common import KernelTemplate
@@ -37,10 +34,6 @@ Asked: TypeAlias = "tuple[KernelInputs, list[Template], str]"
 """Question of Inductor: operands, kernels that may run, and the operation."""
 Overrides: TypeAlias = "dict[str, dict[str, Any]] | None"
 """Keywords that Inductor asks for, by template."""
-_aten = torch.ops.aten
-_BIAS_PLACES: dict[Any, int] = {_aten.addmm: 0, _aten.baddbmm: 0, _aten.convolution: 2}
-"""Places of the bias among the arguments of the graph's operators that are lowered to a product with one."""
-_BIASED = ("addmm", "baddbmm")
 _ATEN = {"mm": aten_mm, "addmm": aten_addmm, "bmm": aten_bmm, "baddbmm": aten_baddbmm}
 _ALIGNED_BYTES = 16  # of the addresses that rows are timed at
 
@@ -129,7 +122,7 @@ def _described(kernel_inputs: MMKernelInputs, op_name: str) -> LoweredProduct | 
         return f"tables have no rows of {dtype}"
     if kind == "dynamic" and any(map(is_open, batch)):
         return "m and the batch are dynamic"
-    bias, stated = _bias_of(kernel_inputs) if op_name in _BIASED else ("none", {})
+    bias, stated = bias_of_product(kernel_inputs) if op_name in BIASED else ("none", {})
     if isinstance(stated, str):
         return stated
     layouts = ""
@@ -160,25 +153,6 @@ def dtype_name(dtype: torch.dtype) -> str:
     """Return a type's name in a product's key; that of fp32 says how torch multiplies it."""
     precision = torch.backends.cuda.matmul.fp32_precision if dtype is torch.float32 else "none"
     return str(dtype).removeprefix("torch.") if precision in ("ieee", "none") else str(precision)
-
-
-def with_whole_bias(kernel_inputs: KernelInputs, product: LoweredProduct) -> MMKernelInputs:
-    """Return the operands of a row's kernel, whose bias has all rows: torch may ask with the bias as it is."""
-    assert isinstance(kernel_inputs, MMKernelInputs)  # as those of every LoweredProduct are
-    bias, *factors = kernel_inputs.nodes()
-    sizes = [*factors[0].get_size()[:-2], product.m, kernel_inputs.mnk_symbolic()[1]]
-    if len(factors) == 1 or [*bias.get_size()] == sizes:
-        return kernel_inputs
-    boxed = bias if isinstance(bias, TensorBox) else TensorBox(bias)
-    whole = realize_inputs(expand(boxed, sizes))  # type: ignore[no-untyped-call]
-    scalars = {name: kernel_inputs.get_scalar(name) for name in ("alpha", "beta")}
-    return MMKernelInputs([whole, *factors], scalars=scalars)
-
-
-def leave_out_bias(made: Any, kernel_inputs: MMKernelInputs, op_name: str) -> None:  # noqa: ANN401 (Inductor's)
-    """Let the template of a choice take nothing of a bias whose factor is 0."""
-    if op_name in _BIASED and kernel_inputs.get_scalar("beta") == 0:
-        made.extra_kwargs = {**made.extra_kwargs, **unread_bias(float(kernel_inputs.get_scalar("alpha")))}
 
 
 def fix_layouts(nodes: Sequence[Any]) -> None:
@@ -216,37 +190,6 @@ def _placed(kernel_inputs: MMKernelInputs, place: int) -> tuple[str, int | None,
     if found != (None, None) and node.get_layout().offset * node.get_dtype().itemsize % _ALIGNED_BYTES:
         return f"an operand of strides {_text(stride)} begins at no multiple of {_ALIGNED_BYTES} bytes"
     return layout, *found
-
-
-def _bias_of(kernel_inputs: MMKernelInputs) -> tuple[str, dict[str, Any] | str]:
-    """Return the bias of a product with its scalars, or why no row describes them."""
-    scalars = {name: kernel_inputs.get_scalar(name) for name in ("alpha", "beta")}
-    for name, value in scalars.items():
-        if not isinstance(value, int | float) or not math.isfinite(value) or (name == "alpha" and value == 0):
-            return "", f"{name} is {value}"
-    *batch, m, _ = kernel_inputs.output_layout().size
-    n = kernel_inputs.mnk_hinted()[1]
-    size, stride = _bias_in_graph() or (kernel_inputs.shapes_hinted()[0], kernel_inputs.strides_hinted()[0])
-    if bias := bias_of(size, stride, (m, n, *(batch or [1])), _are_equal):
-        return bias, {name: float(value) for name, value in scalars.items()}
-    shown = f"sizes {_text(size)} and strides {_text(stride)}" if size else "one number"
-    return "", f"the bias, {shown}, is neither a row nor a matrix of rows"
-
-
-def _bias_in_graph() -> tuple[Sequence[Any], Sequence[Any]] | None:
-    """Return sizes and strides of the bias as the graph has it, None where it does not say.
-
-    Torch asks several times for one addmm: with the bias, and with the bias expanded to all rows, which may be a copy.
-    """
-    node = V.graph.current_node
-    place = _BIAS_PLACES.get(getattr(node.target, "overloadpacket", None)) if isinstance(node, torch.fx.Node) else None
-    bias = None if place is None else node.args[place]
-    value = bias.meta.get("val") if isinstance(bias, torch.fx.Node) else None
-    return (tuple(value.shape), tuple(value.stride())) if isinstance(value, torch.Tensor) else None
-
-
-def _are_equal(one: Any, other: Any) -> bool:  # noqa: ANN401 (numbers or expressions)
-    return is_known(one == other)
 
 
 def _text(numbers: Sequence[Any]) -> str:

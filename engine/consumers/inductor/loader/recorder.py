@@ -27,6 +27,7 @@ from torch._inductor.virtualized import V
 
 from gemmtune.engine.consumers.inductor.epilogues.reader import read_epilogue
 from gemmtune.engine.consumers.inductor.loader.boundary import absent, nothing, or_else
+from gemmtune.engine.consumers.inductor.loader.explain.table_use import LIBRARY, problem_name
 from gemmtune.engine.consumers.inductor.loader.lowered import (
     AtenChoices,
     LoweredProduct,
@@ -35,7 +36,6 @@ from gemmtune.engine.consumers.inductor.loader.lowered import (
     lowered_product,
     root_of,
 )
-from gemmtune.engine.consumers.inductor.loader.table_use import LIBRARY, problem_name
 
 if TYPE_CHECKING:
     from torch._inductor.ir import ChoiceCaller

@@ -12,15 +12,21 @@ class ReadEpilogue(NamedTuple):
     """Finding for a product, which is not looked for an epilogue."""
 
     epilogue: str = ""
-    """Text of the epilogue; empty."""
     nodes: frozenset[str] = frozenset()
-    """Names of the graph's nodes that the epilogue computes; none."""
     reason: str = ""
-    """Reason why no text describes the epilogue; empty."""
 
 
 PLAIN = ReadEpilogue()
 """Finding for a product alone."""
+
+
+def _nothing(*_: object) -> Any:  # noqa: ANN401 (None, in the place of any type)
+    """Do nothing, and return None."""
+
+
+def _unchanged(first: Any, *_: object) -> Any:  # noqa: ANN401 (any type)
+    """Return the first argument."""
+    return first
 
 
 def read_epilogue(_product: object) -> ReadEpilogue:
@@ -28,18 +34,23 @@ def read_epilogue(_product: object) -> ReadEpilogue:
     return PLAIN
 
 
-def dynamic_row(_product: object, _rows: object) -> None:
-    """Return None: no row serves a graph with a dynamic m."""
-
-
-def as_in_table(product: Any, _rows: object) -> Any:  # noqa: ANN401 (a product, or why it is none)
-    """Return the product as it is: no row serves open sizes or strides."""
-    return product
+dynamic_row = _nothing  # no row serves a graph with a dynamic m
+as_in_table = _unchanged  # no row serves open sizes or strides
+with_whole_bias, leave_out_bias = _unchanged, _nothing  # no row has a bias
 
 
 def clusters_at_once(_gpu: int, _blocks: int) -> int:
     """Refuse: the launch of no kernel depends on it."""
     raise RuntimeError("this loader runs no such kernels: use the one that was exported beside the table")
+
+
+def bias_of_product(kernel_inputs: Any) -> tuple[str, dict[str, Any] | str]:  # noqa: ANN401 (Inductor's)
+    """Return the bias of a product, which has no row, as a report names it; without one, why there is no row."""
+    try:
+        from gemmtune.engine.consumers.inductor.loader.explain.notes import bias_of_product as named
+    except ModuleNotFoundError:
+        return "", "no row of this table has a bias"
+    return named(kernel_inputs)
 
 
 def unread_bias(_alpha: float) -> dict[str, Any]:

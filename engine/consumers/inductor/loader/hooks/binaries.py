@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch._inductor.virtualized import V
 
+from gemmtune.engine.consumers.inductor.loader.biases import with_whole_bias
 from gemmtune.engine.consumers.inductor.loader.boundary import or_else
 from gemmtune.engine.consumers.inductor.loader.counts import Counts
 from gemmtune.engine.consumers.inductor.loader.hooks.extern_calls import (
@@ -24,7 +25,6 @@ from gemmtune.engine.consumers.inductor.loader.lowered import (
     Template,
     has_options,
     is_for_templates,
-    with_whole_bias,
 )
 from gemmtune.engine.records.epilogue.chain import NO_EPILOGUE
 
@@ -89,7 +89,7 @@ class Binaries:
         """Return the choice of a row's kernel; none where Inductor asks for ATen's alone."""
         if not is_for_templates(op_name, templates):
             return []
-        kernel_inputs = with_whole_bias(kernel_inputs, product)
+        kernel_inputs = with_whole_bias(kernel_inputs, product.m)
         kernel = self._kernels[row.kernel]
         if not self._computes(row):
             return [extern_choice(kernel, kernel_inputs)]

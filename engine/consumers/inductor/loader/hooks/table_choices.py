@@ -14,6 +14,7 @@ from torch._inductor.kernel_inputs import MMKernelInputs
 from torch._inductor.utils import _use_autotune_backend
 from torch._inductor.virtualized import V
 
+from gemmtune.engine.consumers.inductor.loader.biases import leave_out_bias, with_whole_bias
 from gemmtune.engine.consumers.inductor.loader.boundary import nothing, or_else
 from gemmtune.engine.consumers.inductor.loader.counts import Counts
 from gemmtune.engine.consumers.inductor.loader.hooks.binaries import Binaries
@@ -30,10 +31,8 @@ from gemmtune.engine.consumers.inductor.loader.lowered import (
     has_options,
     is_for_aten,
     is_for_templates,
-    leave_out_bias,
     lowered_product,
     root_of,
-    with_whole_bias,
 )
 
 if TYPE_CHECKING:
@@ -58,7 +57,7 @@ class TableChoices(AtenChoices):
         recordings: Sequence[Any],
         *,
         refused: Sequence[str],
-        binaries: bool = True,
+        binaries: bool,
     ) -> None:
         """Choose as `install` says, but for rows of `refused` templates; append products to each of `recordings`."""
         self._table, self._policy, self.counts, self._recordings = table, policy, counts, recordings
@@ -109,8 +108,10 @@ class TableChoices(AtenChoices):
             if not (is_for_aten if template is None else is_for_templates)(op_name, templates):
                 return []
             if template is not None:
-                fused = self._fused(product, row, is_plain=is_apart)
-                choices, is_apart = self._render(row, template, product, fused, asked), not fused
+                epilogue = product.read.epilogue
+                is_apart = is_apart and not (row.fuses_cheap and epilogue and epilogue.is_cheap)
+                fused = frozenset() if is_apart else product.read.nodes
+                choices = self._render(row, template, product, fused, asked)
         if choices:
             self._count("next choice" if instead_of else "row", product, row, instead_of, key, is_apart)
         if choices is not None:
@@ -189,12 +190,6 @@ class TableChoices(AtenChoices):
                 return key, row
         return "", None
 
-    def _fused(self, product: LoweredProduct, row: ProductRow, *, is_plain: bool) -> frozenset[str]:
-        """Return the names of the graph's nodes that a row's kernel may compute behind the product."""
-        epilogue = product.read.epilogue
-        is_served = epilogue and (not is_plain or (row.fuses_cheap and epilogue.is_cheap))
-        return product.read.nodes if is_served else frozenset()
-
     def _usable(self, row: ProductRow) -> KernelTemplate | None:
         """Return the row's template; None, with a warning, if Inductor's settings rule it out.
 
@@ -219,7 +214,7 @@ class TableChoices(AtenChoices):
         This torch derives the keywords that are not tuned, but for EVEN_K: a wrong one gives wrong results. It makes
         templates only where it autotunes, so it does while it makes this one.
         """
-        kernel_inputs, op_name = with_whole_bias(asked[0], product), asked[2]
+        kernel_inputs, op_name = with_whole_bias(asked[0], product.m), asked[2]
         fix_layouts(kernel_inputs.nodes())
         even_k = {"EVEN_K": product.k % row.kwargs["BLOCK_K"] == 0} if "BLOCK_K" in row.kwargs else {}
         with config.patch(max_autotune_gemm=True):

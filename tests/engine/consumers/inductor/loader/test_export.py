@@ -171,7 +171,10 @@ def test_a_loader_without_a_part_refuses_a_table_that_needs_it(tmp_path, rows, r
 def test_a_loader_serves_without_the_packages_beside_it_and_names_them_where_they_are_asked_for(tmp_path, run):
     files = export(*PLAIN)
     code = """if True:
+        from types import SimpleNamespace
+        from torch._inductor.virtualized import V
         import gemmtune_inductor as it
+        from gemmtune_inductor.lowered import bias_of_product
         it.install(policy="ignore")
         for asked in (it.report, lambda: it.record("problems.jsonl")):
             try:
@@ -180,6 +183,12 @@ def test_a_loader_serves_without_the_packages_beside_it_and_names_them_where_the
                 print(error)
         it.stop_recording()
         print(it.options()["shape_padding"])
+        of_addmm = SimpleNamespace(
+            get_scalar=lambda _: 1, output_layout=lambda: SimpleNamespace(size=[16, 96]),
+            mnk_hinted=lambda: (16, 96, 256), shapes_hinted=lambda: [[96]], strides_hinted=lambda: [[1]],
+        )
+        with V.set_graph_handler(SimpleNamespace(current_node=None)):
+            print(bias_of_product(of_addmm)[0] or bias_of_product(of_addmm)[1])
     """
     write_all({name: text for name, text in files.items() if not name.startswith((RECORDER, REPORT))}, tmp_path)
     which = "which the export has beside this package"
@@ -187,11 +196,12 @@ def test_a_loader_serves_without_the_packages_beside_it_and_names_them_where_the
         f"a report needs gemmtune_report, {which}; compiled products by use: none",
         f"recording needs gemmtune_record, {which}",
         "False",
+        "no row of this table has a bias",
     ]
     write_all(files, tmp_path)
     said = run(tmp_path, code).stdout.splitlines()
     assert said[0].startswith("no product was compiled since install")
-    assert said[1:] == ["recording", "False"]
+    assert said[1:] == ["recording", "False", "vector"]
     assert json.loads((tmp_path / "problems.jsonl").read_text().splitlines()[0])["type"] == "start"
 
 

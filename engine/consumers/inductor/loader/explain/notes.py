@@ -8,14 +8,22 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from gemmtune.engine.consumers.inductor.loader.biases import bias_of_product
 from gemmtune.engine.consumers.inductor.loader.counts import Counts
-from gemmtune.engine.consumers.inductor.loader.table_use import LIBRARY, ProductUse, TableUse, UseLog, problem_name
+from gemmtune.engine.consumers.inductor.loader.explain.table_use import (
+    LIBRARY,
+    ProductUse,
+    TableUse,
+    UseLog,
+    problem_name,
+)
+from gemmtune.engine.consumers.inductor.loader.explain.warming import warmed_up
 
 if TYPE_CHECKING:
     from gemmtune.engine.consumers.inductor.loader.loader_rows import ProductRow
     from gemmtune.engine.consumers.inductor.loader.lowered import LoweredProduct
 
-__all__ = ["ProductNotes"]
+__all__ = ["ProductNotes", "bias_of_product", "warmed_up"]
 
 _NAMED = 3  # problems that a warning names
 _RUNS = {"aten": "ATen runs", "autotune": "Inductor tunes it"}

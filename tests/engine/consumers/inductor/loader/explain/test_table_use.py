@@ -9,7 +9,7 @@ from threading import Thread
 import pytest
 
 from gemmtune.engine.consumers.inductor.exporter import product_key
-from gemmtune.engine.consumers.inductor.loader.table_use import (
+from gemmtune.engine.consumers.inductor.loader.explain.table_use import (
     ProductUse,
     UseLog,
     problem_name,

@@ -1,0 +1,1 @@
+"""Modules that serve no product: an export has them as `gemmtune_report`."""
