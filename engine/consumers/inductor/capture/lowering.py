@@ -30,8 +30,7 @@ from gemmtune.engine.consumers.inductor.floor.graph_costs import cost_of_node, r
 from gemmtune.engine.consumers.inductor.floor.shares import Cost
 from gemmtune.engine.consumers.inductor.graphs.spans import bounds_of
 from gemmtune.engine.consumers.inductor.loader.explain.table_use import LIBRARY, problem_name
-from gemmtune.engine.consumers.inductor.loader.hooks.convolutions import CONVOLUTION, asking_for_products
-from gemmtune.engine.consumers.inductor.loader.hooks.padding import should_pad
+from gemmtune.engine.consumers.inductor.loader.hooks.other_kernels import CONVOLUTION, asking_for_products, should_pad
 from gemmtune.engine.consumers.inductor.loader.loader import options
 from gemmtune.engine.consumers.inductor.loader.lowered import LoweredProduct
 from gemmtune.engine.consumers.inductor.loader.recorder import (

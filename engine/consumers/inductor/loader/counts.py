@@ -12,10 +12,7 @@ class Counts:
     """Products of one table, by all threads of the process."""
 
     def __init__(self, device: str, miss: str, unused: str = "") -> None:
-        """Begin without a product; `device` is the table's GPU, `miss` that of `install`.
-
-        `unused` says why this torch uses no table; it is empty where it does.
-        """
+        """Begin for a table of a GPU; `miss` is that of `install`, `unused` why this torch uses no table, if so."""
         self.device, self.miss, self.unused = device, miss, unused
         self._numbers, self._warned = Counter[str](), set[str]()
 

@@ -156,8 +156,8 @@ def uninstall() -> None:
 def record(path: str | Path) -> None:
     """Append every product that this process compiles from now on to a file, for `gemmtune tune FILE`.
 
-    With a table, its rows run while recording; without one, Inductor's own kernels. Several processes may write to one
-    file. Graphs of torch's caches are compiled again.
+    With a table, its rows run meanwhile. Several processes may write to one file. Graphs of torch's caches are
+    compiled again.
 
     Raises:
         OSError: the file cannot be written.

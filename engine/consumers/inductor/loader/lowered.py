@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 Template: TypeAlias = "KernelTemplate | ExternKernelChoice"
 """Kernel that Inductor offers: a template to render, or one of ATen's."""
-Asked: TypeAlias = "tuple[KernelInputs, list[Template], str]"
+Question: TypeAlias = "tuple[KernelInputs, list[Template], str]"
 """Question of Inductor: operands, kernels that may run, and the operation."""
 Overrides: TypeAlias = "dict[str, dict[str, Any]] | None"
 """Keywords that Inductor asks for, by template."""

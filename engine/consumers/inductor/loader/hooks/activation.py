@@ -3,13 +3,12 @@
 import copyreg
 import inspect
 from collections.abc import Callable, MutableMapping
-from contextlib import nullcontext
 from typing import Any, cast
 from uuid import uuid4
 
 import torch
 from torch._inductor import choices as inductor_choices
-from torch._inductor import config, virtualized
+from torch._inductor import virtualized
 from torch._inductor.choices import InductorChoices
 from torch._inductor.codegen.common import custom_backend_passes, init_backend_registration
 from torch._inductor.codegen.triton import TritonKernel
@@ -17,16 +16,18 @@ from torch._inductor.custom_graph_pass import CustomGraphModulePass
 from torch._inductor.fx_passes import pad_mm
 from torch._inductor.graph import GraphLowering
 from torch._inductor.lowering import lowerings
-from torch._inductor.virtualized import V
 
 from gemmtune.engine.consumers.inductor.loader.boundary import absent, nothing, or_else
-from gemmtune.engine.consumers.inductor.loader.hooks.convolutions import CONVOLUTION, asking_for_products
-from gemmtune.engine.consumers.inductor.loader.hooks.padding import should_pad
+from gemmtune.engine.consumers.inductor.loader.hooks.other_kernels import (
+    CONVOLUTION,
+    asking_for_products,
+    pads,
+    tuned_if_large,
+)
 from gemmtune.engine.consumers.inductor.loader.hooks.table_choices import TableChoices
-from gemmtune.engine.consumers.inductor.loader.lowered import AtenChoices, has_options
+from gemmtune.engine.consumers.inductor.loader.lowered import AtenChoices
 
 _NAME = "gemmtune"
-_L2_SIZES = 3  # bytes that a large kernel moves, in sizes of the L2: some 40 us on an H200, see experiments/models
 _register = getattr(inductor_choices, "register_inductor_choices", None)
 _unregister = getattr(inductor_choices, "unregister_inductor_choices", None)
 
@@ -86,14 +87,10 @@ _replaced: list[_Replaced] = []  # at most one: that of the handler in place
 def activate(handler: AtenChoices) -> None:
     """Put the handler and its uuid where every thread finds them. Callers hold a lock.
 
-    torch 2.15 has a registry of handlers, whose uuids are part of its cache keys. Other ways that it documents hold for
-    the calling thread alone (`V.set_choices_handler`, since torch 2.12 also the configs). There the default handler is
-    replaced, and a backend pass carries the uuid. torch hashes the process's passes in order into its cache keys
-    (FxGraphHashDetails), so ours comes last. A thread keeps the handler it resolved under the name `_key`, in the
-    registry, too, so each install of each loader changes the name.
-
-    These keys also hold memory formats, pickled as attributes of any imported module that has a `torch`. That module
-    differs between processes, so a reducer names torch itself.
+    torch 2.15 has a registry of handlers, whose uuids are part of its cache keys. Before, the default handler is
+    replaced, and a backend pass carries the uuid; ours comes last, for torch hashes passes in order. A thread keeps the
+    handler that it resolved under the name `_key`, so each install changes the name. Cache keys also hold memory
+    formats, pickled as attributes of any module that has a `torch`; a reducer names torch itself in every process.
     """
     choices, replaced = virtualized._choices, _Replaced()
     _replaced.append(replaced)
@@ -107,9 +104,9 @@ def activate(handler: AtenChoices) -> None:
         replaced.item(custom_backend_passes, _NAME, _cache_tag(handler.uuid()))
     replaced.item(copyreg.dispatch_table, torch.memory_format, lambda its: str(its).removeprefix("torch."))
     replaced.item(lowerings, CONVOLUTION, asking_for_products(lowerings[CONVOLUTION]))
-    replaced.function(pad_mm, "should_pad", _pads)
+    replaced.function(pad_mm, "should_pad", pads)
     if isinstance(handler, TableChoices):
-        replaced.function(TritonKernel, "codegen_kernel", _tuned_if_large)
+        replaced.function(TritonKernel, "codegen_kernel", tuned_if_large)
         replaced.function(GraphLowering, "run", handler.run_graph)
 
 
@@ -148,28 +145,3 @@ def _cache_tag(uuid: str) -> CustomGraphModulePass:
     """Return a pass for a device that does not exist: it never runs, but its uuid is part of every cache key."""
     kind = type("CacheTag", (CustomGraphModulePass,), {"__call__": lambda *_: None, "uuid": lambda _: uuid})
     return cast("CustomGraphModulePass", kind())
-
-
-def _pads(earlier: Callable[..., bool], *asked: Any, **named: Any) -> bool:  # noqa: ANN401 (torch's)
-    """Decide to pad by the loader's rule; with `shape_padding` on, the earlier function decides."""
-    return (earlier if getattr(config, "shape_padding", True) else should_pad)(*asked, **named)
-
-
-def _tuned_if_large(generate: Callable[..., str], kernel: Any, *asked: Any, **named: Any) -> str:  # noqa: ANN401 (torch's)
-    """Return a kernel's generated source; a large kernel of a graph with a table's options descends when it runs first.
-
-    Inductor chooses the config of a kernel that is no product by a rule or a short race, and descends from there in its
-    mode max-autotune, for seconds per kernel. With small kernels this is a gamble: their operands lie in the L2 in the
-    model, but not while Inductor times them. A kernel that moves several times what the L2 holds takes as long in both.
-    """
-    with config.patch(coordinate_descent_tuning=True) if _is_large(kernel) else nullcontext():
-        return generate(kernel, *asked, **named)
-
-
-@or_else(lambda *_: False)
-def _is_large(kernel: Any) -> bool:  # noqa: ANN401 (torch's)
-    device = V.graph.get_current_device_or_throw()
-    if device.type != "cuda" or not has_options():
-        return False
-    l2_bytes = torch.cuda.get_device_properties(device).L2_cache_size
-    return bool(kernel.estimate_kernel_num_bytes() >= _L2_SIZES * l2_bytes)

@@ -22,10 +22,10 @@ from gemmtune.engine.consumers.inductor.loader.hooks.dynamic_rows import dynamic
 from gemmtune.engine.consumers.inductor.loader.hooks.open_sizes import as_in_table
 from gemmtune.engine.consumers.inductor.loader.loader_rows import InductorTable, ProductRow
 from gemmtune.engine.consumers.inductor.loader.lowered import (
-    Asked,
     AtenChoices,
     LoweredProduct,
     Overrides,
+    Question,
     Template,
     fix_layouts,
     has_options,
@@ -120,7 +120,7 @@ class TableChoices(AtenChoices):
         self._count(outcome, product, row, instead_of, key)
         return self.aten(*asked, kwarg_overrides)
 
-    def _without_row(self, product: LoweredProduct | str, asked: Asked, overrides: Overrides) -> list[ChoiceCaller]:
+    def _without_row(self, product: LoweredProduct | str, asked: Question, overrides: Overrides) -> list[ChoiceCaller]:
         """Return what a product without a row runs."""
         kernel_inputs, templates, op_name = asked
         answers = is_for_templates if self.autotunes else is_for_aten
@@ -207,7 +207,7 @@ class TableChoices(AtenChoices):
 
     @or_else(nothing)  # Inductor asked for ATen before, and got none
     def _render(
-        self, row: ProductRow, template: KernelTemplate, product: LoweredProduct, fused: frozenset[str], asked: Asked
+        self, row: ProductRow, template: KernelTemplate, product: LoweredProduct, fused: frozenset[str], asked: Question
     ) -> list[ChoiceCaller] | None:
         """Return the choice of a row's kernel; None if this torch or Triton cannot make it.
 

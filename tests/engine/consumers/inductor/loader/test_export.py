@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import subprocess
 import sys
@@ -61,17 +60,8 @@ def modules(files, package=PACKAGE):
 
 
 def lines(files):
-    """Return the lines of the package, and those with code: neither empty, nor a comment, nor a docstring."""
-    whole = code = 0
-    for name, text in files.items():
-        if name.startswith(f"{PACKAGE}/"):
-            nodes = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Expr)]
-            texts = [node for node in nodes if isinstance(node.value, ast.Constant)]
-            documented = {line for node in texts for line in range(node.lineno, node.end_lineno + 1)}
-            every = list(enumerate(text.splitlines(), 1))
-            whole += len(every)
-            code += sum(line.strip()[:1] not in ("", "#") for number, line in every if number not in documented)
-    return whole, code
+    """Return the lines of the package, with docstrings and empty ones."""
+    return sum(len(text.splitlines()) for name, text in files.items() if name.startswith(f"{PACKAGE}/"))
 
 
 @pytest.fixture
@@ -116,13 +106,11 @@ def test_a_package_has_the_parts_of_rare_rows_alone_where_it_has_such_rows():
 
 
 @pytest.mark.parametrize(
-    ("rows", "whole", "code"),
-    [(PLAIN, 1_950, 1_255), ((*PLAIN, EPILOGUE), 2_865, 1_865), ((*PLAIN, EPILOGUE, CUTE), 3_705, 2_415)],
+    ("rows", "most"), [(PLAIN, 1_650), ((*PLAIN, EPILOGUE), 2_570), ((*PLAIN, EPILOGUE, CUTE), 3_410)]
 )
 @pytest.mark.usefixtures("unbuilt")
-def test_a_package_is_small(rows, whole, code):
-    of_all, with_code = lines(export(*rows))
-    assert (of_all <= whole, with_code <= code) == (True, True), (of_all, with_code)
+def test_a_package_is_small(rows, most):
+    assert lines(export(*rows)) <= most
 
 
 @pytest.mark.usefixtures("unbuilt")
