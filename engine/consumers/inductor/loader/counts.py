@@ -5,6 +5,7 @@
 
 import warnings
 from collections import Counter
+from threading import Lock
 from typing import Any
 
 
@@ -14,11 +15,12 @@ class Counts:
     def __init__(self, device: str, miss: str, unused: str = "") -> None:
         """Begin for a table of a GPU; `miss` is that of `install`, `unused` why this torch uses no table, if so."""
         self.device, self.miss, self.unused = device, miss, unused
-        self._numbers, self._warned = Counter[str](), set[str]()
+        self._lock, self._numbers, self._warned = Lock(), Counter[str](), set[str]()
 
     def record(self, outcome: str, *_: Any, **__: Any) -> None:  # noqa: ANN401 (what `gemmtune_report` records)
         """Count a product that was lowered."""
-        self._numbers[outcome] += 1
+        with self._lock:
+            self._numbers[outcome] += 1
 
     def see_graph(self, graph: Any) -> None:  # noqa: ANN401 (Inductor's GraphLowering)
         """Count nothing when the lowering of a graph begins."""

@@ -108,9 +108,10 @@ def _counts_of(table: InductorTable, miss: str = "aten", unused: str = "") -> Co
     """Return counts of a table's products, with names and reasons where `gemmtune_report` is there."""
     try:
         from gemmtune.engine.consumers.inductor.loader.explain.notes import ProductNotes
-    except ModuleNotFoundError:
+
+        return ProductNotes(table.device, miss, unused)
+    except (ImportError, TypeError):  # it is missing, or of another gemmtune
         return Counts(table.device, miss, unused)
-    return ProductNotes(table.device, miss, unused)
 
 
 def _lacks(part: str) -> str:
@@ -250,7 +251,7 @@ def warm_up(call: Callable[[int], object], path: str | Path | None = None, *, sh
     """
     try:
         from gemmtune.engine.consumers.inductor.loader.explain.notes import warmed_up
-    except ModuleNotFoundError:
+    except ImportError:
         raise RuntimeError("a warm-up needs gemmtune_report, which the export has beside this package") from None
     return warmed_up(call, sizes(path, sha256=sha256))
 

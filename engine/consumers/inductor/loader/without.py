@@ -48,7 +48,7 @@ def bias_of_product(kernel_inputs: Any) -> tuple[str, dict[str, Any] | str]:  # 
     """Return the bias of a product, which has no row, as a report names it; without one, why there is no row."""
     try:
         from gemmtune.engine.consumers.inductor.loader.explain.notes import bias_of_product as named
-    except ModuleNotFoundError:
+    except ImportError:
         return "", "no row of this table has a bias"
     return named(kernel_inputs)
 

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import logging
+import sys
 import warnings
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
 from gemmtune.engine.consumers.inductor.epilogues.reader import PLAIN, ReadEpilogue  # noqa: E402 (torch is there)
+from gemmtune.engine.consumers.inductor.loader import loader  # noqa: E402
+from gemmtune.engine.consumers.inductor.loader.counts import Counts  # noqa: E402
 from gemmtune.engine.consumers.inductor.loader.explain.notes import ProductNotes  # noqa: E402
 from gemmtune.engine.consumers.inductor.loader.explain.table_use import LIBRARY  # noqa: E402
-from gemmtune.engine.consumers.inductor.loader.loader_rows import ProductRow  # noqa: E402
+from gemmtune.engine.consumers.inductor.loader.loader_rows import InductorTable, ProductRow  # noqa: E402
 from gemmtune.engine.consumers.inductor.loader.lowered import LoweredProduct  # noqa: E402
 from gemmtune.engine.records.epilogue.text import parse_epilogue  # noqa: E402
 
@@ -170,3 +173,11 @@ def test_grouped_products_are_recorded_with_their_sizes(lowering):
     notes, _ = lowering()
     notes.see_graph(Graph(parent=None, module=SimpleNamespace(graph=SimpleNamespace(nodes=nodes))))
     assert lines(notes) == [f"{name}: no problem, {LIBRARY}, 8x64 by 2x64x32"]
+
+
+@pytest.mark.parametrize("names", [{}, {"ProductNotes": lambda device: None}])
+def test_the_report_of_another_gemmtune_counts_as_none(monkeypatch, names):
+    other = ModuleType("gemmtune_report")
+    vars(other).update(names)
+    monkeypatch.setitem(sys.modules, ProductNotes.__module__, other)
+    assert type(loader._counts_of(InductorTable("hash", "NVIDIA H200", {}, {}, {}, {}))) is Counts
