@@ -21,6 +21,7 @@ import types
 from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
+from typing import ClassVar
 from unittest.mock import patch
 
 import torch
@@ -68,7 +69,11 @@ _H200 = {
     "torch._C._cuda_getCurrentRawStream": 0,
 }
 """Answers to what modules ask for on import."""
-_DRIVER = SimpleNamespace(get_current_target=lambda: GPUTarget("cuda", 90, 32), get_current_device=lambda: 0)
+_DRIVER = SimpleNamespace(
+    get_current_target=lambda: GPUTarget("cuda", 90, 32),
+    get_current_device=lambda: 0,
+    utils=SimpleNamespace(get_device_properties=lambda _: {"max_shared_mem": 232448, "multiprocessor_count": 132}),
+)
 
 
 def imported(repository: str, name: str, bare: tuple[str, ...] = (), gpu: bool = False):
@@ -79,8 +84,7 @@ def imported(repository: str, name: str, bare: tuple[str, ...] = (), gpu: bool =
     folder = ROOT / repository
     if not folder.is_dir():
         raise ImportError(f"no checkout {folder}: set KERNEL_CENSUS to the folder of the checkouts")
-    if str(folder) not in sys.path:
-        sys.path.append(str(folder))
+    sys.path += [each for each in (str(folder), str(ROOT / "packages")) if each not in sys.path]
     for package in bare:
         if package not in sys.modules:
             module = sys.modules[package] = types.ModuleType(package)
@@ -103,6 +107,10 @@ class Adapter:
     """Grid as an expression of sizes and of the config's params."""
     sizes: tuple[dict[str, int], ...] = ()
     """Cases."""
+    small: ClassVar[dict[str, int]] = {}
+    """Case that Triton's interpreter takes seconds for; empty for adapters without a reference."""
+    where = ""
+    """Condition on the sizes and params of configs that are no seeds of the autotuner; empty for none."""
 
     def __init_subclass__(cls) -> None:
         strides = re.compile(r"(\w+)\.strides=(\S+)")
@@ -125,8 +133,20 @@ class Adapter:
         found = _value(self.blocks, {**meta, **case})
         return found if isinstance(found, tuple) else (found,)
 
+    def check(self, case, config):
+        own = next((layer.configs for layer in _layers(self.kernel) if hasattr(layer, "configs")), ())
+        if not self.where or any(config.items() <= {**each.all_kwargs(), "maxnreg": None}.items() for each in own):
+            return None
+        return None if _value(self.where, {**config, **case}) else f"not {self.where}"
+
     def reference(self, case, arguments):
         raise NotImplementedError(f"{type(self).__name__} is for `gemmtune check`, which compares no results")
+
+
+def _layers(kernel):
+    while kernel is not None:
+        yield kernel
+        kernel = getattr(kernel, "fn", None)
 
 
 def _made(case, make, sign, name, shape, dtype, below, given):

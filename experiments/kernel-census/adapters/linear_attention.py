@@ -1,12 +1,7 @@
 """Adapters of kernels of fla-org/flash-linear-attention."""
 
-from base import Adapter, imported
-
-
-def fla(module: str, kernel: str):
-    bare = ("fla", "fla.modules", "fla.layers", "fla.models", "fla.ops")
-    return getattr(imported("flash-linear-attention", f"fla.{module}", bare), kernel)
-
+from base import Adapter
+from repositories import fla
 
 SEQUENCE = {"b": 2, "t": 2048, "h": 8, "k": 128, "v": 128, "bt": 64}
 ROWS = {"t": 4096, "d": 1024}, {"t": 16384, "d": 1024}

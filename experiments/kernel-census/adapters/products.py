@@ -1,19 +1,7 @@
 """Adapters of kernels of pytorch/ao, facebookresearch/xformers, triton-lang/kernels and pytorch-labs/tritonbench."""
 
 from base import Adapter, imported
-
-
-def ao(module: str, kernel: str):
-    parts = module.split(".")[:-1]
-    bare = ("torchao", *(".".join(("torchao", *parts[: at + 1])) for at in range(len(parts))))
-    return getattr(imported("ao", f"torchao.{module}", bare, gpu=True), kernel)
-
-
-def bench(module: str, kernel: str):
-    bare = ("tritonbench", "tritonbench.operators", "tritonbench.utils", "tritonbench.kernels")
-    parts = module.split(".")[:-1]
-    bare += tuple(".".join(("tritonbench", *parts[: at + 1])) for at in range(len(parts)))
-    return getattr(imported("tritonbench", f"tritonbench.{module}", bare, gpu=True), kernel)
+from repositories import ao, bench, triton_kernels
 
 
 def xformers(module: str, kernel: str):
@@ -154,7 +142,7 @@ class TiledProduct(Adapter):
 
 
 class SplitProduct(Adapter):
-    kernel = imported("kernels", "kernels.matmul", ("kernels",))._kernel
+    kernel = triton_kernels("matmul", "_kernel")
     text = f"""A[M,K] B[K,N] ~C[M,N] {GEMM} acc_dtype=tl.float32 input_precision='ieee' fp8_fast_accum=True GROUP_M=8
         AB_DTYPE=None"""
     blocks = f"({TILES}, SPLIT_K)"

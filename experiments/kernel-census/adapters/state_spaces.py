@@ -1,16 +1,7 @@
 """Adapters of kernels of state-spaces/mamba, linkedin/Liger-Kernel and unslothai/unsloth."""
 
 from base import Adapter, imported
-
-
-def mamba(module: str, kernel: str):
-    bare = ("mamba_ssm", "mamba_ssm.ops", "mamba_ssm.ops.triton", "mamba_ssm.utils")
-    return getattr(imported("mamba", f"mamba_ssm.ops.triton.{module}", bare), kernel)
-
-
-def liger(module: str, kernel: str):
-    bare = ("liger_kernel", "liger_kernel.ops", "liger_kernel.ops.experimental")
-    return getattr(imported("Liger-Kernel/src", f"liger_kernel.ops.{module}", bare), kernel)
+from repositories import liger, mamba
 
 
 def unsloth(module: str, kernel: str):
