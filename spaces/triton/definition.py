@@ -17,13 +17,14 @@ from gemmtune.engine.io.blame import STOPS, account
 from gemmtune.engine.records.errors import ProblemError
 from gemmtune.engine.seams.workload import TensorSource
 from gemmtune.spaces.triton.decorators import OPTIONS, decorators_of, source_of, values_of
-from gemmtune.spaces.triton.making import Make, MetaSource
+from gemmtune.spaces.triton.making import Make, PlainSource
 
 _NEEDED = ("kernel", "cases", "arguments", "grid", "outputs", "reference")
 _SOURCE_DIGITS = 12
 _PASSED = (ProblemError, torch.OutOfMemoryError, *STOPS)
 """Errors of a user's function that are not its failure: less may fit, or somebody ends the program."""
 _VALUES = (bool, int, float, str)
+_ON_CPU_BYTES = 2**26
 TODO = "TODO(gemmtune)"
 """Mark of what a person must still fill in of a class that `gemmtune adapt` wrote."""
 _WAYS_OUT = {
@@ -92,7 +93,7 @@ class Definition:
         Raises:
             ProblemError: the class's `arguments` fails, or gives something the kernel does not take.
         """
-        make = Make(source or MetaSource(), name)
+        make = Make(source or PlainSource(), name)
         found = self._called("arguments", self._user.arguments, dict(sizes), make)
         if not isinstance(found, Mapping):
             raise self._error(f"arguments returned {type(found).__name__}, not a dict by argument name")
@@ -233,6 +234,25 @@ class Definition:
             if values.shape != arguments[name].shape:  # type: ignore[attr-defined] # `tensors` checked it
                 raise self._error(f"reference gives {name} the shape {tuple(values.shape)}")
         return tuple(found[name] for name in self.outputs)
+
+    def reference_fault(self, sizes: Mapping[str, int]) -> str:
+        """Return why the class's `reference` fails without a GPU; empty if it does not, or nobody can tell.
+
+        It runs without memory, and on the CPU if it needs the values of at most 64 MiB.
+        """
+        for device in ("meta", "cpu"):
+            arguments = self.tensors(sizes, PlainSource(device))
+            needed = sum(each.nbytes for each in arguments.values() if isinstance(each, torch.Tensor))
+            if device == "cpu" and needed > _ON_CPU_BYTES:
+                break
+            try:
+                self.reference(sizes, arguments)
+                break
+            except ProblemError as error:
+                cause = error.__cause__
+                if not isinstance(cause, NotImplementedError) and (device == "cpu" or "meta" not in str(cause)):
+                    return str(error)
+        return ""
 
     def tolerance(self, output: str, dtype: torch.dtype, default: float) -> float:
         """Return the largest relative error of an output: the class's, else the default."""

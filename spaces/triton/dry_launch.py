@@ -68,6 +68,8 @@ def _launched(
     loader: Any,  # noqa: ANN401
 ) -> DryLaunch:
     """Launch one case and compare its config with the row's."""
+    if fault := definition.reference_fault(sizes):
+        return DryLaunch(None, fault)
     program.benchmarked, program.launched = 0, False
     before = loader.report()
     positional, named = _call(definition, sizes)

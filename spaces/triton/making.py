@@ -57,16 +57,19 @@ class Make:
         return f"{self._name} {self._count}"
 
 
-class MetaSource:
-    """Source of tensors without memory, which have shapes, strides and types alone."""
+class PlainSource:
+    """Source of tensors of ones; on device `meta` they have no memory, but shapes, strides and types alone."""
+
+    def __init__(self, device: str = "meta") -> None:
+        self._device = torch.device(device)
 
     @property
     def device(self) -> torch.device:
-        """Device `meta`."""
-        return torch.device("meta")
+        """Device of the tensors."""
+        return self._device
 
     def normal(self, dtype: torch.dtype, shape: tuple[int, ...], name: str, scale: float = 1.0) -> torch.Tensor:
-        """Return a tensor without memory."""
-        return torch.empty(shape, dtype=dtype, device="meta")
+        """Return a tensor of ones."""
+        return torch.ones(shape, dtype=dtype, device=self._device)
 
     own = empty = normal

@@ -119,6 +119,29 @@ def test_a_program_that_passes_other_numbers_misses(check):
     assert not any(build["reason"] for build in found["builds"])
 
 
+@pytest.mark.parametrize(
+    ("values", "reason"),
+    [
+        ("arguments['x'].double()[1:]", "reference gives out the shape (4095,)"),
+        ("{'y': arguments['x']}", "reference gives no tensor for each of the outputs out"),
+        ("arguments['x'] @ arguments['x'][:3]", "reference failed: RuntimeError"),
+        ("arguments['x'] * arguments['x'].sum().item() + arguments['w']", "reference failed: KeyError: 'w'"),
+        ("torch.zeros(4096 // int(arguments['x'].max().item() + 1))", "reference gives out the shape (2048,)"),
+    ],
+)
+def test_a_wrong_reference_is_named_before_a_gpu_runs_it(tmp_path, values, reason):
+    parts = {"before": "", "most": "1024", "decorators": AUTOTUNED, "parameters": "", "members": "", "given": ""}
+    (tmp_path / "wrong.py").write_text(KERNEL.format(**parts).replace('return arguments["x"]', f"return {values}"))
+    assert reason in load_definition(tmp_path / "wrong.py", "Scale").reference_fault({"n": 4096})
+
+
+def test_a_wrong_reference_fails_the_check_that_builds_all(check):
+    found = check(1, members="outputs = ('out', 'x')\n    restore = ('x',)\n")
+    assert [launch["reason"] for launch in found["launches"]] == 2 * [
+        "Scale of scale.py: reference gives no tensor for each of the outputs out, x"
+    ]
+
+
 def test_a_key_that_no_table_holds_is_refused_by_the_loader(check):
     found = check(1, decorators=AUTOTUNED.replace("'n'", "'x'"))
     assert "the loader refuses: ValueError: the autotuner's key names x" in found["launches"][0]["reason"]
