@@ -129,11 +129,12 @@ def _checked(
 
 
 def _jobs(problem: Workload, device: Device, space: str, count: int) -> list[tuple[Task, Config]]:
-    """Return the default of a problem, and a few configs of a space."""
+    """Return the default of a problem, and a few configs of a space beside it."""
     searched, default = Task(problem, device, space), Task(problem, device, problem.baseline_space)
-    configs = few_configs(registry.space(space), searched, count)
     defaults = registry.space(default.space).seeds(default)[:1]
-    return [*((default, config) for config in defaults), *((searched, config) for config in configs)]
+    configs = few_configs(registry.space(space), searched, count + len(defaults))
+    others = [config for config in configs if config not in defaults] or configs
+    return [*((default, config) for config in defaults), *((searched, config) for config in others[:count])]
 
 
 def _launches(problems: Sequence[Workload], device: Device, builds: Sequence[DryBuild]) -> Mapping[Workload, DryLaunch]:

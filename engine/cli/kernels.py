@@ -63,7 +63,10 @@ def check(
     with show_work(f"building {target}", quiet=as_json):
         from gemmtune.engine.api.checking import check as check_problems
 
-        is_class = ".py:" in target
+        is_class = ":" in target or target.endswith(".py")
+        if is_class and ".py:" not in target:
+            text = "name the class in it" if target.endswith(".py") else "a class is read from its file"
+            raise UsageError(f"{target}: {text}: gemmtune check FILE.py:CLASS")
         if is_class and problem:
             raise UsageError(f"{target} has its own cases: leave out --problem, or name one case, {target}:SIZE=N")
         if not is_class and not problem:

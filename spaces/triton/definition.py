@@ -4,8 +4,9 @@ import hashlib
 import importlib.util
 import inspect
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ _SOURCE_DIGITS = 12
 _PASSED = (ProblemError, torch.OutOfMemoryError, *STOPS)
 """Errors of a user's function that are not its failure: less may fit, or somebody ends the program."""
 _VALUES = (bool, int, float, str)
-_ON_CPU_BYTES = 2**26
+_ON_CPU_BYTES, _MOST_LISTED = 2**26, 4096
 TODO = "TODO(gemmtune)"
 """Mark of what a person must still fill in of a class that `gemmtune adapt` wrote."""
 _WAYS_OUT = {
@@ -66,11 +67,11 @@ class Definition:
         self.argument_names: tuple[str, ...] = tuple(self.jit.arg_names)
         signature = inspect.signature(python_function(self.kernel)).parameters
         self._defaults = {n: each.default for n, each in signature.items() if each.default is not each.empty}
-        self.outputs = tuple(self._user.outputs)
+        self.outputs = self._few("outputs", self._user.outputs)
         if not all(isinstance(name, str) for name in self.outputs):
             raise self._error("outputs is no list of names of arguments")
         self.zeroed = self.decorators.zeroed
-        self.restored = (*self.decorators.restored, *getattr(self._user, "restore", ()))
+        self.restored = (*self.decorators.restored, *self._few("restore", getattr(self._user, "restore", ())))
         if unknown := sorted({*self.zeroed, *self.restored}.difference(self.argument_names)):
             raise self._error(f"restores {unknown[0]!r}, which is no argument of the kernel")
         self.says_default = hasattr(self._user, "default")
@@ -274,7 +275,7 @@ class Definition:
         given = getattr(self._user, "params", {})
         if not isinstance(given, Mapping) or not (given or configs):
             raise self._error("params is no dict of values by name, and the kernel has no autotuner's configs")
-        found = {str(name): [param_text(value) for value in values] for name, values in given.items()}
+        found = {str(name): [*map(param_text, self._few(f"params[{name!r}]", its))] for name, its in given.items()}
         for config in configs:
             for name, value in config.items():
                 values = found.setdefault(name, [])
@@ -287,6 +288,13 @@ class Definition:
             if not values or not all(isinstance(value, _VALUES) for value in values):
                 raise self._error(f"params[{name!r}] is no list of numbers, texts, None and types")
         return {name: tuple(dict.fromkeys(values)) for name, values in found.items()}
+
+    def _few(self, what: str, values: Iterable[Any]) -> tuple[Any, ...]:
+        """Return what a class lists; an endless list is refused."""
+        found = tuple(islice(values, _MOST_LISTED + 1))
+        if len(found) > _MOST_LISTED:
+            raise self._error(f"{what} lists more than {_MOST_LISTED}: list the few that are worth a build")
+        return found
 
     def _config(self, config: Mapping[str, object]) -> dict[str, Any]:
         """Return a config with a value for every parameter; an option that it leaves out is Triton's own default."""

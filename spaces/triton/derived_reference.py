@@ -10,6 +10,8 @@ _UNARY = ("exp", "exp2", "log", "log2", "sqrt", "rsqrt", "abs", "sin", "cos", "t
 _REDUCED = {"sum": "sum", "max": "amax", "min": "amin"}
 _OPERATORS = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.Pow: "**"}
 _COMPARED = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!="}
+_TAKEN = ("case", "arguments", "self", "torch", "triton", "make")
+"""Names that a class's methods have for something else."""
 _MODULES = ("tl", "triton", "math", "libdevice", "language")
 
 
@@ -42,6 +44,11 @@ def derived_reference(
     if set(outputs) != translator.stored.keys():
         return []
     return [*translator.lines, "return {", *(f'    "{each}": {translator.stored[each]},' for each in outputs), "}"]
+
+
+def local_name(name: str) -> str:
+    """Return the name that a kernel's argument or variable has in a class."""
+    return f"{name}_" if name in _TAKEN else name
 
 
 class _Translator:
@@ -122,7 +129,7 @@ class _Translator:
             self._set(name, *self._expression(added))
 
     def _set(self, name: str, text: str, dims: tuple[str, ...]) -> None:
-        local = f"{name}_" if name in ("case", "arguments", "self", "torch", "triton", "make") else name
+        local = local_name(name)
         if any(re.search(rf"\b{name}\b", each) for each in self.stored.values()):
             raise _UnknownError  # an output has the earlier value
         if text != local:

@@ -2,6 +2,7 @@
 
 import importlib
 import inspect
+import keyword
 import re
 import sys
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ from gemmtune.engine.io.blame import STOPS, account
 from gemmtune.engine.records.errors import ProblemError, did_you_mean
 from gemmtune.spaces.triton.decorators import OPTIONS, decorators_of
 from gemmtune.spaces.triton.definition import TODO, module_of
-from gemmtune.spaces.triton.derived_reference import derived_reference
+from gemmtune.spaces.triton.derived_reference import derived_reference, local_name
 from gemmtune.spaces.triton.reading import Pointer, Reading, read_kernel
 
 _TILE = re.compile(r"block|tile|chunk|group|^b[mnk]$|split", re.IGNORECASE)
@@ -36,6 +37,8 @@ def draft(named: str) -> tuple[str, str]:
     where, colon, name = named.rpartition(":")
     if not colon or not name.isidentifier() or not where:
         raise ProblemError(f"kernel {named!r} is not MODULE:KERNEL or FILE.py:KERNEL, for example ./softmax.py:kernel")
+    if where.endswith(".py") and "." in Path(where).stem:
+        raise ProblemError(f"no program imports a file with a dot in its name: rename {Path(where).name}")
     module = _imported(where)
     kernel = getattr(module, name, None)
     if python_function(kernel) is None or inspect.isfunction(kernel):
@@ -78,7 +81,7 @@ class _Draft:
         self._reading: Reading = read_kernel(self._parts.jit.src, self._constants, tuned)
         self._tensors = {each: self._reading.pointers[each] for each in self._names if each in self._reading.pointers}
         self._strides = {
-            stride: f"{tensor}.stride({number})"
+            stride: f"{local_name(tensor)}.stride({number})"
             for tensor, its in reversed(self._tensors.items())
             for number, stride in enumerate(self._dims(its))
             if stride != "1" and stride not in self._reading.sizes
@@ -91,17 +94,23 @@ class _Draft:
     def written(self) -> tuple[str, str]:
         """Return the class's name and the module's text."""
         title = "".join(part[:1].upper() + part[1:] for part in re.sub("_?kernel_?", "_", self._name).split("_"))
-        title = title if title.isidentifier() else f"Kernel{title}"
+        title = title if _is_name(title) else f"Kernel{title}"
         arguments, grid = list(self._arguments()), list(self._grid())
-        body = "\n".join([*self._attributes(), "", *arguments, "", *grid, "", *self._reference()])
-        imports = [f"import {each}" for each in ("torch", "triton") if f"{each}." in body]
+        kernel = local_name(self._name)
+        if all(map(_is_name, self._module.split("."))):
+            bound = f" as {kernel}" if kernel != self._name else ""
+            source = ["", f"from {self._module} import {self._name}{bound}"]
+        else:
+            kernel, source = f'importlib.import_module("{self._module}").{self._name}', []
+        body = "\n".join([*self._attributes(kernel), "", *arguments, "", *grid, "", *self._reference()])
+        imports = [f"import {each}" for each in ("importlib", "torch", "triton") if f"{each}." in body]
         about = f'"""First draft of a class that describes {self._name}: fill in each {TODO} and delete its line."""'
-        head = [about, "", *imports, *([""] if imports else []), f"from {self._module} import {self._name}"]
+        head = [about, "", *imports, *(source if imports else source[1:])]
         lines = "\n".join([*head, "", "", f"class {title}:", body, ""]).split("\n")
         return title, "\n".join(map(_kept, lines))
 
-    def _attributes(self) -> Iterator[str]:
-        yield f"    kernel = {self._name}"
+    def _attributes(self, kernel: str) -> Iterator[str]:
+        yield f"    kernel = {kernel}"
         if not self._parts.configs:
             values = {each: _values(each) for each in self._params} | {"num_warps": (2, 4, 8, 16)}
             yield from _todo("values to try, and the config that your program runs today")
@@ -128,7 +137,7 @@ class _Draft:
         lines: dict[str, str] = {}
         for name, its in self._tensors.items():
             yield from self._tensor(name, its)
-            lines[name] = name
+            lines[name] = local_name(name)
         asked: dict[str, list[str]] = {}
         for name in self._names:
             skipped = name in (*self._given, *self._params, *OPTIONS)
@@ -143,20 +152,20 @@ class _Draft:
 
     def _tensor(self, name: str, its: Pointer) -> Iterator[str]:
         """Yield the lines that make a tensor."""
-        dims = self._dims(its)
+        made, dims = f"        {local_name(name)} = make", self._dims(its)
         sizes = [its.dims[each] for each in dims]
         if not sizes or not all(sizes) or len(sizes) > _MOST_DIMS:
             yield from _todo(f"shape of {name}", "        ")
         shape = _tuple([self._size(each) if each else "1" for each in sizes] or ["1"], quote="")
         if its.indexes:
-            yield f"        {name} = make.integers(0, {self._size(its.indexes)}, {shape})"
+            yield f"{made}.integers(0, {self._size(its.indexes)}, {shape})"
         elif its.stored and (not its.loaded or name in self._parts.zeroed):
             each_row = len(sizes) == 1 and sizes[0].startswith("rows")
-            yield f"        {name} = make.empty({shape}{', torch.float32' if each_row or its.added else ''})"
+            yield f"{made}.empty({shape}{', torch.float32' if each_row or its.added else ''})"
         elif its.added:
-            yield f"        {name} = make.zeros({shape}, torch.float32)"
+            yield f"{made}.zeros({shape}, torch.float32)"
         else:
-            yield f"        {name} = make.normal({shape})"
+            yield f"{made}.normal({shape})"
 
     def _value(self, name: str) -> tuple[str, str]:
         """Return what a person must say about arguments of a kind, or nothing, and this one's value."""
@@ -208,10 +217,12 @@ class _Draft:
             return
         for name, its in self._tensors.items():
             if its.loaded:
-                yield f'        {name} = arguments["{name}"]{"" if its.indexes else ".double()"}'
+                yield f'        {local_name(name)} = arguments["{name}"]{"" if its.indexes else ".double()"}'
         yield from _todo("what the kernel computes, with torch", "        ")
         yield f"        return {{{'' if outputs else '}'}"
-        yield from (f'            "{name}": {name if self._tensors[name].loaded else None},' for name in outputs)
+        yield from (
+            f'            "{name}": {local_name(name) if self._tensors[name].loaded else None},' for name in outputs
+        )
         yield from ["        }"] if outputs else []
 
     def _dims(self, its: Pointer) -> list[str]:
@@ -230,6 +241,10 @@ class _Draft:
             size = _CONSTANT_SIZE if name in self._constants else _ONE_SIZE if alone else few
             self._cases[name] = size
         return f'case["{name}"]'
+
+
+def _is_name(text: str) -> bool:
+    return text.isidentifier() and not keyword.iskeyword(text)
 
 
 def _values(name: str) -> tuple[int, ...]:

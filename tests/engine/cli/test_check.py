@@ -95,6 +95,7 @@ def test_a_good_kernel_builds_and_hits_every_row(check):
     found = check(0)
     assert found["holds"] is True
     assert [build["space"] for build in found["builds"]] == ["triton_default", *2 * ["triton_kernel"]] * 2
+    assert len({str((build["problem"], build["config"])) for build in found["builds"]}) == 6, "none is built twice"
     assert all(build["registers"] > 0 and build["reason"] == "" for build in found["builds"])
     small, large = (launch["config"] for launch in found["launches"])
     assert (small["BLOCK"], large["BLOCK"]) == (256, 512), "each case runs the config of its own row"
@@ -178,6 +179,8 @@ def test_one_case_is_named_and_other_uses_are_refused(run, refusal, check):
     assert (one.status, one.out.count("hit"), "NVIDIA L40S" in one.out) == (0, 1, True)
     refusal(run("check", "./scale.py:Scale", "--problem", "16x16x16"), "has its own cases")
     refusal(run("check", "triton_mm"), "--problem")
+    refusal(run("check", "./scale.py"), "name the class in it: gemmtune check FILE.py:CLASS")
+    refusal(run("check", "scale:Scale"), "a class is read from its file: gemmtune check FILE.py:CLASS")
     refusal(run("check", "triton_nn", "--problem", "16x16x16"), "no space 'triton_nn'")
 
 

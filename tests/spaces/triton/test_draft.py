@@ -275,9 +275,29 @@ def test_every_draft_is_formatted_and_refused_by_name_until_it_is_filled_in(fold
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.parametrize("file", ["my-kernels.py", "class.py", "plain.py"])
+@pytest.mark.parametrize("name", ["true", "none_kernel", "torch", "make"])
+def test_names_that_python_or_a_class_has_for_something_else_are_written_around(tmp_path, monkeypatch, file, name):
+    monkeypatch.delitem(sys.modules, Path(file).stem, raising=False)
+    (tmp_path / file).write_text(
+        "import triton\nimport triton.language as tl\n\n@triton.jit\n"
+        f"def {name}(case, make, torch, n, BLOCK: tl.constexpr):\n"
+        "    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)\n"
+        "    tl.store(case + at, tl.load(make + at, mask=at < n) + tl.load(torch + at, mask=at < n), mask=at < n)\n"
+    )
+    title, text = draft(f"{tmp_path / file}:{name}")
+    written = tmp_path / "written.py"
+    written.write_text("\n".join(line for line in text.splitlines() if "# TODO(gemmtune)" not in line))
+    (case,) = expand_workloads(f"triton:{written}:{title}")
+    assert case.sizes.keys() == {"n"}
+    values = {"make": torch.ones(3), "torch": torch.ones(3)}
+    assert getattr(module_of(written), title)().reference({"n": 3}, values)["case"].tolist() == [2, 2, 2]
+
+
 @pytest.mark.parametrize(
     ("named", "said"),
     [
+        ("{}/my.kernels.py:x", "rename my.kernels.py"),
         ("kernels", "is not MODULE:KERNEL or FILE.py:KERNEL"),
         ("{}/kernels.py:softmx_kernel", "did you mean softmax_kernel"),
         ("{}/kernels.py:no_kernel", "has no kernel no_kernel of Triton"),

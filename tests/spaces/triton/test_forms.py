@@ -14,6 +14,7 @@ from gemmtune.engine.measure.operands.operands import make_operands
 from gemmtune.engine.measure.operands.reference import ReferenceResult, poison
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.errors import ProblemError
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.kinds import expand_workloads
@@ -259,6 +260,15 @@ def test_none_and_types_are_values_of_params(case_of, tmp_path):
     assert len({launch["bytes_0"] for launch in binaries}) == 2
     told = case_of(**change, members="params = {'ACC': (tl.bfloat16,)}; default = {'BLOCK': 256, 'ACC': None}")
     assert definition_of(told).params["ACC"] == ("tl.bf16", "tl.fp16", "None")
+
+
+ENDLESS = ["params = {'BLOCK': %s(1)}", "outputs = map(str, %s())", "restore = map(str, %s())"]
+
+
+@pytest.mark.parametrize("member", ENDLESS)
+def test_an_endless_list_is_refused(case_of, member):
+    with pytest.raises(ProblemError, match="lists more than 4096: list the few"):
+        case_of(members=member % "__import__('itertools').count")
 
 
 def test_a_config_that_gives_num_ctas_is_built_in_clusters(case_of, tmp_path):
