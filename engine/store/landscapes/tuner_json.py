@@ -100,6 +100,8 @@ def _parse_cache(file: Path, found: Mapping[str, object], *, is_cut: bool) -> La
             "gemmtune takes caches whose objective is 'time'"
         )
     names = [str(name) for name in _array(f"{file}, tune_params_keys", found.get("tune_params_keys"))]
+    if twice := [name for at, name in enumerate(names) if name in names[:at]]:
+        raise LandscapeError(f"{file}: tune_params_keys names {twice[0]!r} twice; a parameter has one value per config")
     entries = _object(f"{file}, cache", found["cache"])
     points = [
         _cache_point(f"{file}, cache entry {key}", names, _object(f"{file}, {key}", entry))

@@ -34,11 +34,11 @@ def read_aiter(name: str, lines: Iterable[str]) -> Iterator[CapturedProduct | Wo
     Layers are those of vLLM. The file's name says whether scales are per block.
 
     Raises:
-        UsageError: a row lacks a size.
+        UsageError: a row lacks a size, two columns have one name, or a cell is too long.
     """
     seen = set[object]()
-    for number, cells in enumerate(csv.DictReader(lines), 2):
-        row = {name: value.strip() for name, value in cells.items() if isinstance(value, str)}
+    for number, cells in _rows(lines):
+        row = {name: value.strip() for name, value in cells.items()}
         sizes = _MOE_SIZES if "token" in row else _GEMM_SIZES
         if any(not re.fullmatch(r"[1-9][0-9]{0,9}", row.get(size, "")) for size in sizes):
             raise UsageError(f"line {number} is no row of AITER: {', '.join(sizes)} are not integers from 1 on")
@@ -49,6 +49,18 @@ def read_aiter(name: str, lines: Iterable[str]) -> Iterator[CapturedProduct | Wo
                 yield CapturedProduct(found, 1)
             else:
                 yield Unseen(*found, 1) if isinstance(found, tuple) else found
+
+
+def _rows(lines: Iterable[str]) -> Iterator[tuple[int, Mapping[str, str]]]:
+    """Yield the cells of each row by their column, with the number of the line."""
+    reader = csv.reader(lines)
+    try:
+        names = [name.strip() for name in next(reader, [])]
+        if twice := [name for at, name in enumerate(names) if name in names[:at]]:
+            raise UsageError(f"line 1 names column {twice[0]!r} twice: leave one")
+        yield from ((reader.line_num, dict(zip(names, cells, strict=False))) for cells in reader if cells)
+    except csv.Error as error:
+        raise UsageError(f"line {reader.line_num} is not CSV: {error}") from None
 
 
 def _gemm(name: str, row: Mapping[str, str]) -> Workload | tuple[str, str]:

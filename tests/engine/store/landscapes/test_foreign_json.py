@@ -165,6 +165,7 @@ def test_the_first_entry_of_a_repeated_config_counts(tmp_path):
         ({"tune_params_keys": ["x"], "cache": {"1": {"x": [1]}}}, "x: expected true, false, a number or a text"),
         ({"tune_params_keys": ["x"], "cache": {"1": {"x": 1}}}, "entry 1, time=None is not a number from"),
         ({"tune_params_keys": ["x", "y"], "cache": {"1": {"x": 1, "time": 1}}}, "does not have the parameters x, y"),
+        ({"tune_params_keys": ["x", "x"], "cache": {"1,1": {"x": 1, "time": 1}}}, "names 'x' twice"),
         ({"results": [], "metadata": {"timeunit": "fortnights"}}, "unknown metadata.timeunit 'fortnights'"),
         ({"results": []}, "holds no config"),
         ({"results": [{"configuration": {"x": 1}, "invalidity": "correct"}]}, "results[0], times: expected an object"),

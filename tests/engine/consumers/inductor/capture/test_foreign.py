@@ -99,6 +99,18 @@ def test_a_row_of_aiter_without_its_sizes_is_refused_by_its_line(tmp_path, row):
         gt.capture(written(tmp_path / "a.csv", f"cu_num,M,N,K\n{row}\n"))
 
 
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("cu_num,M,N,K,M\n", "line 1 names column 'M' twice"),
+        (f"cu_num,M,N,K,kernelName\n304,1,2,3,{'x' * 131_073}\n", "line 2 is not CSV: field larger than field limit"),
+    ],
+)
+def test_a_file_of_aiter_that_no_table_can_be_is_refused(tmp_path, text, reason):
+    with pytest.raises(UsageError, match=reason):
+        gt.capture(written(tmp_path / "a.csv", text))
+
+
 def test_autotune_lines_of_inductors_log_are_products_with_their_layouts_and_strides(tmp_path):
     found = gt.capture(written(tmp_path / "inductor.log", LOG * 2))
     assert [(each.name, each.weight) for each in found.problems] == [
