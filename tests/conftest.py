@@ -118,6 +118,7 @@ def pytest_collection(session: pytest.Session) -> Iterator[None]:
     finally:
         gc.freeze()
         gc.enable()
+        gc.set_threshold(50_000, 20, 50)  # torch makes a million objects, and a search through them finds few cycles
         if worker == "gw0":
             collected.touch()
 
