@@ -40,9 +40,9 @@ def capture(
     Args:
         call: a torch module, a function of tensors, or the name of either, MODULE:CALL. A named class, and a named
             function without parameters, builds the model on the GPU. Or the file of a recorded program: problems.jsonl
-            of `gemmtune_inductor.record`, tunableop_untuned0.csv of PyTorch's TunableOp, a list of AITER (.csv), or a
-            log of Inductor (.log), with those of other processes as inputs. Or a model of transformers,
-            "hf:Qwen/Qwen3-0.6B", or the folder of its config.json, "hf:./folder".
+            of `gemmtune_inductor.record`, tunableop_untuned0.csv of PyTorch's TunableOp, a list of AITER (.csv),
+            FlashInfer's configs (.json), or a log of Inductor (.log), with those of other processes as inputs. Or a
+            model of transformers, "hf:Qwen/Qwen3-0.6B", or the folder of its config.json, "hf:./folder".
         inputs: tensors; texts such as "bf16[16,2048]", "int64[1,512]%32000" (integers below 32000) and
             "mask=bool[1,512]" (a named argument); other objects, which are passed as they are. A size that differs
             between calls has a name and a range: "bf16[m:1..4096,2048]".

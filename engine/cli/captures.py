@@ -22,8 +22,8 @@ _CALL_HELP = (
 )
 _FILE_HELP = (
     "Or a model of transformers, hf:Qwen/Qwen3-0.6B, or hf:FOLDER with its config.json. Or a record: problems.jsonl of "
-    "gemmtune_inductor.record, TunableOp's tunableop_untuned0.csv, a list of AITER (.csv), or a log of Inductor (.log) "
-    "with AUTOTUNE lines; name those of several processes."
+    "gemmtune_inductor.record, TunableOp's tunableop_untuned0.csv, a list of AITER (.csv), FlashInfer's configs "
+    "(.json), or a log of Inductor (.log) with AUTOTUNE lines; name those of several processes."
 )
 _INPUT_HELP = (
     "A tensor of the call: [NAME=]DTYPE[SIZE,...], for example bf16[16,2048] or tokens=int64[1,512]%32000 (integers "

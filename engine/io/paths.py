@@ -173,6 +173,8 @@ def kind_of_file(path: Path) -> FileKind | None:
 
 def json_kind(fields: Mapping[str, Any]) -> FileKind | None:
     """Return the kind of a JSON object by the fields that only this kind has."""
+    if fields and all(name.startswith(("('", "_")) for name in fields):
+        return FileKind.RECORDING  # of FlashInfer's autotuner
     if "made_with" in fields:
         return FileKind.INDUCTOR
     if "rounding_bound" in fields:

@@ -1,4 +1,4 @@
-"""Products in files of other tools: AITER's lists and results (CSV), and the AUTOTUNE lines of Inductor's log."""
+"""Products in files of other tools: AITER's lists and results (CSV), FlashInfer's configs (JSON), Inductor's log."""
 
 import csv
 import re
@@ -16,6 +16,8 @@ _TYPES = {"torch.bfloat16": "bf16", "torch.float16": "fp16", "torch.float32": "f
 _MOE_TYPES = {"QuantType.per_Tensor": "fp8_tensor", "QuantType.per_1x128": "fp8_block"}
 _GEMM_SIZES, _MOE_SIZES = ("M", "N", "K"), ("token", "model_dim", "inter_dim", "expert")
 _AITER = re.compile(r"(\w+,)*(M,N,K|token,model_dim,inter_dim)(,|\s*$)")
+_FLASHINFER = re.compile(r"\('([\w:]+)', '\w+', \(\(([\d, ]*)\)(?:, \(([\d, ]*)\))?(?:, \(([\d, ]*)\))?", re.ASCII)
+_FLASHINFER_TYPES = {"bf16_gemm": "bf16", "bf16_tgv_gemm": "bf16", "fp16_tgv_gemm": "fp16"}
 _OPS = ("mm", "addmm", "bmm", "baddbmm")
 _NO_ROW = f"tables have rows of {', '.join(_OPS)} with one type of 16 or 32 bits"
 _ASKED = re.compile(r"AUTOTUNE (\w+)\((\d{1,10}(?:x\d{1,10})*(?:, \d{1,10}(?:x\d{1,10})*)*)\)", re.ASCII)
@@ -94,6 +96,47 @@ def _layer(text: str) -> Workload | tuple[str, str]:
         return parse_workload(text)
     except ProblemError as error:
         return text, str(error)
+
+
+def read_flashinfer(fields: object) -> Iterator[CapturedProduct | Unseen]:
+    """Yield each product that FlashInfer's autotuner timed, once, though the file has it per runner.
+
+    Sizes of tokens are those that it rounds to. Weights are stored by output, as its documentation asks for.
+
+    Raises:
+        UsageError: it is no object, or a key has no shapes of operands.
+    """
+    if not isinstance(fields, dict):
+        raise UsageError("the file is no object of FlashInfer's configs")
+    seen = set[object]()
+    for key in fields:
+        if key.startswith("_"):
+            continue
+        match = _FLASHINFER.match(key)
+        if match is None:
+            raise UsageError(f"{key[:80]!r} is no key of FlashInfer: an operation, a runner and its operands' shapes")
+        op, *shapes = match[1], *(tuple(map(int, re.findall(r"\d+", text or ""))) for text in match.groups()[1:])
+        found = _flashinfer(op, shapes)
+        if found not in seen:
+            seen.add(found)
+            yield CapturedProduct(found, 1) if isinstance(found, Problem) else Unseen(*found, 1)
+
+
+def _flashinfer(op: str, shapes: Sequence[tuple[int, ...]]) -> Problem | tuple[str, str]:
+    """Return the problem of an operation with the shapes of a, b and bias, or its text and why it is none."""
+    a, b, bias = shapes
+    sized = _shown(op, [*filter(None, (a, b))])
+    dtype = _FLASHINFER_TYPES.get(op)
+    if dtype is None:
+        return sized, _NO_ROW
+    is_batched = len(a) == 3
+    if not _fit("bmm" if is_batched else "mm", [a, b]):
+        return sized, f"these are no operands of {op}"
+    name = "bmm" if is_batched else "addmm" if bias == b[-1:] else "mm"
+    try:
+        return Problem.parse(f"{'x'.join(map(str, (*a[:-1], b[-1], a[-1])))}:{dtype}:nt:{name}")
+    except ProblemError as error:
+        return sized, str(error)
 
 
 def read_autotune(lines: Iterable[tuple[int, str]]) -> Iterator[CapturedProduct | Unseen]:

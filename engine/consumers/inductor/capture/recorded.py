@@ -7,14 +7,14 @@ from pathlib import Path
 
 from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.consumers.inductor.capture.captured import BUDGET, Captured, CapturedProduct, Unseen, merged
-from gemmtune.engine.consumers.inductor.capture.foreign import is_aiter, read_aiter, read_autotune
+from gemmtune.engine.consumers.inductor.capture.foreign import is_aiter, read_aiter, read_autotune, read_flashinfer
 from gemmtune.engine.io.reading import parse_json, read_text
 from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.workload import Workload, summed
 from gemmtune.engine.tables.loss_limits import RangeLimits
 
-RECORD_SUFFIXES = (".jsonl", ".csv", ".log")
+RECORD_SUFFIXES = (".jsonl", ".csv", ".log", ".json")
 """Suffixes of the files that `read_recorded` reads."""
 
 _TUNABLE_TYPES = {"BFloat16": "bf16", "Half": "fp16", "float": "fp32", "tf32": "tf32"}
@@ -31,8 +31,8 @@ def read_recorded(*paths: Path) -> Captured:
 
     Args:
         paths: files of `gemmtune_inductor.record` (.jsonl), of TunableOp with PYTORCH_TUNABLEOP_RECORD_UNTUNED=1
-            (tunableop_untuned0.csv), AITER's lists (.csv), or logs of Inductor (.log): one per process. The runs of
-            equal products add up.
+            (tunableop_untuned0.csv), AITER's lists (.csv), FlashInfer's configs (.json), or logs of Inductor (.log):
+            one per process. The runs of equal products add up.
 
     Raises:
         UsageError: a file cannot be read, or a line is malformed.
@@ -40,9 +40,13 @@ def read_recorded(*paths: Path) -> Captured:
     parts: list[CapturedProduct | Workload | Unseen] = []
     sources = []
     for path in paths:
-        lines = list(enumerate(read_text(path, "record").splitlines(keepends=True), 1))
+        text = read_text(path, "record")
+        lines = list(enumerate(text.splitlines(keepends=True), 1))
         try:
-            if path.suffix == ".log":
+            if path.suffix == ".json":
+                parts += read_flashinfer(parse_json(text, "the file"))
+                who = "FlashInfer tuned"
+            elif path.suffix == ".log":
                 parts += read_autotune(lines)
                 who = "Inductor autotuned, from its log"
             elif path.suffix == ".csv" and lines and is_aiter(lines[0][1]):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 import gemmtune as gt
@@ -120,6 +122,36 @@ def test_autotune_lines_of_inductors_log_are_products_with_their_layouts_and_str
         ("4x16x32x64:bf16:nn:baddbmm", 2),
     ]
     assert [each.name for each in read_plan(tmp_path / "inductor.log").problems] == [x.name for x in found.problems]
+
+
+FLASHINFER = {
+    "_metadata": {"flashinfer_version": "0.6.12", "gpu": "NVIDIA H200"},
+    "('bf16_gemm', 'CutlassBf16GemmRunner', ((16, 4096), (4096, 1024)), ())": ["CutlassBf16GemmRunner", 3],
+    "('bf16_gemm', 'CublasltRunner', ((16, 4096), (4096, 1024), (0,)), (16, torch.bfloat16))": ["CublasltRunner", 0],
+    "('fp16_tgv_gemm', 'TGVGemmRunner', ((8, 64), (64, 32), (32,), (0,), (8, 32)), ())": ["TGVGemmRunner", [1, 2]],
+    "('bf16_gemm', 'Runner', ((4, 16, 64), (4, 64, 32)), ())": ["Runner", -1],
+    "('fp8_gemm', 'Runner', ((1, 16, 64), (1, 64, 32)), ())": ["Runner", 1],
+    "('bf16_gemm', 'Runner', ((16, 64), (32, 64)), ())": ["Runner", 1],
+    "('trtllm::fused_moe::gemm1', 'MoERunner', ((16, 64),), ())": ["MoERunner", 1],
+}
+
+
+def test_configs_of_flashinfer_are_products_with_weights_stored_by_output(tmp_path):
+    path = written(tmp_path / "flashinfer.json", json.dumps(FLASHINFER))
+    found = gt.capture(path)
+    assert [(each.name, each.weight) for each in found.problems] == [
+        ("16x1024x4096:bf16:nt", 1),
+        ("8x32x64:fp16:nt:addmm", 1),
+        ("4x16x32x64:bf16:nt:bmm", 1),
+    ]
+    assert sorted((each.operation, each.reason[:12]) for each in found.unseen) == [
+        ("bf16_gemm(16x64, 32x64)", "these are no"),
+        ("fp8_gemm(1x16x64, 1x64x32)", "tables have "),
+        ("trtllm::fused_moe::gemm1(16x64)", "tables have "),
+    ]
+    assert [each.name for each in read_plan(path).problems] == [each.name for each in found.problems]
+    with pytest.raises(UsageError, match="is no key of FlashInfer"):
+        gt.capture(written(tmp_path / "torn.json", json.dumps({"('bf16_gemm', 'Runner')": [1]})))
 
 
 MM, HALF = "AUTOTUNE mm(16x4, 4x4)", "dtypes: torch.float16, torch.float16"
