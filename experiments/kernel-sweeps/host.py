@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -117,7 +118,8 @@ def own_choices(definition: Definition) -> dict[str, Any]:
     for sizes, _ in definition.cases.values():
         started, arguments = time.monotonic(), definition.tensors(sizes, Source("cuda"), "own")
         with counted() as counts:
-            launcher(definition, sizes)(**arguments)
+            positional, named = call_of(definition, arguments)
+            launcher(definition, sizes)(*positional, **named)
         torch.cuda.synchronize()
         (config,) = values_of([tuner.best_config])
         config = {name: config.get(name, "None" if name == "maxnreg" else None) for name in definition.params}
@@ -136,10 +138,18 @@ def launcher(definition: Definition, sizes: dict[str, int], kernel: Any = None) 
     if not isinstance(grid(dict.fromkeys(definition.params, 16)), tuple):
         grid = eval(f"lambda meta: ({text},)", {"triton": triton})
 
-    def launch(**arguments: Any) -> None:
-        kernel[grid](**arguments)
+    def launch(*positional: Any, **named: Any) -> None:
+        kernel[grid](*positional, **named)
 
     return launch
+
+
+def call_of(definition: Definition, arguments: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    """Return what a program passes by position, up to the first constant or gap, and by name."""
+    constant = {param.name for param in definition.jit.params if param.is_constexpr}
+    names = takewhile(lambda name: name in arguments and name not in constant, definition.argument_names)
+    positional = [arguments[name] for name in names]
+    return positional, dict(list(arguments.items())[len(positional) :])
 
 
 def _word(name: str, known: dict[str, int], params: Mapping[str, object]) -> str:
@@ -191,8 +201,9 @@ def program(definition: Definition, folder: Path) -> dict[str, Any]:
                 torch._dynamo.reset()
                 launch = torch.compile(launch, fullgraph=True)
             try:
+                positional, named = call_of(definition, arguments)
                 with counted() as counts:
-                    launch(**arguments)
+                    launch(*positional, **named)
                 torch.cuda.synchronize()
                 line[mode] = {"benchmarked": sum(counts.values()), **errors(definition, arguments, expected)}
             except Exception as error:  # what torch.compile does not take is a result, too
