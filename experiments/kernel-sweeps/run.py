@@ -17,6 +17,7 @@ import queue
 import subprocess
 import sys
 import time
+import traceback
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
@@ -56,7 +57,10 @@ def main() -> int:
     run = Run(given.out, given.gpus, given.builders, names)
     for part in given.parts.split(","):
         started = time.monotonic()
-        getattr(run, part)()
+        try:
+            getattr(run, part)()
+        except Exception as error:  # the other parts say what they can
+            run.failed(part, error)
         run.found.setdefault("seconds", {})[part] = round(time.monotonic() - started, 1)
         run.save()
         print(f"{part}: {run.found['seconds'][part]} s", flush=True)
@@ -104,7 +108,19 @@ class Run:
         file = out / "result.json"
         self.found: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
         self.lines: dict[str, dict[str, Any]] = self.found.setdefault("cases", {})
-        self.cases = {case: name for name in names for case in expand_workloads(f"triton:{adapters()[name]}")}
+        self.found["failed"] = {}
+        self.cases = {}
+        for name in names:
+            try:
+                self.cases |= dict.fromkeys(expand_workloads(f"triton:{adapters()[name]}"), name)
+            except Exception as error:  # the other kernels are tuned all the same
+                self.failed(name, error)
+        self.names = list(dict.fromkeys(self.cases.values()))
+
+    def failed(self, what: str, error: Exception) -> None:
+        """Keep why a part or a kernel fails, for the table."""
+        traceback.print_exception(error)
+        self.found["failed"][what] = {"fails": f"{type(error).__name__}: {error}"[:600]}
 
     def save(self) -> None:
         with self.lock:
@@ -177,7 +193,7 @@ class Run:
         """Tune every case with at most a tenth of its sweep's evaluations, one campaign per budget and GPU."""
         groups: defaultdict[int, list[Any]] = defaultdict(list)
         for case in self.cases:
-            tenth = max(1, self.line(case)["sweep"]["configs"] // 10)
+            tenth = max(1, self.line(case).get("sweep", {}).get("configs", 0) // 10)
             groups[next((budget for budget in BUDGETS if budget <= tenth), tenth)].append(case)
 
         def campaign(budget: str, gpu: str) -> None:
@@ -235,6 +251,8 @@ class Run:
                     "own": line["own"].get("config"),
                 }
                 configs = {name: Config(config) for name, config in named.items() if config}
+                if not configs:
+                    continue
                 waiting[case] = configs
                 executor.hold_final([(Task(case, device, SPACE), each) for each in dict.fromkeys(configs.values())])
             pending = set(waiting)

@@ -19,6 +19,7 @@ import re
 import sys
 import types
 from contextlib import ExitStack
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import SimpleNamespace
 from typing import ClassVar
@@ -79,6 +80,8 @@ _DRIVER = SimpleNamespace(
 def imported(repository: str, name: str, bare: tuple[str, ...] = (), gpu: bool = False):
     """Return a module of a checkout, whose packages named in `bare` do not run their `__init__`.
 
+    A package without a folder of its name is the checkout.
+
     Some modules ask for a GPU on import: `gpu` answers for an H200.
     """
     folder = ROOT / repository
@@ -88,7 +91,9 @@ def imported(repository: str, name: str, bare: tuple[str, ...] = (), gpu: bool =
     for package in bare:
         if package not in sys.modules:
             module = sys.modules[package] = types.ModuleType(package)
-            module.__path__ = [str(folder / package.replace(".", "/"))]
+            inside = folder / package.replace(".", "/")
+            module.__path__ = [str(inside if inside.is_dir() else folder)]
+            module.__spec__ = ModuleSpec(package, None, is_package=True)
             module.__version__, module.DEVICE_TYPE = "0", "cuda"
     with ExitStack() as patches:
         for function, value in _H200.items() if gpu else ():

@@ -33,7 +33,8 @@ def bench(module: str, kernel: str) -> Any:
 
 
 def triton_kernels(module: str, kernel: str) -> Any:
-    return getattr(imported("kernels", f"kernels.{module}", ("kernels",)), kernel)
+    # transformers takes a package `kernels` for its own
+    return getattr(imported("kernels/kernels", f"triton_lang.{module}", ("triton_lang",)), kernel)
 
 
 def _folders(module: str) -> tuple[str, ...]:
