@@ -245,11 +245,8 @@ class Run:
         with closing(Hosts().executor(device)((SPACE,), protocol_name=protocol, builders=self.builders)) as executor:
             for case in self.cases:
                 line = self.line(case)
-                named = {
-                    "best": line["sweep"]["best"],
-                    "tuned": line["tune"]["config"],
-                    "own": line["own"].get("config"),
-                }
+                told = (("best", "sweep", "best"), ("tuned", "tune", "config"), ("own", "own", "config"))
+                named = {name: line.get(part, {}).get(key) for name, part, key in told}
                 configs = {name: Config(config) for name, config in named.items() if config}
                 if not configs:
                     continue
