@@ -8,7 +8,7 @@ from pathlib import Path
 from gemmtune.engine.records.artifact import Artifact, Toolchain
 from gemmtune.engine.records.config import Config, Param
 from gemmtune.engine.records.gemm.problem import gemm
-from gemmtune.engine.records.gemm.terms import Op
+from gemmtune.engine.records.gemm.terms import Accumulation, Op
 from gemmtune.engine.records.search import Prior
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
@@ -94,6 +94,8 @@ class CuteGemmSpace(Space):
             return Verdict.no(
                 "operation", f"cute_gemm serves a plain mm, not {problem.op} with epilogue {problem.epilogue}"
             )
+        if problem.accumulation is Accumulation.EXACT:
+            return Verdict.no("accumulation", "cute_gemm sums 8-bit floats fast, and the problem wants exact sums")
         if not (verdict := usual(problem, task.space, takes_views=False)):
             return verdict
         name = str(config["operator"])

@@ -93,6 +93,7 @@ PROBLEM_KEYS = (
     Key("b_dtype", "text", '"bf16"', "type of B", "`dtype`"),
     Key("out_dtype", "text", '"bf16"', "type of the output", "`dtype`"),
     Key("acc_dtype", "text", '"fp32"', "type of the accumulator"),
+    Key("accumulation", "text", '"fast"', "sums of 8-bit floats: fast, or exact in fp32"),
     Key("layout", "text", '"nt"', "layouts of A and B: nn, nt, tn or tt"),
     Key("a_layout", "text", '"n"', "layout of A", "`layout`"),
     Key("b_layout", "text", '"t"', "layout of B", "`layout`"),

@@ -38,6 +38,9 @@ def supports(problem: Problem) -> Verdict:
         return Verdict.no("types", f"{name} does not multiply {types}")
     if problem.a_dtype.itemsize > 1:
         return Verdict.yes()
+    scaling = problem.scaling
+    if scaling is not None and scaling.is_row_wise and problem.out_dtype is not DType.BF16:
+        return Verdict.no("types", f"{name} with a scale per row stores bf16, not {problem.out_dtype}")
     if (problem.a_layout, problem.b_layout) != (Layout.N, Layout.T):
         return Verdict.no("layout", f"{name} reads operands as nt, not {problem.a_layout}{problem.b_layout}")
     multiple = _MULTIPLE[problem.a_dtype]
@@ -47,6 +50,11 @@ def supports(problem: Problem) -> Verdict:
     if problem.a_dtype.is_integer and problem.m < _LEAST_ROWS_OF_INT8:
         return Verdict.no("rows", f"{name} wants m of at least {_LEAST_ROWS_OF_INT8}, not {problem.m}")
     return Verdict.yes()
+
+
+def product_dtype(problem: Problem) -> DType:
+    """Return the type in which the vendor library stores the product that an epilogue reads."""
+    return DType.INT32 if problem.a_dtype.is_integer else problem.out_dtype
 
 
 def is_of_dense_types(problem: Problem) -> bool:
@@ -65,11 +73,14 @@ def multiply(
     allow_tf32: bool = False,
     alpha: float = 1.0,
     beta: float = 1.0,
+    scales: tuple[torch.Tensor, torch.Tensor] | None = None,
+    fast: bool = True,
 ) -> None:
     """Enqueue out = a @ b, or out = beta * bias + alpha * a @ b, for a problem that `supports` accepts.
 
-    Operands of three dimensions are batches. After the first call on a GPU nothing is allocated. Scales of 8-bit floats
-    are 1. Their sums are accumulated in the fastest way: on Hopper with 14 bits, like kernels that keep sums in the
+    Operands of three dimensions are batches. After the first call on a GPU nothing is allocated. For 8-bit floats,
+    `scales` has those of A and B in torch's layouts, by default 1, and a bias is added to the scaled product. With
+    `fast` their sums are accumulated in the fastest way: on Hopper with 14 bits, like kernels that keep sums in the
     tensor cores' registers.
 
     Raises:
@@ -80,8 +91,9 @@ def multiply(
     if a.dtype == torch.int8:
         torch._int_mm(a, b, out=out)
     elif a.itemsize == 1:
-        one = _one(a.device)
-        torch._scaled_mm(a, b, one, one, out_dtype=out.dtype, use_fast_accum=True, out=out)
+        row = None if bias is None else bias.view(-1)
+        of_a, of_b = scales or (_one(a.device),) * 2
+        torch._scaled_mm(a, b, of_a, of_b, bias=row, out_dtype=out.dtype, use_fast_accum=fast, out=out)
     else:
         torch.backends.cuda.matmul.fp32_precision = "tf32" if allow_tf32 else "ieee"
         if bias is not None:
@@ -97,7 +109,7 @@ def _knows_types(problem: Problem) -> bool:
     if a.itemsize > 1:
         return is_of_dense_types(problem)
     if a.is_integer:
-        return b is a and out is DType.INT32
+        return b is a and (out is DType.INT32 or bool(problem.epilogue))  # of int32 sums, which it reads
     return {a, b} in ({DType.E4M3}, {DType.E4M3, DType.E5M2})  # e5m2 by e5m2 is refused
 
 

@@ -10,14 +10,19 @@ from typing import TYPE_CHECKING, ClassVar
 from gemmtune.engine.records.epilogue.chain import NO_EPILOGUE, Epilogue
 from gemmtune.engine.records.epilogue.terms import Call, Operand, Term
 from gemmtune.engine.records.gemm.problem import Problem
-from gemmtune.engine.records.gemm.terms import Bias, DType, Layout
+from gemmtune.engine.records.gemm.scaling import leading_factors
+from gemmtune.engine.records.gemm.terms import Accumulation, Bias, DType, Layout
 from gemmtune.engine.seams.workload import Expected, Operands, TensorSource, WorkloadKind
-from gemmtune.engine.toolchain.vendor_gemm import supports
+from gemmtune.engine.toolchain.vendor_gemm import product_dtype, supports
 
 if TYPE_CHECKING:
     import torch
 
 _INTEGER_SCALE = 32.0  # standard deviation of integer operands: 1 value in 16,000 is cut off at 127
+_LARGEST_FLOAT8 = {DType.E4M3: 448.0, DType.E5M2: 57344.0}
+_QUANTISED_SHARE = 0.25  # standard deviation of values that have scales, as a share of the greatest, which few exceed
+_PROMOTED = 256  # terms, at most, that exact kernels sum with 14 bits before they add them to a sum in fp32
+_SCALE_SPREAD = 0.25  # standard deviation of a scale's natural logarithm
 _LARGEST_FP16 = 65504.0
 _BIAS_SHARE = 0.25  # standard deviation of a bias, as a share of the product's
 _LARGEST_SUM = 6.0  # largest sum to expect in a large output, in standard deviations
@@ -89,8 +94,10 @@ class Gemm(WorkloadKind[Problem]):
     def operands(self, workload: Problem, source: TensorSource, number: int) -> GemmOperands:
         """Return standard-normal A and B and a bias, with uninitialised outputs; kernels run faster on zeros.
 
-        Integers are 32 times normal and rounded, or less if fp16 would not hold their sums. Before an epilogue B is
-        smaller by about the root of k. So the product has a variance near 1, as activations have in a model.
+        Integers are 32 times normal and rounded, or less if fp16 would not hold their sums. Operands of 8 bits with
+        scales are normal values, quantised to the whole range of their type, and the scales give them back. Before an
+        epilogue B is smaller by about the root of k, or its scale. So the product has a variance near 1, as activations
+        have in a model.
         """
         name = f"{workload.name}#{number}" if number else workload.name
         scale = _integer_scale(workload)
@@ -99,7 +106,7 @@ class Gemm(WorkloadKind[Problem]):
         def operand(
             which: str, rows: int, columns: int, dtype: DType, layout: Layout, factor: float = 1.0
         ) -> torch.Tensor:
-            of_type = scale if dtype.is_integer else factor
+            of_type = scale if dtype.is_integer else _quantised(workload, dtype) if dtype.is_float8 else factor
             sizes, strides = (*batch, rows, columns), workload.strides_of(which, workload.m)
             if workload.is_strided:
                 whole = source.normal(_dtype(dtype), (workload.reach(which),), f"{name} {which}", of_type)
@@ -153,7 +160,8 @@ class Gemm(WorkloadKind[Problem]):
     def timed_beside(self, workload: Problem) -> Problem:
         """Return the problem itself if the vendor library runs it, else its bf16 product."""
         if supports(workload):
-            return replace(workload, epilogue=NO_EPILOGUE) if workload.epilogue else workload
+            plain = replace(workload, epilogue=NO_EPILOGUE, out_dtype=product_dtype(workload))
+            return replace(plain, accumulation=Accumulation.FAST) if workload.epilogue else workload
         a_layout, b_layout, weight = workload.a_layout, workload.b_layout, workload.weight
         return Problem(workload.m, workload.n, workload.k, a_layout=a_layout, b_layout=b_layout, weight=weight)
 
@@ -182,8 +190,28 @@ def _shrunk(problem: Problem) -> float:
     return 2.0 ** -round(math.log2(problem.k) / 2) if problem.epilogue else 1.0
 
 
+def _quantised(problem: Problem, dtype: DType) -> float:
+    """Return the standard deviation of 8-bit floats: 1, or what uses the range of the type if there are scales."""
+    return _QUANTISED_SHARE * _LARGEST_FLOAT8[dtype] if leading_factors(problem.epilogue) else 1.0
+
+
+def _magnitudes(problem: Problem) -> dict[Operand, float]:
+    """Return the usual size of each scale of 8-bit operands: all together give the product a variance near 1."""
+    found = leading_factors(problem.epilogue) if problem.a_dtype.itemsize == 1 else ()
+    a, b = (
+        (
+            _integer_scale(problem) if dtype.is_integer else _quantised(problem, dtype)
+            for dtype in (problem.a_dtype, problem.b_dtype)
+        )
+        if found
+        else (1.0, 1.0)
+    )
+    whole = 1 / (b * math.sqrt(problem.k))
+    return dict(zip(found, (1 / a, whole) if len(found) > 1 else (whole / a,), strict=False))
+
+
 def _further(problem: Problem, operand: Operand, source: TensorSource, name: str) -> torch.Tensor:
-    """Return a normal operand of an epilogue; half of a condition's values are true, and roots get positive ones."""
+    """Return a normal operand of an epilogue; half of a condition's values are true; scales and roots are positive."""
     import torch
 
     shape = problem.shape_of(operand.shape, operand.block)
@@ -191,6 +219,9 @@ def _further(problem: Problem, operand: Operand, source: TensorSource, name: str
         shape = (*shape[:-2], shape[-1], shape[-2])
     if operand.dtype == "bool":
         found = source.own(torch.float32, shape, name) > 0
+    elif usual := _magnitudes(problem).get(operand):
+        drawn = (_SCALE_SPREAD * source.own(torch.float32, shape, name)).exp() * usual
+        found = drawn.to(_dtype(DType(operand.dtype or problem.out_dtype)))
     elif operand in _positive(problem.epilogue):
         found = source.own(torch.float32, shape, name).abs().to(_dtype(DType(operand.dtype or problem.out_dtype)))
     else:
@@ -212,7 +243,7 @@ def _positive(epilogue: Epilogue) -> set[Term]:
 
 def _tolerance(problem: Problem, stored: DType) -> float:
     """Return the tolerance of an output; an epilogue may add a rounding to its operand's, the product's."""
-    if problem.epilogue:
+    if problem.unscaled_epilogue:
         return _ROUNDINGS_OF_EPILOGUE * max(_tolerance_of_product(problem), _TOLERANCE[stored])
     return _tolerance_of_product(problem)
 
@@ -221,9 +252,9 @@ def _tolerance_of_product(problem: Problem) -> float:
     if problem.allow_tf32:
         return _TF32_TOLERANCE
     of_output = _TOLERANCE[problem.out_dtype]
-    eight_bit_float = problem.a_dtype.itemsize == 1 and not problem.a_dtype.is_integer
-    if eight_bit_float or problem.acc_dtype is DType.FP16:
-        return max(of_output, _SHORT_ACCUMULATOR_TOLERANCE * math.sqrt(problem.k))
+    if problem.a_dtype.is_float8 or problem.acc_dtype is DType.FP16:
+        short = problem.k if problem.accumulation is Accumulation.FAST else min(problem.k, _PROMOTED)
+        return max(of_output, _SHORT_ACCUMULATOR_TOLERANCE * math.sqrt(short))
     return of_output
 
 

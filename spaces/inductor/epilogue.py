@@ -106,7 +106,7 @@ def lower_epilogue(
     outputs = []
     for output in epilogue.outputs:
         wanted = getattr(torch, DType(output.dtype).torch_name) if output.dtype else dtype
-        if isinstance(output.term, Product) and wanted == dtype:
+        if isinstance(output.term, Product) and wanted == product.get_dtype():
             outputs.append(product)
             continue
         found = lowering.to_dtype(evaluated(expanded(output.term), values, _number, _operation), wanted)

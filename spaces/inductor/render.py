@@ -26,6 +26,7 @@ from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.gemm.terms import DType, Op
 from gemmtune.engine.seams.space import BuildError
 from gemmtune.engine.toolchain.unread_bias import unread_bias
+from gemmtune.engine.toolchain.vendor_gemm import product_dtype
 from gemmtune.spaces.inductor.epilogue import (
     GeneratedKernel,
     generated_kernels,
@@ -102,10 +103,12 @@ def render_pointwise(problem: Problem) -> list[GeneratedKernel]:
     with V.set_graph_handler(graph):
         dtype = getattr(torch, problem.out_dtype.torch_name)
         shape = problem.shape_of(OperandShape.MATRIX)
+        stored = getattr(torch, product_dtype(problem).torch_name)
         product = input_buffer(
-            graph, "product", dtype, shape, [math.prod(shape[place + 1 :]) for place in range(len(shape))]
+            graph, "product", stored, shape, [math.prod(shape[place + 1 :]) for place in range(len(shape))]
         )
-        found = lower_epilogue(problem.epilogue, product, operand_buffers(graph, problem, problem.m), dtype)
+        behind = problem.unscaled_epilogue
+        found = lower_epilogue(behind, product, operand_buffers(graph, problem, problem.m), dtype)
         names = [name for name in problem.argument_names if name.startswith("out")]
         outputs = {name: output for name, output in zip(names, found, strict=True) if output is not product}
         return generated_kernels(graph, outputs)

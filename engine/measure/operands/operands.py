@@ -14,7 +14,10 @@ _MOST_DRAWN = 1 << 28  # elements drawn at once, so that float32 copies of 8-bit
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """Distribution of an operand's values: normal with the standard deviation `scale`; integers are rounded."""
+    """Distribution of an operand's values: normal with the standard deviation `scale`.
+
+    Integers are rounded. Values of 8 bits beyond the greatest saturate, as quantised ones do.
+    """
 
     dtype: torch.dtype
     scale: float = 1.0
@@ -28,10 +31,10 @@ class Values:
                 part.normal_(0.0, self.scale, generator=generator)
                 continue
             drawn = torch.randn(part.shape, device=part.device, generator=generator)  # torch draws no such values
-            if not self.dtype.is_floating_point:
-                whole = torch.iinfo(self.dtype)
-                drawn = (drawn * self.scale).round().clamp(whole.min, whole.max)
-            part.copy_(drawn)
+            floats = self.dtype.is_floating_point
+            bounds = torch.finfo(self.dtype) if floats else torch.iinfo(self.dtype)
+            drawn = drawn * self.scale if floats else (drawn * self.scale).round()
+            part.copy_(drawn.clamp(bounds.min, bounds.max))
         return tensor
 
 

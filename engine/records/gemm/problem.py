@@ -11,9 +11,20 @@ from typing import Any, ClassVar, Self, get_type_hints
 from gemmtune.engine.records.epilogue.chain import NO_EPILOGUE, Epilogue, relative_to, steps_of
 from gemmtune.engine.records.epilogue.terms import ELEMENT_BYTES, OperandShape
 from gemmtune.engine.records.errors import ProblemError
+from gemmtune.engine.records.gemm.scaling import Scaling, scaling_of
 from gemmtune.engine.records.gemm.stated import STATED, STRIDES, USUAL, stated_texts, strides_of, unusual_strides
-from gemmtune.engine.records.gemm.terms import MAX_SIZE, MAX_STRIDE, Bias, DType, Layout, Op, implied_types
+from gemmtune.engine.records.gemm.terms import (
+    MAX_SIZE,
+    MAX_STRIDE,
+    Accumulation,
+    Bias,
+    DType,
+    Layout,
+    Op,
+    implied_types,
+)
 from gemmtune.engine.records.gemm.text import SHOWN, record_of, text_of, values_of
+from gemmtune.engine.records.gemm.type_rules import refuse_types
 from gemmtune.engine.records.workload import Workload
 
 
@@ -82,6 +93,8 @@ class Problem(Workload):
     columns."""
     batch_stride_b: int | None = None
     """Elements from a B of the batch to the next, 0 for one B of all products; None for the dense ones."""
+    accumulation: Accumulation = Accumulation.FAST
+    """How 8-bit floats are summed; exact products get no kernel that sums them fast."""
     weight: float = field(default=1.0, compare=False)
     """Call frequency in the user's workload, relative to the other problems."""
 
@@ -103,7 +116,7 @@ class Problem(Workload):
             raise ProblemError(f"tf32 applies to fp32 operands, not to {self.a_dtype}")
         self._fit_bias()
         self._fit_strides()
-        self._refuse_types()
+        refuse_types(self.a_dtype, self.b_dtype, self.acc_dtype, self.out_dtype, self.accumulation, self.op)
         self._fit_epilogue()
         if not 0 < self.weight < math.inf:
             raise ProblemError(f"weight={self.weight} is not a number above 0")
@@ -111,7 +124,7 @@ class Problem(Workload):
     def _fit_bias(self) -> None:
         """Give an operation that adds a bias its usual one; refuse other biases and scalars."""
         if self.op.adds_bias and self.bias is Bias.NONE:
-            object.__setattr__(self, "bias", _usual_bias(self.op))  # it adds something
+            object.__setattr__(self, "bias", self.op.usual_bias)  # it adds something
         if self.bias is not Bias.NONE and not self.op.adds_bias:
             raise ProblemError(f"bias={self.bias} needs op addmm, not {self.op}: write MxNxK:DTYPE:LAYOUT:addmm")
         if self.bias.has_batch and not self.op.is_batched:
@@ -143,21 +156,6 @@ class Problem(Workload):
         if operand == "a":
             return self.a_layout, self.lda, self.batch_stride_a
         return self.b_layout, self.ldb, self.batch_stride_b
-
-    def _refuse_types(self) -> None:
-        """Refuse mixed integer and float types, int32 operands, and sums or outputs of 8 bits."""
-        whole = {dtype.is_integer for dtype in (self.a_dtype, self.b_dtype, self.acc_dtype)}
-        if len(whole) > 1 or (self.out_dtype.is_integer and not self.acc_dtype.is_integer):
-            raise ProblemError(
-                f"{self.a_dtype} by {self.b_dtype} accumulated in {self.acc_dtype} to {self.out_dtype} mixes integers "
-                "and floats: int8 operands take acc_dtype=int32, and only then the output may be int32"
-            )
-        for name in ("a_dtype", "b_dtype"):
-            if getattr(self, name) is DType.INT32:
-                raise ProblemError(f"{name}=int32 is no type of an operand; the integer one is int8")
-        for name, dtype in (("acc_dtype", self.acc_dtype), ("out_dtype", self.out_dtype)):
-            if dtype.itemsize == 1:
-                raise ProblemError(f"{name}={dtype} has 8 bits, which hold no unscaled sum: take 16 or 32")
 
     def _fit_epilogue(self) -> None:
         """Write the epilogue relative to the output's type; refuse one behind integers."""
@@ -193,10 +191,12 @@ class Problem(Workload):
             parts.append(f"acc_dtype={self.acc_dtype.value}")
         if self.epilogue:
             parts.append(f"epilogue={self.epilogue}")
-        if self.bias is not _usual_bias(self.op):
+        if self.bias is not self.op.usual_bias:
             parts.append(f"bias={self.bias.value}")
         if self.dynamic_m:
             parts.append("dynamic_m=true")
+        if self.accumulation is not Accumulation.FAST:
+            parts.append(f"accumulation={self.accumulation.value}")
         return ":".join([*parts, *self.stated])
 
     @property
@@ -209,6 +209,16 @@ class Problem(Workload):
     def is_strided(self) -> bool:
         """Whether A or B is a view with a leading dimension or a batch stride of its own."""
         return any(getattr(self, name) is not None for name in STRIDES)
+
+    @property
+    def scaling(self) -> Scaling | None:
+        """Scales that lead the epilogue of a product of 8-bit floats; None without both."""
+        return scaling_of(self.epilogue, self.out_dtype) if self.a_dtype.is_float8 else None
+
+    @property
+    def unscaled_epilogue(self) -> Epilogue:
+        """Epilogue behind the scales of 8-bit floats; the whole one without them."""
+        return self.epilogue if self.scaling is None else self.scaling.rest
 
     @property
     def flops(self) -> int:
@@ -356,9 +366,10 @@ class Problem(Workload):
             raise ProblemError(f"problem {text[:SHOWN]!r}: {error}") from None
 
     def to_fields(self) -> dict[str, str]:
-        """Return every compared field as text, which `from_fields` reads; scalars and strides only if unusual."""
+        """Return the fields as text, which `from_fields` reads; scalars, strides, accumulation only if unusual."""
         stated = dict(text.split("=") for text in self.stated)
-        usual = {f.name: text_of(getattr(self, f.name)) for f in fields(self) if f.compare and f.name not in STATED}
+        left_out = (*STATED, *(["accumulation"] if self.accumulation is Accumulation.FAST else []))
+        usual = {f.name: text_of(getattr(self, f.name)) for f in fields(self) if f.compare and f.name not in left_out}
         return usual | stated
 
     @classmethod
@@ -372,11 +383,6 @@ class Problem(Workload):
             ProblemError: a field is unknown, missing (m, n, k) or malformed.
         """
         return cls(**values_of(record, _TYPES))
-
-
-def _usual_bias(op: Op) -> Bias:
-    """Return the bias that a name leaves out."""
-    return {Op.ADDMM: Bias.VECTOR, Op.BADDBMM: Bias.MATRICES}.get(op, Bias.NONE)
 
 
 def gemm(workload: Workload) -> Problem:

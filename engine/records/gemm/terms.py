@@ -18,36 +18,6 @@ _TORCH_NAMES = {
 }
 
 
-class Op(StrEnum):
-    """Operation, by its name in PyTorch."""
-
-    MM = "mm"
-    ADDMM = "addmm"
-    BMM = "bmm"
-    BADDBMM = "baddbmm"
-
-    @property
-    def is_batched(self) -> bool:
-        """Whether it computes a batch of products."""
-        return self in (Op.BMM, Op.BADDBMM)
-
-    @property
-    def adds_bias(self) -> bool:
-        """Whether it adds a bias, and scales product and bias by alpha and beta."""
-        return self in (Op.ADDMM, Op.BADDBMM)
-
-
-_DTYPE_NAMES: dict[object, str] = {
-    **dict.fromkeys(("bfloat16", "torch.bfloat16"), "bf16"),
-    **dict.fromkeys(("float16", "half", "f16", "torch.float16"), "fp16"),
-    **dict.fromkeys(("float32", "float", "f32", "torch.float32"), "fp32"),
-    **dict.fromkeys(("float8_e4m3fn", "torch.float8_e4m3fn", "fp8e4m3", "e4m3fn"), "e4m3"),
-    **dict.fromkeys(("float8_e5m2", "torch.float8_e5m2", "fp8e5m2"), "e5m2"),
-    **dict.fromkeys(("i8", "torch.int8"), "int8"),
-}
-"""Other common names of types, torch's among them."""
-
-
 class Bias(StrEnum):
     """Shape of the bias that an addmm or a baddbmm adds; its type is the output's."""
 
@@ -71,6 +41,41 @@ class Bias(StrEnum):
     def has_batch(self) -> bool:
         """Whether each product of a batch has values of its own."""
         return self in (Bias.VECTORS, Bias.MATRICES)
+
+
+class Op(StrEnum):
+    """Operation, by its name in PyTorch."""
+
+    MM = "mm"
+    ADDMM = "addmm"
+    BMM = "bmm"
+    BADDBMM = "baddbmm"
+
+    @property
+    def is_batched(self) -> bool:
+        """Whether it computes a batch of products."""
+        return self in (Op.BMM, Op.BADDBMM)
+
+    @property
+    def adds_bias(self) -> bool:
+        """Whether it adds a bias, and scales product and bias by alpha and beta."""
+        return self in (Op.ADDMM, Op.BADDBMM)
+
+    @property
+    def usual_bias(self) -> Bias:
+        """Bias that a name leaves out."""
+        return {Op.ADDMM: Bias.VECTOR, Op.BADDBMM: Bias.MATRICES}.get(self, Bias.NONE)
+
+
+_DTYPE_NAMES: dict[object, str] = {
+    **dict.fromkeys(("bfloat16", "torch.bfloat16"), "bf16"),
+    **dict.fromkeys(("float16", "half", "f16", "torch.float16"), "fp16"),
+    **dict.fromkeys(("float32", "float", "f32", "torch.float32"), "fp32"),
+    **dict.fromkeys(("float8_e4m3fn", "torch.float8_e4m3fn", "fp8e4m3", "e4m3fn"), "e4m3"),
+    **dict.fromkeys(("float8_e5m2", "torch.float8_e5m2", "fp8e5m2"), "e5m2"),
+    **dict.fromkeys(("i8", "torch.int8"), "int8"),
+}
+"""Other common names of types, torch's among them."""
 
 
 class DType(StrEnum):
@@ -100,9 +105,23 @@ class DType(StrEnum):
         return self in (DType.INT8, DType.INT32)
 
     @property
+    def is_float8(self) -> bool:
+        """Whether the type is a float of 8 bits."""
+        return self in (DType.E4M3, DType.E5M2)
+
+    @property
     def torch_name(self) -> str:
         """Name of the type in torch, without the `torch.` prefix."""
         return _TORCH_NAMES.get(self.value, self.value)
+
+
+class Accumulation(StrEnum):
+    """How a product of 8-bit floats is summed."""
+
+    FAST = "fast"
+    """In the tensor cores' registers, on Hopper with 14 bits: torch's `use_fast_accum`."""
+    EXACT = "exact"
+    """In fp32, into which a kernel adds partial sums as it goes."""
 
 
 class Layout(StrEnum):

@@ -49,6 +49,11 @@ def test_each_problem_has_the_operator_for_its_types(problem, operator_name):
         ("32x32x32:int8:tt", "layout", "aten::_int_mm reads operands as nt, not tt"),
         ("32x24x32:e4m3:nt", "alignment", "aten::_scaled_mm wants n a multiple of 16, not 24"),
         ("32x32x20:int8:nt", "alignment", "aten::_int_mm wants k a multiple of 8, not 20"),
+        (
+            "16x32x32:e4m3:nt:out_dtype=fp16:epilogue=mul(column[fp32]).mul(row[fp32])",
+            "types",
+            "aten::_scaled_mm with a scale per row stores bf16, not fp16",
+        ),
         ("16x32x32:int8:nt", "rows", "aten::_int_mm wants m of at least 17, not 16"),
     ],
 )
@@ -86,6 +91,31 @@ def test_products_are_right(problem):
     poison(operands.out)
     vendor.multiply(*operands.arguments)
     assert ReferenceResult(served, operands).check(operands.out).reason == ""
+
+
+@pytest.mark.parametrize("how", ["", ":accumulation=exact"])
+@pytest.mark.parametrize(
+    "chain", ["mul(scalar[fp32]).mul(scalar2[fp32])", "mul(scalar[fp32]).mul(scalar2[fp32]).add(row)"]
+)
+def test_scales_and_bias_are_the_vendor_librarys_own(chain, how):
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    from gemmtune.engine.measure.operands.operands import make_operands
+    from gemmtune.engine.measure.operands.reference import ReferenceResult, poison
+    from gemmtune.spaces.aten import _VendorKernel
+
+    served = Problem.parse(f"33x48x80:e4m3:nt:epilogue={chain}{how}")
+    assert vendor.supports(served)
+    assert not served.unscaled_epilogue
+    operands: Any = make_operands(served, torch.device("cpu"))
+    poison(operands.out)
+    _VendorKernel(served)(*operands.arguments)
+    reference = ReferenceResult(served, operands)
+    assert reference.check(operands.out).reason == ""
+    for place in range(len(operands.further)):  # the check finds a kernel that leaves one out
+        others = [*operands.arguments[:3], *(each.clone() for each in operands.further)]
+        others[3 + place] = torch.full_like(others[3 + place], 0 if place == 2 else 1)
+        _VendorKernel(served)(*others)
+        assert reference.check(operands.out).reason
 
 
 def test_tf32_is_on_only_on_request():
@@ -139,7 +169,12 @@ def test_a_product_of_8_bit_floats_is_accumulated_in_the_fastest_way_and_another
     vendor.multiply(a, b, out)
     [(given, options)] = calls
     assert [each.item() for each in given[2:]] == [1.0, 1.0]
-    assert options == {"out_dtype": torch.bfloat16, "use_fast_accum": True, "out": out}
+    assert options == {"out_dtype": torch.bfloat16, "use_fast_accum": True, "bias": None, "out": out}
+    scales = torch.ones(16, 1), torch.ones(1, 16)
+    vendor.multiply(a, b, out, torch.ones(1, 16), scales=scales, fast=False)
+    assert calls[-1][0][2:] == scales
+    assert calls[-1][1]["use_fast_accum"] is False
+    assert calls[-1][1]["bias"].shape == (16,)
     halves = torch.zeros(2, 2, dtype=torch.float16)
     wide = torch.zeros(2, 2)
     vendor.multiply(halves, halves, wide)

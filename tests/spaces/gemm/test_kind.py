@@ -139,6 +139,9 @@ def test_a_product_before_an_epilogue_has_a_variance_near_one():
         ("4x8x64:fp16:nt:epilogue=to(fp32)", 2e-3),
         ("4x8x1024:e4m3:nt:out_dtype=fp32", 4.8e-3),
         ("4x8x64:e4m3:nt:out_dtype=bf16", 8e-3),
+        ("4x8x4096:e4m3:nt:epilogue=mul(column[fp32]).mul(row[fp32])", 9.6e-3),
+        ("4x8x4096:e4m3:nt:accumulation=exact:epilogue=mul(column[fp32]).mul(row[fp32])", 8e-3),
+        ("4x8x4096:e4m3:nt:accumulation=exact:epilogue=mul(column[fp32]).mul(row[fp32]).relu", 1.6e-2),
     ],
 )
 def test_the_tolerance_is_four_times_what_rounding_costs(problem, tolerance):
@@ -158,3 +161,28 @@ def test_each_vector_of_a_gate_is_for_a_block_of_rows(m, blocks):
     assert ReferenceResult(problem, operands).check((product * rows).bfloat16()).reason == ""
     assert bool(ReferenceResult(problem, operands).check((product * gate[0]).bfloat16()).reason) is (m > 4)
     assert problem.min_bytes == 2 * (m * 7 + 7 * 5 + m * 5 + blocks * 5)
+
+
+SCALED = ("mul(column[fp32]).mul(row[fp32])", "mul(scalar[fp32]).mul(scalar2[fp32])", "mul(scalar[fp32])")
+
+
+@pytest.mark.parametrize("chain", SCALED)
+@pytest.mark.parametrize("dtype", ["e4m3", "e5m2", "int8:nt:out_dtype=bf16"])
+def test_quantised_operands_use_the_range_of_their_type_and_their_scales_give_a_product_near_one(dtype, chain):
+    problem = Problem.parse(f"64x64x4096:{dtype}{'' if ':' in dtype else ':nt'}:epilogue={chain}")
+    operands: Any = make_operands(problem, CPU)
+    for each in (operands.a, operands.b):
+        limits = torch.iinfo(each.dtype) if "int8" in dtype else torch.finfo(each.dtype)
+        assert 0.99 * limits.max <= float(each.double().max()) <= limits.max  # saturated, and no NaN
+        assert bool(each.double().isfinite().all())
+    for scale in operands.further:
+        assert scale.dtype == torch.float32
+        assert bool((scale > 0).all())
+    real = operands.a.double()
+    for scale in operands.further[:1]:
+        real = real * scale.double()
+    right = real @ operands.b.double()
+    for scale in operands.further[1:]:
+        right = right * scale.double()
+    assert 0.2 < float(right.std()) < 5
+    assert ReferenceResult(problem, operands).check(right.bfloat16()).reason == ""
