@@ -64,10 +64,10 @@ def input_buffer(
 
 
 def operand_buffers(graph: GraphLowering, problem: Problem, m: int | sympy.Expr) -> dict[Operand, ir.TensorBox]:
-    """Return the further operands of a problem's epilogue as inputs of the graph, for an `m` that may be a symbol."""
+    """Return the operands of a problem's epilogue but for scales as inputs of the graph; `m` may be a symbol."""
     n, batch = problem.n, [problem.batch] if problem.op.is_batched else []
     found = {}
-    for operand in problem.epilogue.operands:
+    for operand in problem.unscaled_epilogue.operands:
         row_major = [*(m * n for _ in batch), n, 1]
         size, stride = {
             OperandShape.MATRIX: ([*batch, m, n], row_major if not operand.transposed else [*row_major[:-2], 1, m]),

@@ -23,7 +23,7 @@ from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.epilogue.terms import OperandShape
 from gemmtune.engine.records.gemm.problem import Problem
-from gemmtune.engine.records.gemm.terms import DType, Op
+from gemmtune.engine.records.gemm.terms import Accumulation, DType, Op
 from gemmtune.engine.seams.space import BuildError
 from gemmtune.engine.toolchain.unread_bias import unread_bias
 from gemmtune.engine.toolchain.vendor_gemm import product_dtype
@@ -33,6 +33,7 @@ from gemmtune.spaces.inductor.epilogue import (
     input_buffer,
     lower_epilogue,
     operand_buffers,
+    operand_dtype,
 )
 
 _TEMPLATES = {Op.MM: mm_template, Op.ADDMM: mm_template, Op.BMM: bmm_template, Op.BADDBMM: bmm_template}
@@ -73,23 +74,26 @@ def render(problem: Problem, config: Config) -> Rendering:
         m = _m(problem, shapes)
         operands = _operands(graph, problem, m)
         scalars = {"alpha": problem.alpha, "beta": problem.beta} if problem.op.adds_bias else {}
-        out_dtype = getattr(torch, problem.out_dtype.torch_name)
-        inputs = MMKernelInputs([operand.data for operand in operands], scalars=scalars, out_dtype=out_dtype)
+        out_dtype = getattr(torch, product_dtype(problem).torch_name)
+        places = (0, 1) if problem.scaling else (-2, -1)  # of A and B
+        inputs = MMKernelInputs([operand.data for operand in operands], scalars, out_dtype, *places)
         # Releases of torch derive different options from the operands, so they come from Inductor's first config. Among
         # the derived options, only EVEN_K depends on the config.
         even_k = problem.k % config.integer("BLOCK_K") == 0
         own = {**config, "EVEN_K": even_k}
+        if problem.a_dtype.is_float8:
+            own["USE_FAST_ACCUM"] = problem.accumulation is Accumulation.FAST
         template = _TEMPLATES[problem.op]
-        first = next(InductorChoices().get_ktc(inputs, template, str(problem.op), own))
+        first = next(InductorChoices().get_ktc(inputs, template, operation_of(problem), own))
         choice = template.generate(
-            input_nodes=tuple(inputs.nodes()),
+            input_nodes=tuple((first.inputs if problem.scaling else inputs).nodes()),  # its scales have two dimensions
             layout=inputs.output_layout(flexible=False),
             **first.params.to_kwargs(),
             **{**first.extra_kwargs, **(unread_bias(problem.alpha) if problem.beta == 0 else {})},
         )
         if choice is None:
             raise BuildError("Inductor renders nothing for this config")
-        kernel = _fused(graph, choice, problem, m) if problem.epilogue else _plain(choice)
+        kernel = _fused(graph, choice, problem, m) if problem.unscaled_epilogue else _plain(choice, problem)
     x, y, z = choice.bmreq.extra_args[-3:]  # behind the sizes
     return Rendering(kernel, (int(x), int(y), int(z)))
 
@@ -128,10 +132,16 @@ def render_sum(problem: Problem, parts: int) -> list[GeneratedKernel]:
         return generated_kernels(graph, {"out": found})
 
 
-def _plain(choice: TritonTemplateCaller) -> GeneratedKernel:
+def operation_of(problem: Problem) -> str:
+    """Return the name under which Inductor asks for choices of the problem."""
+    return {1: "int_mm" if problem.a_dtype.is_integer else "scaled_mm"}.get(problem.a_dtype.itemsize, str(problem.op))
+
+
+def _plain(choice: TritonTemplateCaller, problem: Problem) -> GeneratedKernel:
     """Return the kernel of a template alone."""
-    request = choice.bmreq
-    return GeneratedKernel(request.module_path, request.module_cache_key, request.kernel_name, _ARGUMENTS)
+    request, scales = choice.bmreq, problem.scaling.operands if problem.scaling else ()
+    names = {**_ARGUMENTS, **{f"in_ptr{place}": each.name for place, each in enumerate(scales, 2)}}
+    return GeneratedKernel(request.module_path, request.module_cache_key, request.kernel_name, names)
 
 
 def _fused(
@@ -140,7 +150,7 @@ def _fused(
     """Return the kernel into which Inductor's scheduler fuses a template and the problem's epilogue."""
     product = choice.output_node()  # type: ignore[no-untyped-call]
     dtype = getattr(torch, problem.out_dtype.torch_name)
-    found = lower_epilogue(problem.epilogue, product, operand_buffers(graph, problem, m), dtype)
+    found = lower_epilogue(problem.unscaled_epilogue, product, operand_buffers(graph, problem, m), dtype)
     names = [name for name in problem.argument_names if name.startswith("out")]
     kernels = generated_kernels(graph, dict(zip(names, found, strict=True)))
     if len(kernels) != 1:
@@ -157,7 +167,10 @@ def _m(problem: Problem, shapes: ShapeEnv) -> int | sympy.Expr:
 
 
 def _operands(graph: GraphLowering, problem: Problem, m: int | sympy.Expr) -> list[ir.TensorBox]:
-    """Return A and B; before them the bias, if any, which Inductor expands to the sizes of the output."""
+    """Return A and B; before them the bias, if any, which Inductor expands to the sizes of the output.
+
+    Behind 8-bit floats stand their scales in torch's layouts, and then a vector as bias.
+    """
     batch, n = [problem.batch] if problem.op.is_batched else [], problem.n
 
     def matrix(name: str, dtype: DType, size: list[int | sympy.Expr], stride: Sequence[Any]) -> ir.TensorBox:
@@ -171,6 +184,12 @@ def _operands(graph: GraphLowering, problem: Problem, m: int | sympy.Expr) -> li
         row = n if problem.bias.has_rows else 0
         outer = [(m * n if row else n) if problem.bias.has_batch else 0 for _ in batch]
         operands.insert(0, matrix("bias", problem.out_dtype, [m, n], [*outer, row, 1]))
+    if scaling := problem.scaling:
+        layouts = [([m, 1], [1, 1]), ([1, n], [n, 1])] if scaling.is_row_wise else [([], []), ([], [])]
+        for scale, layout in zip((scaling.a, scaling.b), layouts, strict=True):
+            operands.append(input_buffer(graph, scale.name, torch.float32, *layout))
+        if scaling.bias:
+            operands.append(input_buffer(graph, scaling.bias.name, operand_dtype(scaling.bias, problem), [n], [1]))
     return operands
 
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from gemmtune.engine.records.config import Config, Value
 from gemmtune.engine.records.gemm.problem import Problem, gemm
-from gemmtune.engine.records.gemm.terms import DType
+from gemmtune.engine.records.gemm.terms import DType, Layout, Op
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
 from gemmtune.engine.toolchain.vendor_gemm import is_of_dense_types
@@ -20,19 +20,48 @@ Numbers = TypeVar("Numbers", int, NDArray[np.int64])
 DEFAULT_GROUP_M = 8
 """Inductor's own GROUP_M: rows of tiles that are computed together."""
 
+_FIRST_WITH_FP8 = (8, 9)
+_FP8_MULTIPLE = 16  # divisor of n and k
+_LEAST_BLOCK_K_OF_8_BITS = 32
 _ELEMENTS_PER_WARP = 256  # each warp computes at least a 16×16 tile
 
 
 def serves(task: Task) -> Verdict:
     """Return whether a template multiplies such operands."""
     problem = gemm(task.problem)
-    if not is_of_dense_types(problem) or problem.acc_dtype is not DType.FP32:
+    if problem.a_dtype.itemsize == 1:
+        verdict = _serves_8_bits(task, problem)
+        if not verdict:
+            return verdict
+    elif not is_of_dense_types(problem) or problem.acc_dtype is not DType.FP32:
         given = f"{problem.a_dtype}, {problem.b_dtype}, {problem.out_dtype} accumulated in {problem.acc_dtype}"
         allowed = "A, B and out of one dtype, or out of fp32 in mm and bmm"
         return Verdict.no("dtypes", f"{task.space} needs {allowed}, accumulated in fp32, not {given}")
     if problem.dynamic_m and problem.m == 1:
         # `specialize_zero_one` of torch.fx.experimental.symbolic_shapes.ShapeEnv
         return Verdict.no("dynamic m of 1", "torch.compile takes m of 1 for a static size: leave out dynamic_m")
+    return Verdict.yes()
+
+
+def _serves_8_bits(task: Task, problem: Problem) -> Verdict:
+    """Return whether Inductor renders its template for such operands of 8 bits: with scales, or of whole numbers."""
+    a, b, space = problem.a_dtype, problem.b_dtype, task.space
+    if problem.op is not Op.MM or problem.is_strided or (problem.a_layout, problem.b_layout) != (Layout.N, Layout.T):
+        return Verdict.no("layout", f"{space} multiplies {a} in a dense mm of layout nt, not {problem.name}")
+    if a.is_integer:
+        sums = problem.acc_dtype is DType.INT32 and (bool(problem.epilogue) is not problem.out_dtype.is_integer)
+        return (
+            Verdict.yes() if b is a and sums else Verdict.no("dtypes", f"{space} stores the int32 sums of int8 alone")
+        )
+    if task.device.capability < _FIRST_WITH_FP8:
+        return Verdict.no("architecture", f"{a} needs sm_89 or later, not {task.device.arch}")
+    if not b.is_float8 or a is b is DType.E5M2 or problem.acc_dtype is not DType.FP32:
+        return Verdict.no("dtypes", f"{space} multiplies e4m3 by e4m3 or e5m2 in fp32, not {a} by {b}")
+    if problem.scaling is None:
+        return Verdict.no("scales", f"{space} wants both scales: epilogue=mul(column[fp32]).mul(row[fp32]) or scalars")
+    for name, size in (("n", problem.n), ("k", problem.k)):
+        if size % _FP8_MULTIPLE:
+            return Verdict.no("alignment", f"torch's _scaled_mm wants {name} a multiple of {_FP8_MULTIPLE}, not {size}")
     return Verdict.yes()
 
 
@@ -49,6 +78,8 @@ def tile_fits(task: Task, config: Config) -> Verdict:
                 f"BLOCK_{name} beyond the problem",
                 f"BLOCK_{name} {block} > {padded(size)}, the padded {name.lower()} of {size}",
             )
+    if problem.a_dtype.itemsize == 1 and config.integer("BLOCK_K") < _LEAST_BLOCK_K_OF_8_BITS:
+        return Verdict.no("BLOCK_K of 8 bits", f"an instruction multiplies {_LEAST_BLOCK_K_OF_8_BITS} terms of 8 bits")
     busy_warps = block_m * block_n // _ELEMENTS_PER_WARP
     if num_warps > busy_warps:
         # Inductor lowers num_warps to this bound (`_finalize_mm_configs`).
@@ -88,7 +119,8 @@ def groups_differ(task: Task, config: Config) -> Verdict:
 def scaled_config(
     problem: Problem, block_m: int, block_n: int, block_k: int, num_stages: int, num_warps: int
 ) -> Config:
-    """Return a config of Inductor's list, scaled to the problem as Inductor scales it."""
+    """Return a config of Inductor's list, scaled to the problem as Inductor scales it; 8 bits take twice the depth."""
+    block_k *= 2 if problem.a_dtype.itemsize == 1 else 1
     m, n = min(block_m, padded(problem.m)), min(block_n, padded(problem.n))
     busy_warps = min(num_warps, m * n // _ELEMENTS_PER_WARP)
     return template_config(m, n, min(block_k, padded(problem.k)), num_stages, busy_warps)

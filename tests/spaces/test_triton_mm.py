@@ -257,3 +257,35 @@ def test_one_binary_serves_the_sizes_whose_indices_have_one_width(sizes, width):
     _, n, k = sizes.split("x")
     key = SPACE.artifact_key(task(f"{sizes}:bf16:nt:dynamic_m=true"), Config(FINE))
     assert key == f"H200/triton_mm/2x{n}x{k}:bf16:nt:dynamic_m=true/{width}/{Config(FINE).digest}"
+
+
+SCALES = "epilogue=mul(column[fp32]).mul(row[fp32])"
+
+
+@pytest.mark.parametrize(
+    ("problem", "rule"),
+    [
+        ("64x512x512:e4m3:nt", "scales"),
+        ("64x512x512:e4m3:nt:epilogue=mul(scalar[fp32])", "scales"),
+        ("64x512x512:e4m3:nt:epilogue=mul(row[fp32]).mul(column[fp32])", "scales"),
+        (f"64x512x512:e4m3:nn:{SCALES}", "layout"),
+        (f"64x512x512:e4m3:nt:lda=1024:{SCALES}", "layout"),
+        (f"64x520x512:e4m3:nt:{SCALES}", "alignment"),
+        (f"64x512x512:e5m2:nt:{SCALES}", "dtypes"),
+        ("64x512x512:int8:nt:out_dtype=bf16", "dtypes"),
+    ],
+)
+def test_operands_of_8_bits_need_both_scales_and_torchs_layouts(problem, rule):
+    assert SPACE.check(task(problem), Config(FINE)).rule == rule
+    assert not SPACE.seeds(task(problem))
+
+
+@pytest.mark.parametrize("problem", [f"64x512x512:e4m3:nt:{SCALES}", "64x512x512:int8:nt"])
+def test_operands_of_8_bits_take_deeper_tiles_in_as_many_bytes(problem):
+    work, wide = task(problem), task("64x512x512:bf16:nt")
+    assert SPACE.check(work, Config(FINE))
+    assert SPACE.check(work, Config({**FINE, "BLOCK_K": 16})).rule == "BLOCK_K of 8 bits"
+    depths = {seed["BLOCK_K"] for seed in SPACE.seeds(work)}
+    assert depths == {2 * int(seed["BLOCK_K"]) for seed in SPACE.seeds(wide)}
+    assert SPACE.shared_bytes(work, {**FINE, "BLOCK_K": 64}) == SPACE.shared_bytes(wide, FINE)
+    assert SPACE.check(task(problem, "A100"), Config(FINE)).rule == ("" if "int8" in problem else "architecture")

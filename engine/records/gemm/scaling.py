@@ -53,8 +53,10 @@ def scaling_of(epilogue: Epilogue, out_dtype: str) -> Scaling | None:
         if scales is None or any(_count(each.term, Product()) != _count(each.term, base) for each in epilogue.outputs):
             continue
         rest = tuple(Output(_without(output.term, base), output.dtype) for output in epilogue.outputs)
-        a, b, *bias = scales
-        return Scaling(a, b, bias[0] if bias else None, NO_EPILOGUE if rest == (Output(Product()),) else Epilogue(rest))
+        behind = NO_EPILOGUE if rest == (Output(Product()),) else Epilogue(rest)
+        if not {*scales} & {*behind.operands}:
+            a, b, *bias = scales
+            return Scaling(a, b, bias[0] if bias else None, behind)
     return None
 
 

@@ -47,6 +47,7 @@ def test_a_chain_of_scales_is_split_from_what_follows(chain, operands, rest):
         "add(column[fp32]).mul(row[fp32])",
         f"{ROWS}+x",
         f"{ROWS}.mul(x.relu)",
+        f"{ROWS}.relu.mul(column[fp32])",
     ],
 )
 def test_a_missing_scale_and_one_of_another_layout_or_type_make_no_scales(chain):

@@ -329,3 +329,29 @@ def test_preloading_hashes_triton_and_leaves_one_thread(tmp_path):
     said = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
     assert said.split() == ["1", "1", "1"]  # one thread and one hash, and the build needed no other
     assert len(list(folder.iterdir())) == 1
+
+
+@pytest.mark.parametrize(
+    ("problem", "arguments"),
+    [
+        ("64x512x512:e4m3:nt:epilogue=mul(column[fp32]).mul(row[fp32])", "a b column row out"),
+        (
+            "64x512x512:e4m3:nt:epilogue=mul(scalar[fp32]).mul(scalar2[fp32]).add(row).silu:accumulation=exact",
+            "a b scalar scalar2 row out",
+        ),
+        ("8x512x512:int8:nt:out_dtype=bf16:epilogue=mul(column[fp32]).mul(row[fp32])", "a b column row out"),
+    ],
+)
+def test_operands_of_8_bits_and_their_scales_are_one_kernels(problem, arguments, tmp_path):
+    work = task(problem)
+    config = next(seed for seed in SPACE.seeds(work) if seed["num_stages"] == 3)
+    artifact = SPACE.build(work, config, tmp_path)
+    assert dict(artifact.launch)["arguments"] == arguments
+    assert int(dict(artifact.launch)["shared_bytes"]) >= SPACE.least_shared_bytes(work, config)
+
+
+@pytest.mark.parametrize(("accumulation", "fast"), [("fast", True), ("exact", False)])
+def test_exact_sums_are_added_up_outside_the_tensor_cores(accumulation, fast, rendered):
+    problem = f"64x512x512:e4m3:nt:epilogue=mul(column[fp32]).mul(row[fp32]):accumulation={accumulation}"
+    source, _ = rendered(problem)
+    assert ("tl.dot(a, b, acc" in source) is fast
