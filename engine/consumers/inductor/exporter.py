@@ -20,7 +20,7 @@ from gemmtune.engine.records.config import Config, Value
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import TableError
 from gemmtune.engine.records.gemm.problem import Problem, gemm
-from gemmtune.engine.records.gemm.terms import DType
+from gemmtune.engine.records.gemm.terms import Accumulation, DType, Op, implied_types
 from gemmtune.engine.records.table import Choice, Row, Table
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams import registry
@@ -28,7 +28,7 @@ from gemmtune.engine.seams.exporter import Exporter
 from gemmtune.engine.tables.export import sealed_json
 from gemmtune.engine.tables.licence import notices
 from gemmtune.engine.toolchain.releases import source_hash
-from gemmtune.engine.toolchain.vendor_gemm import is_of_dense_types
+from gemmtune.engine.toolchain.vendor_gemm import is_of_dense_types, operator_name
 
 _MOST_ACCUMULATORS = 64  # per thread, of 255 registers
 
@@ -81,16 +81,36 @@ def product_key(problem: Problem) -> str:
         TableError: the problem is no product that Inductor compiles.
     """
     _check_problem(problem)
-    dtype = "tf32" if problem.allow_tf32 else problem.a_dtype.torch_name
-    if problem.out_dtype is not problem.a_dtype:
-        dtype += f"_{problem.out_dtype.torch_name}"
+    operation, dtype = _operation_and_types(problem)
     layout, sizes = f"{problem.a_layout}{problem.b_layout}", f"{problem.batch}x{problem.n}x{problem.k}"
     kind = "dynamic" if problem.dynamic_m else "static"
     epilogue = [str(problem.epilogue)] if problem.epilogue else []
-    return ":".join((problem.op.value, dtype, layout, sizes, problem.bias.value, kind, *problem.stated, *epilogue))
+    return ":".join((operation, dtype, layout, sizes, problem.bias.value, kind, *problem.stated, *epilogue))
+
+
+def _operation_and_types(problem: Problem) -> tuple[str, str]:
+    """Return Inductor's name of the operation, and the types of its operands and of an unusual output.
+
+    8-bit operands have short names, behind which stand another type of B, and that sums are exact.
+    """
+    if problem.a_dtype.itemsize > 1:
+        dtype = "tf32" if problem.allow_tf32 else problem.a_dtype.torch_name
+        is_usual, facts = problem.out_dtype is problem.a_dtype, []
+    else:
+        dtype = problem.a_dtype.value
+        is_usual = problem.out_dtype is implied_types(problem.a_dtype)[0]
+        facts = [] if problem.b_dtype is problem.a_dtype else [problem.b_dtype.value]
+        facts += [] if problem.accumulation is Accumulation.FAST else [problem.accumulation.value]
+    operation = problem.op.value if problem.a_dtype.itemsize > 1 else operator_name(problem).removeprefix("aten::_")
+    return operation, "_".join([dtype, *([] if is_usual else [problem.out_dtype.torch_name]), *facts])
 
 
 def _check_problem(problem: Problem) -> None:
+    if problem.a_dtype.itemsize == 1:
+        if problem.a_dtype.is_float8 and problem.scaling is None:
+            raise TableError(f"{problem.name}: Inductor's scaled_mm has both scales: mul(column[fp32]).mul(row[fp32])")
+        if problem.op is Op.MM and problem.acc_dtype is implied_types(problem.a_dtype)[1]:
+            return
     dtypes = {problem.a_dtype, problem.b_dtype, problem.out_dtype}
     if not is_of_dense_types(problem):
         raise TableError(f"{problem.name}: Inductor's {problem.op} has one dtype, not {', '.join(sorted(dtypes))}")

@@ -11,7 +11,7 @@ from torch._inductor import config
 from torch.fx import Graph, Node
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
-PRODUCTS = ("mm", "addmm", "bmm", "baddbmm")
+PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "_scaled_mm", "_scaled_mm_v2", "_int_mm")
 """Operators whose kernels may compute an epilogue."""
 RESHAPES = frozenset(("view", "reshape", "_unsafe_view", "unsqueeze", "squeeze", "alias", "detach", "lift_fresh_copy"))
 """Operators that keep the order of the elements."""

@@ -39,7 +39,8 @@ from gemmtune.engine.consumers.inductor.epilogues.graph_nodes import (
     shape_of,
     views_of,
 )
-from gemmtune.engine.records.epilogue.chain import NO_EPILOGUE, Epilogue, Output, ordered_epilogue
+from gemmtune.engine.consumers.inductor.epilogues.scales import SCALED, LeadingScales, leading_scales
+from gemmtune.engine.records.epilogue.chain import NO_EPILOGUE, Epilogue, Output, epilogue_of, ordered_epilogue
 from gemmtune.engine.records.epilogue.terms import POINTWISE, Call, Operand, OperandShape, Product, Term
 
 _MOST_TERMS = 300  # of an unfolded formula; the longest activation's has 45
@@ -84,16 +85,22 @@ def read_epilogue(product: Node) -> ReadEpilogue:
         return ReadEpilogue(None, frozenset(), f"{name_of(product) or product.op} is no product")
     if getattr(torch._inductor.config, "emulate_precision_casts", False):
         return ReadEpilogue(None, frozenset(), "emulate_precision_casts rounds between operations")
-    reader = _Reader(product)
+    scales = leading_scales(product) if name_of(product) in SCALED else None
+    if isinstance(scales, str):
+        return ReadEpilogue(None, frozenset(), scales)
+    alone = PLAIN if scales is None else ReadEpilogue(epilogue_of([Output(scales.term)]), frozenset())
+    reader = _Reader(product, scales)
     if reader.is_reduced():
-        return PLAIN
+        return alone
     computed = reader.computed()
     if not computed:
-        return PLAIN
+        return alone
+    if name_of(product) == "_int_mm":
+        reader.relate_to(computed[0])
     try:
         outputs = [Output(reader.term(node), reader.dtype(node)) for node in computed]
         if reader.is_read_elsewhere(computed):
-            outputs.append(Output(Product(), reader.dtype(product)))
+            outputs.append(Output(reader.own, reader.dtype(product)))  # no type of an output is a whole number's
         found = ordered_epilogue(outputs)
         places = tuple(zip(computed, found.output_numbers, strict=False))  # the product itself is the last output
         tensors = tuple(reader.tensors[operand] for operand in found.operands)
@@ -108,13 +115,15 @@ class _Reader:
     Attributes:
         inlined: names of the nodes that the epilogue computes.
         tensors: node of each operand.
+        own: value of the product itself, with its scales.
     """
 
-    def __init__(self, product: Node) -> None:
+    def __init__(self, product: Node, scales: LeadingScales | None = None) -> None:
         self._product = product
         self._shape, self._dtype = shape_of(product), product.meta["val"].dtype
+        self.own: Term = Product() if scales is None else scales.term
         self.inlined: set[str] = set()
-        self.tensors: dict[Operand, Node] = {}
+        self.tensors: dict[Operand, Node] = {} if scales is None else {**scales.tensors}
         self._operands: dict[object, Operand] = {}
         self._terms: dict[Node, tuple[Term, int]] = {}
         self._elementwise = {product: None}  # a dict keeps the order
@@ -188,6 +197,10 @@ class _Reader:
                     waiting.append(user)
         return False
 
+    def relate_to(self, output: Node) -> None:
+        """Leave out types that are those of an output, where the product is of whole numbers."""
+        self._dtype = output.meta["val"].dtype
+
     def dtype(self, node: Node) -> str:
         """Return the short name of an output's element type; empty for the product's."""
         found = _DTYPES.get(node.meta["val"].dtype)
@@ -202,7 +215,7 @@ class _Reader:
     def _term(self, node: Node, space: Sequence[Any]) -> tuple[Term, int]:
         """Return the value of a node in an index space of the output's elements, and its number of terms."""
         if node is self._product:
-            return Product(), 1
+            return self.own, 1
         if node not in self._terms:
             self._terms[node] = self._computed_term(node, space)
         term, count = self._terms[node]
@@ -226,6 +239,8 @@ class _Reader:
             return self._operand(node, space), 1
         if not is_pointwise(node):
             raise _UnreadableError(f"{name_of(node)} within an epilogue")
+        if not any(each.meta["val"].dtype.is_floating_point for each in (self._product, node)):
+            raise _UnreadableError(f"{name_of(node)} of whole numbers")
         self.inlined.add(node.name)
         return self._call(node, space)
 
@@ -279,7 +294,7 @@ class _Reader:
         key = (base_of(node), shape, transposed, block, value.storage_offset())
         if key not in self._operands:
             relative = "" if value.dtype == self._dtype else dtype
-            self._operands[key] = Operand(shape, len(self._operands) + 1, relative, transposed, block)
+            self._operands[key] = Operand(shape, len(self.tensors) + 1, relative, transposed, block)
             self.tensors[self._operands[key]] = node
         return self._operands[key]
 

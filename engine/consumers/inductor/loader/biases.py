@@ -21,6 +21,8 @@ from gemmtune.engine.toolchain.unread_bias import unread_bias
 if TYPE_CHECKING:
     from torch._inductor.kernel_inputs import KernelInputs
 
+    from gemmtune.engine.consumers.inductor.loader.lowered import LoweredProduct
+
 _BIAS_PLACES: dict[Any, int] = {torch.ops.aten.addmm: 0, torch.ops.aten.baddbmm: 0, torch.ops.aten.convolution: 2}
 """Places of the bias among the arguments of the graph's operators that are lowered to a product with one."""
 
@@ -57,12 +59,14 @@ def _are_equal(one: Any, other: Any) -> bool:  # noqa: ANN401 (numbers or expres
     return is_known(one == other)
 
 
-def with_whole_bias(kernel_inputs: KernelInputs, m: Any) -> MMKernelInputs:  # noqa: ANN401 (a number or an expression)
-    """Return the operands of a row's kernel, whose bias has all m rows: torch may ask with the bias as it is."""
+def with_whole_bias(kernel_inputs: KernelInputs, product: LoweredProduct) -> MMKernelInputs:
+    """Return the operands of a row's kernel, whose bias has all rows: torch may ask with the bias as it is."""
     assert isinstance(kernel_inputs, MMKernelInputs)  # as those of every LoweredProduct are
+    if not product.key.startswith(BIASED):
+        return kernel_inputs
     bias, *factors = kernel_inputs.nodes()
-    sizes = [*factors[0].get_size()[:-2], m, kernel_inputs.mnk_symbolic()[1]]
-    if len(factors) == 1 or [*bias.get_size()] == sizes:
+    sizes = [*factors[0].get_size()[:-2], product.m, kernel_inputs.mnk_symbolic()[1]]
+    if [*bias.get_size()] == sizes:
         return kernel_inputs
     boxed = bias if isinstance(bias, TensorBox) else TensorBox(bias)
     whole = realize_inputs(expand(boxed, sizes))  # type: ignore[no-untyped-call]

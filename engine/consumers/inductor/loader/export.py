@@ -18,8 +18,11 @@ _BESIDE = {f"{_LOADER}.recorder": "gemmtune_record", f"{_LOADER}.explain.notes":
 """Modules that serve no product, with the packages that they become."""
 _READER = "gemmtune.engine.consumers.inductor.epilogues.reader"
 _BATCHED = r"^(bmm|baddbmm):"
+_QUANTISED = r"^(scaled_mm|int_mm):"
 _PARTS = {
-    _READER: r":(static|dynamic):(.*:)?[^=:]+$",
+    _READER: rf"{_QUANTISED}|:(static|dynamic):(.*:)?[^=:]+$",
+    "gemmtune.engine.consumers.inductor.epilogues.scales": _QUANTISED,
+    f"{_LOADER}.hooks.quantised": _QUANTISED,
     f"{_LOADER}.biases": r"^(addmm|baddbmm):",
     f"{_LOADER}.hooks.dynamic_rows": rf"{_BATCHED}|:dynamic(:|$)",
     f"{_LOADER}.hooks.open_sizes": rf"{_BATCHED}|:(ld|batch_stride_)[ab]=",

@@ -23,7 +23,7 @@ _NOT_SERVED: Sequence[str] = ()
 _LARGEST = 2**31 - 1  # that of a problem's sizes
 _SIZE = r"[1-9]\d{0,9}"
 _KEY = re.compile(
-    rf"(mm|addmm|bmm|baddbmm):\w+:[nt]{{2}}:{_SIZE}x{_SIZE}x{_SIZE}:(none|vector|matrix|vectors|matrices)"
+    rf"(mm|addmm|bmm|baddbmm|scaled_mm|int_mm):\w+:[nt]{{2}}:{_SIZE}x{_SIZE}x{_SIZE}:(none|vector|matrix|vectors|matrices)"
     r":(static|dynamic)(:(?:alpha|beta)=[\w.+-]+)*(:(?:ld|batch_stride_)[ab]=\d+)*(:[\w.,()\[\]+-]+)?",
     re.ASCII,
 )
@@ -32,6 +32,8 @@ _TEMPLATES_OF = {
     "addmm": ("aten::addmm", "triton::mm"),
     "bmm": ("aten::bmm", "triton::bmm"),
     "baddbmm": ("aten::baddbmm", "triton::bmm"),
+    "scaled_mm": ("aten::_scaled_mm", "triton::mm"),
+    "int_mm": ("aten::_int_mm", "triton::mm"),
 }
 _ROW_FIELDS = {"first", "last", "template", "kwargs", "fuses_cheap", "facts", "kernel", "otherwise"}
 _CUTE, _OPS_OF_CUTE, _CUTE_TEMPLATE = "cute::", ("mm", "addmm"), re.compile(r"cute::\w+", re.ASCII)

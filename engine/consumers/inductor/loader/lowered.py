@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
@@ -56,6 +56,8 @@ class LoweredProduct:
     """Whether some of its strides are expressions; the key has those that torch saw first."""
     batch: Any = 1
     """Number of products: a number or an expression, of which the key has the value that torch saw first."""
+    keywords: Mapping[str, bool] = field(default_factory=dict)
+    """Keywords of the product's template that the graph gives, not the row."""
 
     @property
     def full_key(self) -> str:
@@ -127,10 +129,10 @@ def _described(kernel_inputs: MMKernelInputs, op_name: str) -> LoweredProduct | 
         return stated
     layouts = ""
     for name, place in (("a", -2), ("b", -1)):
-        placed = _placed(kernel_inputs, place)
-        if isinstance(placed, str):
-            return placed
-        layout, stated[f"ld{name}"], stated[f"batch_stride_{name}"] = placed
+        where = placed(kernel_inputs, place)
+        if isinstance(where, str):
+            return where
+        layout, stated[f"ld{name}"], stated[f"batch_stride_{name}"] = where
         layouts += layout
     if kind == "dynamic" and layouts[0] == "t" and stated["lda"] is not None:
         return "m is dynamic, and the columns of a view hold m elements"
@@ -177,7 +179,7 @@ def _strides(node: Any, size: Sequence[int], stride: Sequence[int]) -> Sequence[
     return [int(step) for step in FlexibleLayout.fill_ordered(size, order)] if order else stride
 
 
-def _placed(kernel_inputs: MMKernelInputs, place: int) -> tuple[str, int | None, int | None] | str:
+def placed(kernel_inputs: MMKernelInputs, place: int) -> tuple[str, int | None, int | None] | str:
     """Return layout, leading dimension and batch stride of an operand, None for dense ones, or why no row has such."""
     node: Any = kernel_inputs.nodes()[place]
     size = kernel_inputs.shapes_hinted()[place]

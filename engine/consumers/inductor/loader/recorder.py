@@ -28,6 +28,7 @@ from torch._inductor.virtualized import V
 from gemmtune.engine.consumers.inductor.epilogues.reader import read_epilogue
 from gemmtune.engine.consumers.inductor.loader.boundary import absent, nothing, or_else
 from gemmtune.engine.consumers.inductor.loader.explain.table_use import LIBRARY, problem_name
+from gemmtune.engine.consumers.inductor.loader.hooks.quantised import quantised_product
 from gemmtune.engine.consumers.inductor.loader.lowered import (
     AtenChoices,
     LoweredProduct,
@@ -110,7 +111,8 @@ def see(sink: ProductSink, kernel_inputs: KernelInputs, templates: list[Template
     if not is_for_aten(op_name, templates):
         return
     device = kernel_inputs.device()
-    product = lowered_product(kernel_inputs, op_name) if device.type == "cuda" else f"{op_name}: on {device}, no GPU"
+    found = quantised_product(kernel_inputs, op_name) or lowered_product(kernel_inputs, op_name)
+    product = found if device.type == "cuda" else f"{op_name}: on {device}, no GPU"
     if product:
         sink.add(product, V.graph.current_node, root_of(V.graph))
 

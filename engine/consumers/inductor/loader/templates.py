@@ -10,6 +10,7 @@ from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.gemm.terms import Op
 from gemmtune.engine.records.table import Choice
 from gemmtune.engine.seams import registry
+from gemmtune.engine.toolchain.vendor_gemm import operator_name
 
 
 def template_of(problem: Problem, choice: Choice) -> str:
@@ -19,12 +20,13 @@ def template_of(problem: Problem, choice: Choice) -> str:
         TableError: Inductor has no template for the space and operation.
     """
     if choice.space == "aten":
-        return f"aten::{problem.op}"
+        return operator_name(problem)
     if choice.space == "triton_mm":
         return "triton::bmm" if problem.op.is_batched else "triton::mm"
     if choice.space == "decompose_k" and problem.op is Op.MM:
         return choice.space
-    if not problem.op.is_batched and (problem.alpha, problem.beta) == (1, 1) and is_cute(choice.space):
+    is_wide = problem.a_dtype.itemsize > 1
+    if is_wide and not problem.op.is_batched and (problem.alpha, problem.beta) == (1, 1) and is_cute(choice.space):
         return f"cute::{choice.space}"
     raise TableError(
         f"{problem.name}: no Inductor template of {problem.op} for space {choice.space!r}; "

@@ -6,6 +6,10 @@ from gemmtune.engine.tables.sealed import require_object
 
 KernelBinary: TypeAlias = Any
 """Kernel's object file and what its launch needs."""
+LeadingScales: TypeAlias = Any
+"""Scales of a product of 8-bit operands."""
+SCALED: tuple[str, ...] = ()
+"""Operators with scales, of which none is looked for an epilogue."""
 
 
 class ReadEpilogue(NamedTuple):
@@ -36,6 +40,7 @@ def read_epilogue(_product: object) -> ReadEpilogue:
 
 dynamic_row = _nothing  # no row serves a graph with a dynamic m
 as_in_table = _unchanged  # no row serves open sizes or strides
+leading_scales, quantised_product = _nothing, _nothing  # no row serves products of 8-bit operands
 with_whole_bias, leave_out_bias = _unchanged, _nothing  # no row has a bias
 
 

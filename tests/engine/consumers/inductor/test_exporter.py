@@ -216,7 +216,7 @@ def test_a_template_has_inductors_name(problem, space, template):
         (row("4x8x8x8:bf16:nt:bmm", choice("cute_gemm", {})), "no Inductor template of bmm for space 'cute_gemm'"),
         (row("8x8x8", choice("triton_mm_tma", TILES)), "no Inductor template of mm for space 'triton_mm_tma'"),
         (row("8x8x8:bf16:nt:addmm:out_dtype=fp32", choice("aten", {})), "one dtype, not bf16, fp32"),
-        (row("8x8x8:e4m3:nt:out_dtype=fp32", choice("aten", {})), "one dtype, not e4m3, fp32"),
+        (row("8x8x8:e4m3:nt:out_dtype=fp32", choice("aten", {})), "scaled_mm has both scales"),
         (row(replace(Problem.parse("8x8x8"), acc_dtype=DType.FP16), choice("aten", {})), "accumulates in fp32, not in"),
         (row("8x8x8", choice("triton_mm", {**TILES, "num_ctas": 2})), "kwargs has the unknown field 'num_ctas'"),
         (

@@ -118,4 +118,4 @@ def _apart(product: LoweredProduct) -> str:
     """Return a note that an epilogue runs in a kernel of its own; empty for a product without one."""
     if product.read.reason:
         return f", epilogue apart: {product.read.reason}"
-    return ", epilogue apart" if product.read.epilogue else ""
+    return ", epilogue apart" if product.full_key != product.key else ""

@@ -9,6 +9,7 @@ from weakref import WeakKeyDictionary
 
 from gemmtune.engine.consumers.inductor.loader.loader_rows import DTYPE_NAMES
 
+_EXACT = "exact"
 _USUAL_BIAS = {"addmm": "vector", "baddbmm": "matrices"}
 """Biases that a problem's text leaves out, by the operation."""
 LIBRARY = "a library's kernel"
@@ -129,15 +130,20 @@ def problem_name(key: str, m: int) -> str:
     """Return the problem of a product at `m`, as text that `Problem.parse` reads."""
     op, dtype, layout, sizes, bias, kind, *further = key.split(":")
     batch, n, k = sizes.split("x")
-    dtype, _, out = dtype.partition("_")
+    dtype, *facts = dtype.split("_")
     parts = [
         f"{f'{batch}x' if op in ('bmm', 'baddbmm') else ''}{m}x{n}x{k}",
         DTYPE_NAMES.get(dtype, dtype),
         layout,
-        *([op] if op != "mm" else []),
-        *([f"out_dtype={DTYPE_NAMES[out]}"] if out else []),
+        *([op] if op not in ("mm", "scaled_mm", "int_mm") else []),
+        *(
+            f"{'out' if fact in DTYPE_NAMES else 'b'}_dtype={DTYPE_NAMES.get(fact, fact)}"
+            for fact in facts
+            if fact != _EXACT
+        ),
         *([f"bias={bias}"] if bias != _USUAL_BIAS.get(op, "none") else []),
         *(["dynamic_m=true"] if kind == "dynamic" else []),
         *(text if "=" in text else f"epilogue={text}" for text in further),
+        *(f"accumulation={_EXACT}" for fact in facts if fact == _EXACT),
     ]
     return ":".join(parts)

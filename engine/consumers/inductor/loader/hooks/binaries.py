@@ -89,7 +89,7 @@ class Binaries:
         """Return the choice of a row's kernel; none where Inductor asks for ATen's alone."""
         if not is_for_templates(op_name, templates):
             return []
-        kernel_inputs = with_whole_bias(kernel_inputs, product.m)
+        kernel_inputs = with_whole_bias(kernel_inputs, product)
         kernel = self._kernels[row.kernel]
         if not self._computes(row):
             return [extern_choice(kernel, kernel_inputs)]

@@ -20,6 +20,7 @@ from gemmtune.engine.consumers.inductor.loader.counts import Counts
 from gemmtune.engine.consumers.inductor.loader.hooks.binaries import Binaries
 from gemmtune.engine.consumers.inductor.loader.hooks.dynamic_rows import dynamic_row
 from gemmtune.engine.consumers.inductor.loader.hooks.open_sizes import as_in_table
+from gemmtune.engine.consumers.inductor.loader.hooks.quantised import quantised_product
 from gemmtune.engine.consumers.inductor.loader.loader_rows import InductorTable, ProductRow
 from gemmtune.engine.consumers.inductor.loader.lowered import (
     AtenChoices,
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from torch._inductor.kernel_inputs import KernelInputs
     from torch._inductor.scheduler import BaseSchedulerNode, Scheduler
 
-_LOGIC = 15  # part of the cache key: add 1 whenever the loader compiles a row to something else
+_LOGIC = 16  # part of the cache key: add 1 whenever the loader compiles a row to something else
 TRITON_TEMPLATES = {"triton::mm": mm_template, "triton::bmm": bmm_template}
 """Inductor's templates that rows may name."""
 
@@ -97,7 +98,8 @@ class TableChoices(AtenChoices):
             return super().get_template_configs(*asked, kwarg_overrides)
         if self._failed is not None and self._failed is _current_node():
             return self._after_failure(*asked, kwarg_overrides)
-        product = as_in_table(lowered_product(kernel_inputs, op_name), self._rows)
+        found = quantised_product(kernel_inputs, op_name) or lowered_product(kernel_inputs, op_name)
+        product = as_in_table(found, self._rows)
         key, row = self._find(product, device)
         choices, row, instead_of = self._binaries.serve(product, row, *asked, self.aten)
         if row is None or isinstance(product, str):
@@ -214,11 +216,12 @@ class TableChoices(AtenChoices):
         This torch derives the keywords that are not tuned, but for EVEN_K: a wrong one gives wrong results. It makes
         templates only where it autotunes, so it does while it makes this one.
         """
-        kernel_inputs, op_name = with_whole_bias(asked[0], product.m), asked[2]
+        kernel_inputs, op_name = with_whole_bias(asked[0], product), asked[2]
         fix_layouts(kernel_inputs.nodes())
         even_k = {"EVEN_K": product.k % row.kwargs["BLOCK_K"] == 0} if "BLOCK_K" in row.kwargs else {}
         with config.patch(max_autotune_gemm=True):
-            made = next(self.get_ktc(kernel_inputs, template, op_name, {**row.kwargs, **even_k}), None)
+            keywords = {**row.kwargs, **even_k, **product.keywords}
+            made = next(self.get_ktc(kernel_inputs, template, op_name, keywords), None)
             if made is not None:
                 made.layout = kernel_inputs.output_layout(flexible=False)
                 leave_out_bias(made, kernel_inputs, op_name)

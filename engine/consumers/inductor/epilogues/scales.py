@@ -1,0 +1,100 @@
+"""Scales and bias of torch's scaled product, which lead its epilogue. Needs torch alone.
+
+aten._scaled_mm(a, b, scale_a, scale_b, bias, scale_result, out_dtype, use_fast_accum)
+aten._scaled_mm_v2(a, b, [scale_a], [recipe], [swizzle], [scale_b], [recipe], [swizzle], bias, out_dtype, [], fast)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch.fx import Node
+
+from gemmtune.engine.consumers.inductor.epilogues.graph_nodes import are_equal, name_of, shape_of
+from gemmtune.engine.records.epilogue.chain import Output, epilogue_of
+from gemmtune.engine.records.epilogue.terms import Call, Operand, OperandShape, Product, Term
+
+SCALED = ("_scaled_mm", "_scaled_mm_v2")
+"""Operators with scales."""
+_RECIPES = {0: "tensor", 1: "row"}  # of torch.nn.functional.ScalingType, for one scale per tensor or row
+
+
+class LeadingScales(NamedTuple):
+    """Part of an epilogue that a scaled product's kernel always computes."""
+
+    term: Term
+    """Scaled product, with its bias."""
+    tensors: Mapping[Operand, Node]
+    """Node of each scale and of the bias."""
+    is_fast: bool
+    """Whether sums may be accumulated in the fastest way."""
+
+    @property
+    def text(self) -> str:
+        """Text of the chain."""
+        return str(epilogue_of([Output(self.term)]))
+
+
+def leading_scales(node: Node) -> LeadingScales | str:
+    """Return the scales of a scaled product of the graph, or why no text describes them."""
+    given: dict[str, Any] = {**dict(zip(_names_of(node), node.args, strict=False)), **node.kwargs}
+    levels = [given["scale_a"], given["scale_b"]]
+    if name_of(node) == "_scaled_mm_v2":
+        if any(len(level) != 1 for level in levels):
+            return f"{max(map(len, levels))} levels of scales"
+        if any(int(each) for name in ("swizzle_a", "swizzle_b") for each in given[name]):
+            return "swizzled scales"
+        unknown = [each for name in ("recipe_a", "recipe_b") for each in given[name] if int(each) not in _RECIPES]
+        if unknown:
+            return f"{_shown(levels)}, of a recipe that is neither one per tensor nor one per row"
+        levels = [level[0] for level in levels]
+    if given.get("scale_result") is not None:
+        return "a scale of its result"
+    found = _operands(node, levels)
+    if isinstance(found, str):
+        return found
+    term: Term = Product()
+    for operand in found:
+        term = Call("mul", (term, operand))
+    tensors = dict(zip(found, levels, strict=True))
+    if (bias := given.get("bias")) is not None:
+        if bias.meta["val"].dtype != node.meta["val"].dtype or bias.meta["val"].dim() != 1:
+            return f"a bias of {str(bias.meta['val'].dtype).removeprefix('torch.')} with sizes {_sizes(bias)}"
+        row = Operand(OperandShape.ROW, 3)
+        tensors[row] = bias
+        term = Call("add", (term, row))
+    return LeadingScales(term, tensors, bool(given.get("use_fast_accum", False)))
+
+
+def _names_of(node: Node) -> Sequence[str]:
+    schema: Any = getattr(node.target, "_schema", None)
+    return [argument.name for argument in schema.arguments]
+
+
+def _operands(node: Node, scales: Sequence[Node]) -> tuple[Operand, Operand] | str:
+    """Return what the scales of A and B are to the output, or why no text describes them."""
+    m, n = shape_of(node)
+    values = [scale.meta["val"] for scale in scales]
+    if any(value.dtype is not torch.float32 for value in values):
+        return f"scales of {' and '.join(str(value.dtype).removeprefix('torch.') for value in values)}"
+    (of_a, of_b), shapes = values, [shape_of(scale) for scale in scales]
+    if all(are_equal(size, 1) for shape in shapes for size in shape) and len(shapes[0]) == len(shapes[1]):
+        return Operand(OperandShape.SCALAR, 1, "fp32"), Operand(OperandShape.SCALAR, 2, "fp32")
+    is_row_wise = [len(shape) for shape in shapes] == [2, 2] and all(
+        are_equal(*pair) for pair in zip([*shapes[0], *shapes[1]], [m, 1, 1, n], strict=True)
+    )
+    if not is_row_wise:
+        return f"{_shown(scales)}, which are neither one per operand nor one per row and column"
+    if not (are_equal(m, 1) or are_equal(of_a.stride(0), 1)) or not are_equal(of_b.stride(1), 1):
+        return "scales that do not lie one after another"
+    return Operand(OperandShape.COLUMN, 1, "fp32"), Operand(OperandShape.ROW, 2, "fp32")
+
+
+def _shown(scales: Sequence[Any]) -> str:
+    return f"scales of {' and '.join(_sizes(each[0] if isinstance(each, list | tuple) else each) for each in scales)}"
+
+
+def _sizes(node: Node) -> str:
+    return "x".join(map(str, shape_of(node))) or "one number"

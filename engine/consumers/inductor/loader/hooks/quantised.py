@@ -1,0 +1,85 @@
+"""Products of 8-bit operands as Inductor asks for them: with scales, or of whole numbers. Needs torch alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch._inductor.kernel_inputs import MMKernelInputs
+from torch._inductor.virtualized import V
+
+from gemmtune.engine.consumers.inductor.epilogues.graph_nodes import name_of
+from gemmtune.engine.consumers.inductor.epilogues.reader import read_epilogue
+from gemmtune.engine.consumers.inductor.epilogues.scales import SCALED, leading_scales
+from gemmtune.engine.consumers.inductor.loader.lowered import LoweredProduct, is_open, placed
+from gemmtune.engine.records.gemm.stated import stated_texts
+
+_INT_MM = "int_mm"
+_OPERATIONS = {**dict.fromkeys(SCALED, "scaled_mm"), "_int_mm": _INT_MM}
+"""Inductor's names of operations, by the names of torch's operators."""
+_SHORT = {torch.float8_e4m3fn: "e4m3", torch.float8_e5m2: "e5m2", torch.int8: "int8"}
+_USUAL_OUTPUTS = {torch.float8_e4m3fn: "bfloat16", torch.float8_e5m2: "bfloat16", torch.int8: "int32"}
+
+
+@dataclass(frozen=True)
+class QuantisedProduct(LoweredProduct):
+    """Product of 8-bit operands that a row may describe."""
+
+    scales: str = ""
+    """Text of the scales and the bias, with which the key ends; empty for whole numbers."""
+
+    @property
+    def full_key(self) -> str:
+        """Table's key with the epilogue, which begins with the scales."""
+        return f"{self.key.removesuffix(f':{self.scales}')}:{self.read.epilogue}" if self.read.epilogue else self.key
+
+
+def quantised_product(kernel_inputs: Any, op_name: str) -> LoweredProduct | str | None:  # noqa: ANN401 (Inductor's)
+    """Return a product of 8-bit operands, or the operation and why no row describes it; None for another product."""
+    if op_name not in _OPERATIONS.values() or not isinstance(kernel_inputs, MMKernelInputs):
+        return None
+    node = V.graph.current_node
+    if not isinstance(node, torch.fx.Node) or _OPERATIONS.get(name_of(node)) != op_name:
+        return None
+    found = _described(kernel_inputs, op_name, node)
+    sizes = "x".join(map(str, kernel_inputs.mnk_hinted()))
+    return f"{op_name}: {found}, in a product of {sizes}" if isinstance(found, str) else found
+
+
+def _described(kernel_inputs: MMKernelInputs, op_name: str, node: torch.fx.Node) -> LoweredProduct | str:
+    """Return the product, or why no row describes it."""
+    m, n, k = kernel_inputs.mnk_symbolic()
+    if any(map(is_open, (n, k))):
+        return "n or k is dynamic"
+    if 0 in (m, n, k):
+        return "it is empty"
+    a, b = kernel_inputs.dtypes()[:2]
+    if a not in _SHORT or b not in _SHORT:
+        return f"tables have no rows of {str(a).removeprefix('torch.')} by {str(b).removeprefix('torch.')}"
+    read, out = read_epilogue(node), str(kernel_inputs.out_dtype()).removeprefix("torch.")
+    facts = [] if b is a else [_SHORT[b]]
+    scales, keywords = "", dict[str, bool]()
+    if op_name != _INT_MM:
+        leading = leading_scales(node)
+        if isinstance(leading, str):
+            return leading
+        scales, keywords = leading.text, {"USE_FAST_ACCUM": leading.is_fast}
+        facts += [] if leading.is_fast else ["exact"]
+    elif read.epilogue:  # types of its text are relative to that of the graph's first output
+        out = str(read.outputs[0][0].meta["val"].dtype).removeprefix("torch.")
+    layouts, stated = "", dict[str, Any]()
+    for name, place in (("a", 0), ("b", 1)):
+        where = placed(kernel_inputs, place)
+        if isinstance(where, str):
+            return where
+        layout, stated[f"ld{name}"], _ = where
+        layouts += layout
+    if layouts != "nt":
+        return f"operands of layouts {layouts}, where torch's kernel wants nt"
+    dtype = "_".join([_SHORT[a], *([] if out == _USUAL_OUTPUTS[a] else [out]), *facts])
+    hint, count_n, count_k = kernel_inputs.mnk_hinted()
+    kind = "dynamic" if is_open(m) else "static"
+    parts = (op_name, dtype, layouts, f"1x{count_n}x{count_k}", "none", kind, *stated_texts(stated))
+    key = ":".join((*parts, *([scales] if scales else [])))
+    return QuantisedProduct(m, hint, key, count_k, read, keywords=keywords, scales=scales)
