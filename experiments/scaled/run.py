@@ -1,0 +1,168 @@
+"""Tune 32 products of fp8 models and judge the table. Usage: run.py --out FOLDER [--gpus 2] [--minutes 6].
+
+A run that was stopped goes on where it was when it is started again with the same folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import statistics
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+SEARCH_SHARE, SWEEP_SHARE = 0.35, 0.6  # of the time, until the end of either
+CLASSES = {"m 1 to 16": (1, 16), "17 to 128": (17, 128), "beyond": (129, 8192)}
+SLOWER, WRONG = 1.01, 0.02
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    arguments.add_argument("--out", type=Path, required=True, help="folder for the results")
+    arguments.add_argument("--gpus", type=int, default=2, help="number of GPUs")
+    arguments.add_argument("--minutes", type=float, default=5.5, help="wall time of all phases")
+    arguments.add_argument("--budget", type=int, default=24, help="evaluations per product of the search")
+    arguments.add_argument("--sweep", type=int, default=64, help="random configs per swept product")
+    arguments.add_argument("--spaces", default="triton_mm", help="spaces to search, with commas")
+    given = arguments.parse_args()
+    given.out.mkdir(parents=True, exist_ok=True)
+    gpus = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(given.gpus)))
+    gpus = ",".join(gpus.split(",")[: given.gpus])
+    os.environ["CUDA_VISIBLE_DEVICES"] = gpus  # before anything imports torch
+    began, seconds = time.monotonic(), 60 * given.minutes
+    tune(given, seconds, began)
+    left = max(30.0, seconds - (time.monotonic() - began) - 10)
+    judge = [sys.executable, str(Path(__file__).with_name("judge.py")), str(given.out.resolve()), str(left)]
+    parts = gpus.split(",")
+    running = [
+        subprocess.Popen([*judge, str(part), str(len(parts))], env={**os.environ, "CUDA_VISIBLE_DEVICES": gpu})
+        for part, gpu in enumerate(parts)
+    ]
+    for each in running:
+        each.wait()
+    report(given.out, round(time.monotonic() - began, 1))
+
+
+def tune(given, seconds: float, began: float) -> None:
+    """Tune all products, sweep some, and export both tables; the times of the campaign go to a file."""
+    from cases import SWEPT, cases
+
+    import gemmtune as gt
+    from gemmtune.engine.consumers.inductor.exporter import InductorExporter
+    from gemmtune.engine.tables.export import export_table
+
+    problems = [case.problem for case in cases()]
+    spaces = tuple(given.spaces.split(","))
+    campaigns = {
+        "table": (problems, SEARCH_SHARE, {"budget": given.budget}),
+        "sweep": ([problems[at] for at in SWEPT], SWEEP_SHARE, {"budget": given.sweep, "sampler": "random", "seed": 7}),
+    }
+    facts = {}
+    for name, (wanted, share, settings) in campaigns.items():
+        started = time.monotonic()
+        limit = max(15.0, seconds * share - (started - began))
+        found = gt.tune(wanted, database=given.out / f"{name}.db", space=spaces, seconds=limit, **settings)
+        table = found.table
+        if name == "sweep":
+            best = (replace(row, choices=others) for row in table.rows if (others := _searched(row)))
+            table = replace(table, rows=tuple(best))
+        (given.out / name).mkdir(exist_ok=True)
+        for file, text in export_table(InductorExporter(), table, estimated=True).items():
+            path = given.out / name / file
+            path.parent.mkdir(exist_ok=True, parents=True)
+            path.write_text(text)
+        facts[name] = {"seconds": round(time.monotonic() - started, 1), "device": table.device.name}
+        facts[name]["rows"] = [
+            {
+                "problem": row.problem.name,
+                "space": row.choices[0].space,
+                "config": dict(row.choices[0].config),
+                "row_us": row.choices[0].time_ns / 1e3,
+                "floor_us": _floor_us(row.problem, table.device),
+            }
+            for row in table.rows
+        ]
+        print(f"{name}: {len(found.rows)} rows in {facts[name]['seconds']} s", flush=True)
+    (given.out / "campaigns.json").write_text(json.dumps(facts) + "\n")
+
+
+def _searched(row) -> tuple:
+    """Return a row's choices of the searched spaces, the fastest first."""
+    return tuple(sorted((each for each in row.choices if each.space != "aten"), key=lambda each: each.time_ns))
+
+
+def _floor_us(problem, device) -> float:
+    """Return the least time of a product by bandwidth or peak rate, in µs."""
+    peak = device.peak_tflops(problem.compute_type) or math.inf
+    return max(problem.min_bytes / device.memory_bandwidth_gb_s / 1e3, problem.flops / peak / 1e6)
+
+
+def report(folder: Path, seconds: float) -> None:
+    """Write result.json, and print a line per product and the means."""
+    campaigns = json.loads((folder / "campaigns.json").read_text())
+    rows = {row["problem"]: row for row in campaigns["table"]["rows"]}
+    files = sorted((folder / "judged").glob("*.json"), key=lambda file: int(file.stem))
+    lines = [_line(json.loads(file.read_text()), rows) for file in files]
+    print(f"{'case':<36}{'compile':>9}{'table':>9}{'gain':>7}{'sweep':>9}{'share':>7}  ships")
+    for line in lines:
+        print(
+            f"{line['case']:<36}{line['compile_us']:9.2f}{line['table_us']:9.2f}{line['gain']:7.3f}"
+            f"{line['sweep_us'] or math.nan:9.2f}{line['share']:7.2f}  {line['ships']}{line['note']}"
+        )
+    means = {}
+    for kind in ("rows", "tensors"):
+        for name, (first, last) in CLASSES.items():
+            gains = [
+                line["gain"]
+                for line in lines
+                if f" {kind}" in line["case"] and first <= int(line["case"].split("x")[0]) <= last
+            ]
+            means[f"{kind}, {name}"] = round(statistics.geometric_mean(gains), 4) if gains else None
+    swept = [line["table_us"] / min(line["sweep_us"], line["table_us"]) for line in lines if line["sweep_us"]]
+    summary = {
+        "device": campaigns["table"]["device"],
+        "seconds": seconds,
+        "campaign_seconds": campaigns["table"]["seconds"],
+        "judged": len(lines),
+        "gain": means,
+        "slower_by_1_percent": [line["case"] for line in lines if line["gain"] < 1 / SLOWER],
+        "worst_over_sweep": round(max(swept, default=math.nan), 4),
+        "benchmarked": sum(line["benchmarks"] for line in lines),
+        "wrong": [line["case"] for line in lines if "WRONG" in line["note"]],
+    }
+    (folder / "result.json").write_text(json.dumps({"summary": summary, "cases": lines}, indent=1) + "\n")
+    print(json.dumps(summary, indent=1))
+
+
+def _line(found: dict, rows: dict) -> dict:
+    """Return the figures of a case."""
+    us, facts = found["us"], found["facts"]
+    row = rows.get(found["problem"], {"space": "no row", "floor_us": math.nan, "row_us": math.nan})
+    table, plain = us.get("table", math.nan), us.get("compile", math.nan)
+    failed = [arm for arm, its in facts.items() if "failed" in its]
+    wrong = [arm for arm, its in facts.items() if its.get("error", 0) > WRONG]
+    note = f" FAILED {' '.join(failed)}" * bool(failed) + f" WRONG {' '.join(wrong)}" * bool(wrong)
+    return {
+        "case": found["case"],
+        "problem": found["problem"],
+        "compile_us": plain,
+        "table_us": table,
+        "sweep_us": us.get("sweep"),
+        "gain": plain / table,
+        "share": row["floor_us"] / table,
+        "row_us": row["row_us"],
+        "ships": row["space"],
+        "benchmarks": sum(facts.get("table", {}).get("benchmarks", {}).values()),
+        "errors": {arm: its.get("error") for arm, its in facts.items()},
+        "uses": facts.get("table", {}).get("uses"),
+        "note": note,
+    }
+
+
+if __name__ == "__main__":
+    main()
