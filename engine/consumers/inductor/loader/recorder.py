@@ -23,6 +23,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 from torch._inductor.graph import GraphLowering
+from torch._inductor.lowering import lowerings
 from torch._inductor.virtualized import V
 
 from gemmtune.engine.consumers.inductor.epilogues.reader import read_epilogue
@@ -58,6 +59,8 @@ _COMPILED = (
     *("aten", "prims", "prim", "inductor", "inductor_prims", "higher_order", "_operator", "rngprims", "debugprims"),
 )
 """Namespaces of operations whose code is Inductor's or ATen's."""
+_SCALED = "aten._scaled_mm_v2."
+"""Beginning of the name of a scaled product that Inductor lowers from torch 2.13 on."""
 _KERNELS = ("flex_attention", "triton_kernel_wrapper")
 """Parts of names of operations with a kernel of their own."""
 _GROWTH = 1.25  # of a graph's runs from one line of the file to the next
@@ -177,6 +180,7 @@ def _why_library(node: torch.fx.Node) -> str:
         return f"tables have no rows of {str(value.dtype).removeprefix('torch.')}"
     space = name.partition(".")[0] if isinstance(operation, torch._ops.OpOverload) else "_operator"
     is_library = any(part in name for part in (*_LIBRARY_CALLS, *_KERNELS)) or space not in _COMPILED
+    is_library = is_library or (name.startswith(_SCALED) and operation not in lowerings)
     return LIBRARY if is_library else ""
 
 

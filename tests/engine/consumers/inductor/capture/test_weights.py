@@ -106,7 +106,8 @@ def test_a_weight_of_parts_is_what_the_model_makes_of_them():
     product = ("32x1024x512:bf16:nt", 1, {"mul(row)": 1})
     assert found_in(layer(scaled())) == ([product], [])
     assert found_in(layer(Nested(scaled(), torch.ones(1024)))) == ([product], [])
-    assert found_in(layer(scaled(Integers))) == ([], [("int_mm", 1)])
+    whole = ("32x1024x512:int8:nt:out_dtype=bf16", 1, {"mul(row)": 1})
+    assert found_in(layer(scaled(Integers))) == ([whole], [])
     assert found_in(layer(scaled(Packed))) == ([], [("aten._weight_int8pack_mm.default", 1)])
 
 
@@ -154,3 +155,18 @@ def test_shards_of_a_model_are_captured_with_their_communication(monkeypatch):
         distributed.destroy_process_group()
     assert products == [("32x512x512:bf16:nt", 2, {"silu": 1})]
     assert ("_c10d_functional.all_reduce_.default", 1) in others
+
+
+def test_scales_that_no_row_serves_are_named_with_their_size():
+    float8 = torch.float8_e4m3fn
+
+    def blocks(x):
+        sizes = {"device": x.device, "dtype": torch.float32}
+        weight, of_weight = torch.zeros(256, 512, device=x.device).to(float8), torch.ones(2, 4, **sizes).t()
+        return torch._scaled_mm(x.to(float8), weight.t(), torch.ones(32, 4, **sizes), of_weight, out_dtype=x.dtype)
+
+    found = gt.capture(blocks, "bf16[32,512]", device="H200")
+    (unseen,) = found.unseen
+    assert (unseen.operation, [*found.products]) == ("scaled_mm", [])
+    assert unseen.reason.startswith("scales of 32x4 and 4x2, which are neither one per operand nor one per row")
+    assert unseen.reason.endswith("in a product of 32x256x512")
