@@ -21,8 +21,6 @@ from gemmtune.engine.toolchain.unread_bias import unread_bias
 if TYPE_CHECKING:
     from torch._inductor.kernel_inputs import KernelInputs
 
-    from gemmtune.engine.consumers.inductor.loader.lowered import LoweredProduct
-
 _BIAS_PLACES: dict[Any, int] = {torch.ops.aten.addmm: 0, torch.ops.aten.baddbmm: 0, torch.ops.aten.convolution: 2}
 """Places of the bias among the arguments of the graph's operators that are lowered to a product with one."""
 
@@ -59,7 +57,7 @@ def _are_equal(one: Any, other: Any) -> bool:  # noqa: ANN401 (numbers or expres
     return is_known(one == other)
 
 
-def with_whole_bias(kernel_inputs: KernelInputs, product: LoweredProduct) -> MMKernelInputs:
+def with_whole_bias(kernel_inputs: KernelInputs, product: Any) -> MMKernelInputs:  # noqa: ANN401 (a LoweredProduct)
     """Return the operands of a row's kernel, whose bias has all rows: torch may ask with the bias as it is."""
     assert isinstance(kernel_inputs, MMKernelInputs)  # as those of every LoweredProduct are
     if not product.key.startswith(BIASED):
