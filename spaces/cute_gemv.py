@@ -6,7 +6,7 @@ from gemmtune.engine.records.config import Config, Param
 from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.spaces.cute.decode.space import DecodeSpace
-from gemmtune.spaces.cute.decode.tiling import WARP, Tiling
+from gemmtune.spaces.cute.decode.tiling import LOAD_BYTES, WARP, Tiling
 
 _PARAMS = (
     Param("outputs_per_warp", (1, 2, 4, 8)),
@@ -43,4 +43,5 @@ class CuteGemvSpace(DecodeSpace):
             split_k=config.integer("split_k"),
             unroll=config.integer("k_unroll"),
             stages=config.integer("num_stages"),
+            elements=LOAD_BYTES // problem.a_dtype.itemsize,
         )

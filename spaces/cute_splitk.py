@@ -6,7 +6,7 @@ from gemmtune.engine.records.config import Config, Param
 from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.spaces.cute.decode.space import DecodeSpace
-from gemmtune.spaces.cute.decode.tiling import Tiling
+from gemmtune.spaces.cute.decode.tiling import LOAD_BYTES, Tiling
 
 _PARAMS = (
     Param("warp_n", (16, 32, 64)),
@@ -49,4 +49,5 @@ class CuteSplitKSpace(DecodeSpace):
             unroll=config.integer("k_unroll"),
             stages=config.integer("num_stages"),
             shares_a=bool(config["share_a"]),
+            elements=LOAD_BYTES // problem.a_dtype.itemsize,
         )

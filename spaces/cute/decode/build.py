@@ -16,10 +16,16 @@ from gemmtune.engine.seams.space import BuildError, Space
 from gemmtune.spaces.common.build_result import reason_of
 from gemmtune.spaces.cute.artifact import Compiled, save
 from gemmtune.spaces.cute.decode.kernels import DecodeKernel, GemvKernel, SplitKKernel
-from gemmtune.spaces.cute.decode.tiling import VECTOR, WARP, Tiling
+from gemmtune.spaces.cute.decode.tiling import LOAD_BYTES, WARP, Tiling
 from gemmtune.spaces.cute.target import driver_of
 
-_TYPES = {DType.BF16: cutlass.BFloat16, DType.FP16: cutlass.Float16, DType.FP32: cutlass.Float32}
+_TYPES = {
+    DType.BF16: cutlass.BFloat16,
+    DType.FP16: cutlass.Float16,
+    DType.FP32: cutlass.Float32,
+    DType.E4M3: cutlass.Float8E4M3FN,
+    DType.E5M2: cutlass.Float8E5M2,
+}
 
 
 def build(space: Space, task: Task, config: Config, tiling: Tiling, folder: Path) -> Artifact:
@@ -31,7 +37,8 @@ def build(space: Space, task: Task, config: Config, tiling: Tiling, folder: Path
     started = time.perf_counter()
     kernel = GemvKernel if tiling.lanes_k == WARP else SplitKKernel
     problem = gemm(task.problem)
-    made = kernel(tiling, _TYPES[problem.a_dtype], problem.bias.value, problem.epilogue, bool(config["use_pdl"]))
+    multiplied = _TYPES[problem.a_dtype if problem.a_dtype.itemsize > 1 else DType.FP16]
+    made = kernel(tiling, multiplied, problem.bias.value, problem.epilogue, bool(config["use_pdl"]))
     try:
         with driver_of(task.device):
             compiled = _compile(made, problem, task.device.arch)
@@ -42,9 +49,11 @@ def build(space: Space, task: Task, config: Config, tiling: Tiling, folder: Path
 
 def _compile(kernel: DecodeKernel, problem: Problem, arch: str) -> Compiled:
     """Compile for matrices of any size, whose rows of A and B start at multiples of a load."""
-    m, n, k = cute.sym_int(), cute.sym_int(), cute.sym_int(divisibility=VECTOR)
-    operand, product, output = (_TYPES[dtype] for dtype in (problem.a_dtype, problem.out_dtype, *problem.stored_dtypes))
-    a, b, out = _matrix(operand, m, k, VECTOR), _matrix(operand, n, k, VECTOR), _matrix(output, m, n, 1)
+    vector = LOAD_BYTES // problem.a_dtype.itemsize
+    m, n, k = cute.sym_int(), cute.sym_int(), cute.sym_int(divisibility=vector)
+    types = (problem.a_dtype, problem.b_dtype, problem.out_dtype, *problem.stored_dtypes)
+    of_a, of_b, product, output = (_TYPES[dtype] for dtype in types)
+    a, b, out = _matrix(of_a, m, k, vector), _matrix(of_b, n, k, vector), _matrix(output, m, n, 1)
     bias = out
     if problem.bias is Bias.VECTOR:
         bias = cute.runtime.make_fake_tensor(product, (n,), stride=(1,), assumed_align=product.width // 8)

@@ -14,6 +14,7 @@ from gemmtune.engine.records.epilogue.chain import Epilogue
 from gemmtune.spaces.cute.decode.reduction import Behind, announce, reduce_and_store, shared_sums, store_share
 from gemmtune.spaces.cute.decode.slots import address_of_row, load, make_slots
 from gemmtune.spaces.cute.decode.tiling import VECTOR, WARP, Tiling
+from gemmtune.spaces.cute.decode.widening import loaded, widened
 
 
 class DecodeKernel(ABC):
@@ -22,9 +23,10 @@ class DecodeKernel(ABC):
     def __init__(
         self, tiling: Tiling, element: type[cutlass.Numeric], added: str, epilogue: Epilogue, use_pdl: bool
     ) -> None:
-        """Take the tiling, the type of A and B, the bias (`none`, `vector` or `matrix`), and what follows.
+        """Take the tiling, the type that is multiplied, the bias (`none`, `vector` or `matrix`), and what follows.
 
-        The epilogue has one output. With `use_pdl`, launches overlap.
+        A and B have that type, or 8 bits, which are converted to it in registers. The epilogue has one output. With
+        `use_pdl`, launches overlap.
         """
         self._tiling, self._element, self._use_pdl = tiling, element, use_pdl
         self._added, self._epilogue = added, epilogue
@@ -63,8 +65,8 @@ class DecodeKernel(ABC):
         memory = SmemAllocator()
         a_threads = const_expr(tiling.threads // tiling.sharers)  # warps that share A differ in their columns alone
         a_loads, b_loads = tiling.rows_per_lane * tiling.unroll, tiling.columns_per_lane * tiling.unroll
-        a_slots = make_slots(tiling.stages, a_loads, a_threads, self._element, memory)
-        b_slots = make_slots(tiling.stages, b_loads, tiling.threads, self._element, memory)
+        a_slots = make_slots(tiling.stages, a_loads, a_threads, a.element_type, memory)
+        b_slots = make_slots(tiling.stages, b_loads, tiling.threads, b.element_type, memory)
         a_thread = thread % a_threads
         of_a, of_b = a_slots[None, None, a_thread, None], b_slots[None, None, thread, None]
         sums = shared_sums(tiling, memory)
@@ -82,7 +84,7 @@ class DecodeKernel(ABC):
 
         m, k = a.shape
         n, _ = b.shape
-        vectors = k // VECTOR
+        vectors = k // tiling.elements
         # Rows and columns beyond the matrices are read from their last one, and not written.
         first_own = warp // tiling.warps_k if const_expr(tiling.shares_a) else 0
         rows = [
@@ -175,13 +177,16 @@ class GemvKernel(DecodeKernel):
         b = cute.make_rmem_tensor(cute.make_layout((VECTOR, tiling.columns)), cutlass.Float32)
         a = cute.make_rmem_tensor(cute.make_layout(VECTOR), cutlass.Float32)
         for u in cutlass.range_constexpr(tiling.unroll):
-            for i in cutlass.range_constexpr(tiling.columns):
-                b[None, i].store(of_b[None, u * tiling.columns + i].load().to(cutlass.Float32))
-            for j in cutlass.range_constexpr(tiling.rows):
-                a.store(of_a[None, u * tiling.rows + j].load().to(cutlass.Float32))
+            loads = [loaded(of_b[None, u * tiling.columns + i]) for i in range(tiling.columns)]
+            for step in cutlass.range_constexpr(tiling.steps):
                 for i in cutlass.range_constexpr(tiling.columns):
-                    for v in cutlass.range_constexpr(VECTOR):
-                        total[i, j] = total[i, j] + b[v, i] * a[v]
+                    b[None, i].store(widened(loads[i], step).load().to(cutlass.Float32))
+                for j in cutlass.range_constexpr(tiling.rows):
+                    row = loaded(of_a[None, u * tiling.rows + j])
+                    a.store(widened(row, step).load().to(cutlass.Float32))
+                    for i in cutlass.range_constexpr(tiling.columns):
+                        for v in cutlass.range_constexpr(VECTOR):
+                            total[i, j] = total[i, j] + b[v, i] * a[v]
 
     @cute.jit
     def _share(self, total: cute.Tensor, sums: cute.Tensor, part: Int32, column_of_warp: Int32, lane: Int32) -> None:
@@ -209,7 +214,7 @@ class SplitKKernel(DecodeKernel):
 
     @cute.jit
     def _add(self, of_a: cute.Tensor, of_b: cute.Tensor, total: cute.Tensor) -> None:
-        """Add the products of one chunk, by two instructions per load."""
+        """Add the products of one chunk, by two instructions per step of a load."""
         tiling = self._tiling
         mma = cute.make_mma_atom(cute.nvgpu.warp.MmaF16BF16Op(self._element, cutlass.Float32, (16, 8, 16)))
         strips, groups = const_expr(tiling.columns_per_lane // 2), const_expr(tiling.rows_per_lane)
@@ -221,17 +226,24 @@ class SplitKKernel(DecodeKernel):
         )
         a_operand = cute.make_tensor(a.iterator, cute.make_layout(((2, 2), 2, groups), stride=((1, 2), 4, VECTOR)))
         for u in cutlass.range_constexpr(tiling.unroll):
-            for i in cutlass.range_constexpr(tiling.columns_per_lane):
-                cute.autovec_copy(of_b[None, u * tiling.columns_per_lane + i], b[None, i])
-            for j in cutlass.range_constexpr(groups):
-                cute.autovec_copy(of_a[None, u * groups + j], a[None, j])
-            for strip in cutlass.range_constexpr(strips):
-                for group in cutlass.range_constexpr(groups):
-                    for half in cutlass.range_constexpr(2):
-                        accumulator = total[None, strip, group]
-                        cute.mma_atom_call(
-                            mma, accumulator, b_operand[None, half, strip], a_operand[None, half, group], accumulator
-                        )
+            of_columns = [loaded(of_b[None, u * 2 * strips + i]) for i in range(2 * strips)]
+            of_rows = [loaded(of_a[None, u * groups + j]) for j in range(groups)]
+            for step in cutlass.range_constexpr(tiling.steps):
+                for i in cutlass.range_constexpr(2 * strips):
+                    cute.autovec_copy(widened(of_columns[i], step), b[None, i])
+                for j in cutlass.range_constexpr(groups):
+                    cute.autovec_copy(widened(of_rows[j], step), a[None, j])
+                for strip in cutlass.range_constexpr(strips):
+                    for group in cutlass.range_constexpr(groups):
+                        for half in cutlass.range_constexpr(2):
+                            accumulator = total[None, strip, group]
+                            cute.mma_atom_call(
+                                mma,
+                                accumulator,
+                                b_operand[None, half, strip],
+                                a_operand[None, half, group],
+                                accumulator,
+                            )
 
     @cute.jit
     def _share(self, total: cute.Tensor, sums: cute.Tensor, part: Int32, column_of_warp: Int32, lane: Int32) -> None:

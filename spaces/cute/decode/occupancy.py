@@ -5,7 +5,7 @@ from math import log2
 
 from gemmtune.engine.records.gemm.problem import gemm
 from gemmtune.engine.records.task import Task
-from gemmtune.spaces.cute.decode.tiling import VECTOR, WARP, Tiling
+from gemmtune.spaces.cute.decode.tiling import LOAD_BYTES, WARP, Tiling
 
 _RESERVED_BYTES = 1024  # shared memory per block that the system keeps
 _MOST_BLOCKS = 32  # resident blocks per multiprocessor
@@ -26,7 +26,7 @@ def features(task: Task, tiling: Tiling) -> Mapping[str, float]:
     problem, sms = gemm(task.problem), task.device.sm_count
     blocks, resident = _blocks(task, tiling), _resident(task, tiling)
     at_once = min(blocks, sms * resident)
-    chunks = tiling.chunks_of_part(problem.k // VECTOR, 0)
+    chunks = tiling.chunks_of_part(problem.k // tiling.elements, 0)
     return {
         "blocks per SM": log2(blocks / sms),
         "waves": log2(-(-blocks // (sms * resident))),
@@ -47,16 +47,18 @@ def rough_time_ns(task: Task, tiling: Tiling) -> float:
     """Return a time in nanoseconds whose order is that of good first guesses."""
     problem, device = gemm(task.problem), task.device
     blocks, resident = _blocks(task, tiling), _resident(task, tiling)
-    chunks = tiling.chunks_of_part(problem.k // VECTOR, 0)
+    chunks = tiling.chunks_of_part(problem.k // tiling.elements, 0)
     per_ns = device.memory_bandwidth_gb_s / device.sm_count  # bytes per SM
     of_busiest = -(-blocks // device.sm_count) * tiling.tile_n * problem.k / tiling.split_k  # elements of B
     nbytes = of_busiest * problem.b_dtype.itemsize
     share_of_a = _share_of_a(tiling)
     loading = max(nbytes / per_ns, nbytes * (1 + share_of_a) / (per_ns * _L1_FACTOR))
-    if tiling.lanes_k == WARP:  # a product and a conversion of each operand, to fp32
-        computing = of_busiest * (tiling.rows + 1 + share_of_a) / _CORE_OPERATIONS
+    # Conversions per element of B, where every warp converts its operands: from 8 bits, and for a GEMV to fp32.
+    conversions = (tiling.steps - 1) * (1 + tiling.rows_per_lane / tiling.columns_per_lane)
+    if tiling.lanes_k == WARP:
+        computing = of_busiest * (tiling.rows + 1 + share_of_a + conversions) / _CORE_OPERATIONS
     else:
-        computing = of_busiest * tiling.rows / _TENSOR_OPERATIONS
+        computing = of_busiest * (tiling.rows / _TENSOR_OPERATIONS + conversions / _CORE_OPERATIONS)
     further = -(-blocks // (device.sm_count * resident)) - 1
     of_cluster = _CLUSTER_NS + further * _CLUSTER_WAVE_NS if tiling.split_k > 1 else 0
     waiting = further * _WAVE_NS + of_cluster + _PART_NS * tiling.parts + _CHUNK_NS * chunks
@@ -81,6 +83,6 @@ def _resident(task: Task, tiling: Tiling) -> int:
 
 def _bytes_in_flight(task: Task, tiling: Tiling, blocks: int) -> float:
     """Return the bytes of B that are under way per SM, with that many blocks on the GPU."""
-    chunks = min(tiling.stages - 1, tiling.chunks_of_part(gemm(task.problem).k // VECTOR, 0))
-    of_block = 16 * tiling.threads * tiling.columns_per_lane * tiling.unroll * chunks
+    chunks = min(tiling.stages - 1, tiling.chunks_of_part(gemm(task.problem).k // tiling.elements, 0))
+    of_block = LOAD_BYTES * tiling.threads * tiling.columns_per_lane * tiling.unroll * chunks
     return max(1, blocks * of_block / task.device.sm_count)

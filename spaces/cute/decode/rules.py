@@ -8,7 +8,7 @@ from gemmtune.engine.records.gemm.terms import DType, Op
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
 from gemmtune.spaces.common.operand_rows import aligned, usual
-from gemmtune.spaces.cute.decode.tiling import VECTOR, WARP, Tiling
+from gemmtune.spaces.cute.decode.tiling import LOAD_BYTES, WARP, Tiling
 
 _ARCHES = ("sm_90a", "sm_100a")
 _MOST_THREADS = 512  # a block with more leaves half of an SM idle while it starts and ends
@@ -34,15 +34,16 @@ def serves(task: Task, most_rows: int) -> Verdict:
     if not _has_types(problem):
         return Verdict.no(
             "types",
-            f"{task.space} needs A and B both bf16 or both fp16, accumulated in fp32, and an output of their type or"
-            f" fp32, not {problem.a_dtype} and {problem.b_dtype} accumulated in {problem.acc_dtype} to"
+            f"{task.space} needs A and B both bf16 or both fp16, with an output of their type or fp32, or both of 8-bit"
+            " floats, accumulated in fp32,"
+            f" not {problem.a_dtype} and {problem.b_dtype} accumulated in {problem.acc_dtype} to"
             f" {problem.out_dtype}",
         )
     if (layout := f"{problem.a_layout}{problem.b_layout}") != "nt":
         return Verdict.no("layout", f"{task.space} reads both operands along k, layout nt, not {layout}")
     if task.device.arch not in _ARCHES:
         return Verdict.no("architecture", f"{task.space} is for {' and '.join(_ARCHES)}, not for {task.device.arch}")
-    return aligned(problem, VECTOR * problem.a_dtype.itemsize, "a load", ("A", "B"))
+    return aligned(problem, LOAD_BYTES, "a load", ("A", "B"))
 
 
 def fits(task: Task, config: Config, tiling: Tiling) -> Verdict:
@@ -61,14 +62,18 @@ def fits(task: Task, config: Config, tiling: Tiling) -> Verdict:
     limit = task.device.shared_memory_per_block_bytes
     if tiling.shared_bytes > limit:
         return Verdict.no("shared memory", f"{tiling.shared_bytes} B of shared memory > {limit} B per block")
-    vectors = gemm(task.problem).k // VECTOR
+    vectors = gemm(task.problem).k // tiling.elements
     chunks = -(-vectors // tiling.chunk)
     if chunks < tiling.parts:
-        return Verdict.no("idle warps", f"k has {chunks} chunks of {8 * tiling.chunk}, for {tiling.parts} warps")
+        extent = tiling.elements * tiling.chunk
+        return Verdict.no("idle warps", f"k has {chunks} chunks of {extent}, for {tiling.parts} warps")
     return Verdict.yes()
 
 
 def _has_types(problem: Problem) -> bool:
-    operands = problem.a_dtype, problem.b_dtype
-    known = operands in ((DType.BF16,) * 2, (DType.FP16,) * 2) and problem.acc_dtype is DType.FP32
-    return known and {problem.out_dtype, *problem.stored_dtypes} <= {problem.a_dtype, DType.FP32}
+    a, b = problem.a_dtype, problem.b_dtype
+    outputs = {problem.out_dtype, *problem.stored_dtypes}
+    if {a, b} <= {DType.E4M3, DType.E5M2}:
+        return problem.acc_dtype is DType.FP32
+    known = a is b and a in (DType.BF16, DType.FP16) and problem.acc_dtype is DType.FP32
+    return known and outputs <= {a, DType.FP32}

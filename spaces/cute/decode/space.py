@@ -69,7 +69,8 @@ class DecodeSpace(Space):
         """Return all that a binary depends on: target, types, bias, epilogue, rows of a block and config."""
         problem = gemm(task.problem)
         rows = self.tiling(problem, config).rows
-        types = f"{problem.a_dtype}.{problem.out_dtype}.{problem.bias}.{problem.epilogue}"
+        operands = problem.a_dtype if problem.a_dtype is problem.b_dtype else f"{problem.a_dtype}.{problem.b_dtype}"
+        types = f"{operands}.{problem.out_dtype}.{problem.bias}.{problem.epilogue}"
         return f"{task.space}/{task.device.arch}/{types}/{rows}/{config.digest}"
 
     def build(self, task: Task, config: Config, folder: Path) -> Artifact:

@@ -12,8 +12,10 @@ from dataclasses import dataclass
 
 WARP = 32
 """Threads per warp."""
+LOAD_BYTES = 16
+"""Bytes of a row that a lane loads at once."""
 VECTOR = 8
-"""Elements of 16 bits per load of 16 bytes."""
+"""Elements of 16 bits that a lane multiplies at once: those of a load, or half a load of 8-bit elements."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,8 @@ class Tiling:
     """Chunks per warp in shared memory, one of which is computed while the others are loaded."""
     shares_a: bool = False
     """Whether the warps along n load one copy of A together, instead of a copy each."""
+    elements: int = VECTOR
+    """Elements of a row per load: 8 of 16 bits, or 16 of 8 bits."""
 
     @property
     def threads(self) -> int:
@@ -92,7 +96,12 @@ class Tiling:
     @property
     def shared_bytes(self) -> int:
         """Bytes of shared memory per block: the loads of all stages, and a sum per part and element of the slice."""
-        return 16 * self.loads * self.stages * self.threads + 4 * self.parts * self.slice
+        return LOAD_BYTES * self.loads * self.stages * self.threads + 4 * self.parts * self.slice
+
+    @property
+    def steps(self) -> int:
+        """Groups of elements in a load that are multiplied one behind the other."""
+        return self.elements // VECTOR
 
     def chunks_of_part(self, vectors: int, part: int) -> int:
         """Return the number of chunks that a part of k reads: chunks `part`, `part + parts` and so on."""

@@ -56,6 +56,11 @@ def verdict(name, problem, sku="H200", **changes):
         ("4x512x8192:bf16:nt:out_dtype=fp16", "types", "to fp16"),
         ("4x512x8192:bf16:nn", "layout", "layout nt, not nn"),
         ("4x512x8188:bf16:nt", "alignment", "rows of A of 16376 B are no multiple of the 16 B"),
+        ("4x512x8200:e4m3:nt", "alignment", "rows of A of 8200 B are no multiple of the 16 B"),
+        ("4x512x8192:e4m3:nn", "layout", "layout nt, not nn"),
+        ("4x512x8192:bf16:nt:b_dtype=e4m3", "types", "not bf16 and e4m3"),
+        ("4x512x8192:e4m3:nt:acc_dtype=fp16", "types", "accumulated in fp16"),
+        ("4x512x8192:int8:nt:out_dtype=bf16", "types", "not int8 and int8"),
     ],
 )
 def test_a_problem_that_no_decode_kernel_computes_is_rejected_with_the_reason(name, problem, rule, reason):
@@ -73,6 +78,8 @@ def test_a_problem_that_no_decode_kernel_computes_is_rejected_with_the_reason(na
         "3x7x8192:bf16:nt:out_dtype=fp32:dynamic_m=true",
         "16x512x8192:bf16:nt:epilogue=mul(matrix.silu)",
         "4x512x8192:bf16:nt:addmm:epilogue=gelu.to(fp32)",
+        "5x33x8208:e4m3:nt:epilogue=mul(column[fp32]).mul(row[fp32]).add(row2)",
+        "1x16x8192:e5m2:nt:b_dtype=e4m3:out_dtype=fp16:epilogue=mul(scalar[fp32]).mul(scalar2[fp32])",
     ],
 )
 def test_ragged_sizes_biases_epilogues_and_a_dynamic_m_are_served(name, problem):
@@ -170,6 +177,42 @@ def test_a_kernel_with_an_epilogue_builds_and_takes_its_operands_by_name(name, e
     call: Any = space.deployed_call(artifact, task)
     *_, (_, *operands), _ = call
     assert tuple(operands) == problem.argument_names[-len(operands) :]
+
+
+@pytest.mark.parametrize(
+    ("name", "problem", "changes"),
+    [
+        ("cute_gemv", "3x7x8192:e5m2:nt:epilogue=mul(scalar[fp32]).mul(scalar2[fp32])", {}),
+        ("cute_splitk", "64x512x8192:e4m3:nt:epilogue=mul(column[fp32]).mul(row[fp32]).add(row2)", {"warp_n": 32}),
+    ],
+)
+def test_a_kernel_with_scales_of_8_bit_operands_builds_without_spills(name, problem, changes, tmp_path):
+    pytest.importorskip("cutlass", reason="nvidia-cutlass-dsl is not installed")
+    of = Problem.parse(problem)
+    space, task, config = (
+        registry.space(name),
+        Task(of, catalogue.device("H100"), name),
+        Config(CONFIGS[name] | changes),
+    )
+    artifact = space.build(task, config, tmp_path)
+    assert isinstance(space, DecodeSpace)
+    assert artifact.resources.shared_bytes == space.tiling(of, config).shared_bytes
+    assert artifact.resources.spill_bytes == 0
+    operands = [operand.name for operand in of.epilogue.operands]
+    assert space.deployed_call(artifact, task) == ["a", "b.mT", "out", ["bias", *operands], "stream"]
+
+
+def test_a_load_of_8_bits_has_twice_the_elements_and_the_same_bytes():
+    space = registry.space("cute_splitk")
+    assert isinstance(space, DecodeSpace)
+    of_16, of_8 = (space.tiling(Problem.parse(f"16x512x8192:{dtype}"), Config(SPLIT_K)) for dtype in ("bf16", "e4m3"))
+    assert (of_16.elements, of_16.steps, of_8.elements, of_8.steps) == (8, 1, 16, 2)
+    assert of_16.shared_bytes == of_8.shared_bytes
+    keys = {
+        space.artifact_key(Task(Problem.parse(f"5x512x8192:{types}"), catalogue.device("H200"), "x"), Config(SPLIT_K))
+        for types in ("e4m3:nt", "e5m2:nt", "e4m3:nt:b_dtype=e5m2", "e5m2:nt:b_dtype=e4m3")
+    }
+    assert len(keys) == 4
 
 
 def test_a_kernel_takes_a_matrix_of_biases_in_the_type_of_the_product_not_of_what_is_stored(tmp_path):
