@@ -9,6 +9,7 @@ from pathlib import Path
 from gemmtune.engine.records.artifact import Artifact, Toolchain
 from gemmtune.engine.records.config import Config, Param
 from gemmtune.engine.records.gemm.problem import gemm
+from gemmtune.engine.records.gemm.terms import Accumulation
 from gemmtune.engine.records.search import Prior
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
@@ -67,8 +68,12 @@ class QuackGemmSpace(Space):
         return Verdict.yes()
 
     def seeds(self, task: Task) -> tuple[Config, ...]:
-        """Return all that QuACK's own autotuner would try, least operand traffic of the busiest SM first."""
-        feasible = [config for config in listed(task.device.arch) if self.check(task, config)]
+        """Return all that QuACK's own autotuner would try, least operand traffic of the busiest SM first.
+
+        For exact sums of 8-bit floats they are tiles whose accumulators do not spill.
+        """
+        exact = gemm(task.problem).accumulation is Accumulation.EXACT
+        feasible = [config for config in listed(task.device.arch, exact=exact) if self.check(task, config)]
         return tuple(sorted(feasible, key=partial(operand_traffic, task)))
 
     def prior(self, task: Task) -> Prior:
@@ -98,6 +103,8 @@ class QuackGemmSpace(Space):
         problem = gemm(task.problem)
         dtypes = f"{problem.a_dtype}:{problem.b_dtype}:{problem.out_dtype}:{problem.acc_dtype}"
         parts = [f"{dtypes}:{problem.a_layout}{problem.b_layout}"]
+        if problem.a_dtype.is_float8:
+            parts.append(problem.accumulation.value)
         if not is_plain(problem):
             parts.append(f"{problem.op}:{problem.bias}:{problem.epilogue}")
         return "/".join((task.space, task.device.arch, *parts, config.digest))

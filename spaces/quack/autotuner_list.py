@@ -4,6 +4,8 @@ Source: `_get_sm90_configs` and `_get_sm100_configs` in quack/gemm_config.py 0.6
 out, because `prune_invalid_gemm_configs` in quack/gemm_interface.py drops them.
 """
 
+from collections.abc import Iterable
+
 from gemmtune.engine.records.config import Config
 
 DEFAULT_SWIZZLE = 8
@@ -16,21 +18,31 @@ _SM90_TILES = (
     (192, 128, True),
 )
 """Tiles and kernel kinds for sm_90: (tile_m, tile_n, pingpong)."""
+_SM90_EXACT_TILES = (
+    *((128, tile_n, False) for tile_n in (128, 160, 192, 208)),
+    (192, 128, False),
+    (256, 64, False),
+    *((64, tile_n, True) for tile_n in (128, 160, 192, 208)),
+)
+"""Tiles for exact sums of 8-bit floats, in place of QuACK's, of which most would spill."""
 _SM90_CLUSTERS = ((1, 2), (2, 1))
 _SM100_TILES = ((128, (1, 1)), (128, (1, 2)), (128, (2, 1)), (128, (2, 2)), (256, (2, 1)), (256, (2, 2)))
 """Tile rows and clusters for sm_100: (tile_m, cluster), each with every tile_n below."""
 _SM100_TILE_N = (16, 32, 64, 128, 160, 192, 224, 256)
 
 
-def listed(arch: str) -> tuple[Config, ...]:
-    """Return the configs for `sm_90a` or `sm_100a`; other architectures have none here."""
-    return {"sm_90a": _sm90(), "sm_100a": _sm100()}.get(arch, ())
+def listed(arch: str, *, exact: bool) -> tuple[Config, ...]:
+    """Return the configs for `sm_90a` or `sm_100a`; other architectures have none here.
+
+    With `exact`, those for sm_90a are of gemmtune's own tiles, for exact sums of 8-bit floats.
+    """
+    return {"sm_90a": _sm90(_SM90_EXACT_TILES if exact else _SM90_TILES), "sm_100a": _sm100()}.get(arch, ())
 
 
-def _sm90() -> tuple[Config, ...]:
+def _sm90(tiles: Iterable[tuple[int, int, bool]]) -> tuple[Config, ...]:
     return tuple(
         _config(tile_m, tile_n, *cluster, pingpong, swap_ab, False)
-        for tile_m, tile_n, pingpong in _SM90_TILES
+        for tile_m, tile_n, pingpong in tiles
         for cluster in _SM90_CLUSTERS
         for swap_ab in (False, True)
     )

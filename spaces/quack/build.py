@@ -3,6 +3,7 @@
 import contextlib
 import time
 from collections.abc import Iterator
+from functools import partialmethod
 from pathlib import Path
 from unittest.mock import patch
 
@@ -17,7 +18,8 @@ from quack.gemm_sm90 import GemmSm90
 from gemmtune.engine.records.artifact import Artifact
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.device import Device
-from gemmtune.engine.records.gemm.problem import gemm
+from gemmtune.engine.records.gemm.problem import Problem, gemm
+from gemmtune.engine.records.gemm.terms import Accumulation
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams.space import BuildError, Space
 from gemmtune.spaces.common.build_result import reason_of
@@ -56,13 +58,24 @@ def _compile(task: Task, config: Config) -> Compiled:
     """
     problem = gemm(task.problem)
     quacks_config = GemmConfig(**config, device_capacity=task.device.capability[0])
-    with _target(task.device):
+    with _target(task.device), _accumulation(problem):
         if is_plain(problem):
             *_, plan = interface.gemm_tuned.fn(*operands_of(problem), config=quacks_config)
         else:
             plan = epilogue_plan(problem, quacks_config)
     compiled: Compiled = plan.compiled_fn
     return compiled
+
+
+@contextlib.contextmanager
+def _accumulation(problem: Problem) -> Iterator[None]:
+    """Let a product of 8-bit floats be summed as the problem says; QuACK's interfaces pass no choice, and sum exactly.
+
+    An exact kernel for Hopper adds the sums of each step of k to accumulators in fp32. On Blackwell all sums are exact.
+    """
+    fast = problem.accumulation is Accumulation.FAST
+    with patch.object(GemmSm90, "__init__", partialmethod(GemmSm90.__init__, fp8_fast_accum=fast)):
+        yield
 
 
 @contextlib.contextmanager

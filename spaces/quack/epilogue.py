@@ -5,8 +5,9 @@ from inspect import Parameter, Signature
 from typing import Any
 
 import torch
+from cutlass import Float32, cute
 from quack.epilogue.frontend import EpiMod
-from quack.epilogue.ops import ColVecLoad, RowVecLoad, TileLoad
+from quack.epilogue.ops import ColVecLoad, EpiOp, RowVecLoad, Scalar, TileLoad
 from quack.gemm_config import GemmConfig
 from quack.gemm_runtime.host import GemmEpiPlan
 
@@ -17,7 +18,30 @@ from gemmtune.spaces.cute.epilogue import computed
 from gemmtune.spaces.cute.target import operands_of
 from gemmtune.spaces.quack.operands import EpilogueTensor, epilogue_tensors, further_outputs, product_of
 
-_LOADS = {OperandShape.MATRIX: TileLoad, OperandShape.ROW: RowVecLoad, OperandShape.COLUMN: ColVecLoad}
+
+class _ScalarLoad(Scalar):  # type: ignore[misc] # its package ships no types
+    """Scalar in a tensor of one element, where QuACK's own takes a pointer, which no `Argument` is."""
+
+    arg_spec_type = EpiOp.arg_spec_type
+    host_arg_key = EpiOp.host_arg_key
+    host_call_arg = EpiOp.host_call_arg
+
+    def host_fake_arg(self, key: tuple[Any, int], fctx: object) -> cute.Tensor:
+        """Return a tensor without memory of the type of `host_arg_key`."""
+        dtype, _ = key
+        return cute.runtime.make_fake_tensor(dtype, (1,), stride=(1,), assumed_align=dtype.width // 8)
+
+    def begin(self, gemm: object, param: Any, smem_tensor: object, ctx: object) -> Any:  # noqa: ANN401 (as below)
+        """Load the element as Float32, once per tile."""
+        return param[0].to(Float32)
+
+
+_LOADS = {
+    OperandShape.MATRIX: TileLoad,
+    OperandShape.ROW: RowVecLoad,
+    OperandShape.COLUMN: ColVecLoad,
+    OperandShape.SCALAR: _ScalarLoad,
+}
 
 
 def epilogue_plan(problem: Problem, config: GemmConfig) -> GemmEpiPlan:

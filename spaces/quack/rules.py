@@ -5,7 +5,7 @@ from functools import lru_cache
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.epilogue.terms import ELEMENT_BYTES, OperandShape
 from gemmtune.engine.records.gemm.problem import Problem, gemm
-from gemmtune.engine.records.gemm.terms import DType, Op
+from gemmtune.engine.records.gemm.terms import Accumulation, DType, Op
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
 from gemmtune.spaces.common.operand_rows import aligned, usual
@@ -21,8 +21,13 @@ _TMA_BYTES = 16
 # - 128 columns in a tile of 192 rows: two warp groups split a wider one, and with an n-major second operand
 #   nvidia-cutlass-dsl 4.8.1 aborts the process (std::bad_variant_access). QuACK leaves it out too ("core dumped",
 #   `_get_sm90_configs`).
-_WIDEST_PINGPONG = {64: 256, 128: 208, 192: 128}
-_WIDEST_COOPERATIVE = {64: 256, 128: 256, 192: 128, 256: 208}
+_WIDEST = {
+    "pingpong": {64: 256, 128: 208, 192: 128},
+    "cooperative": {64: 256, 128: 256, 192: 128, 256: 208},
+    # Exact sums of 8-bit floats have two accumulators per element: from 105 elements per thread on, they spill.
+    "exact pingpong": {64: 208, 128: 96, 192: 64},
+    "exact cooperative": {64: 208, 128: 208, 192: 128, 256: 96},
+}
 
 
 @lru_cache(maxsize=64)  # thousands of configs of a task are checked in a row
@@ -33,14 +38,17 @@ def serves(task: Task) -> Verdict:
         return Verdict.no("operation", f"quack_gemm runs mm and addmm, not {problem.op}")
     if not (verdict := usual(problem, task.space, takes_views=False)):
         return verdict
-    # `is_valid_dtypes` of GemmSm90 and GemmSm100, for operands of 16 bits.
-    operands = (problem.a_dtype, problem.b_dtype)
-    if operands not in ((DType.BF16,) * 2, (DType.FP16,) * 2) or problem.acc_dtype is not DType.FP32:
+    # `is_valid_dtypes` of GemmSm90 and GemmSm100.
+    a, b = problem.a_dtype, problem.b_dtype
+    known = (a.is_float8 and b.is_float8) or (a is b and a in (DType.BF16, DType.FP16))
+    if not known or problem.acc_dtype is not DType.FP32:
         return Verdict.no(
             "dtypes",
-            "quack_gemm needs A and B both bf16 or both fp16, accumulated in fp32,"
-            f" not {problem.a_dtype} and {problem.b_dtype} accumulated in {problem.acc_dtype}",
+            "quack_gemm needs A and B both bf16, both fp16 or both of 8-bit floats, accumulated in fp32,"
+            f" not {a} and {b} accumulated in {problem.acc_dtype}",
         )
+    if a.is_float8 and (layout := f"{problem.a_layout}{problem.b_layout}") != "nt":
+        return Verdict.no("layout", f"quack_gemm reads operands of 8 bits along k, layout nt, not {layout}")
     if task.device.arch not in _ARCHES:
         return Verdict.no("architecture", f"quack_gemm is for {' and '.join(_ARCHES)}, not for {task.device.arch}")
     # `GemmSm100.is_valid_tensor_alignment`; on both architectures the strides that `make_fake_gemm_tensors` in
@@ -51,11 +59,11 @@ def serves(task: Task) -> Verdict:
 def _takes_epilogue(problem: Problem) -> Verdict:
     """Return whether a kernel can load the epilogue's tensors, and store its outputs."""
     for tensor in (*epilogue_tensors(problem), *further_outputs(problem).values()):
-        if tensor.shape in (OperandShape.SCALAR, OperandShape.GATE) or tensor.dtype == "bool" or tensor.transposed:
+        if tensor.shape is OperandShape.GATE or tensor.dtype == "bool" or tensor.transposed:
             kind = f"{'transposed ' if tensor.transposed else ''}{tensor.shape} of {tensor.dtype}"
             return Verdict.no(
                 "epilogue",
-                "quack_gemm loads row-major matrices, rows and columns of floats in its epilogue, not"
+                "quack_gemm loads row-major matrices, rows, columns and scalars of floats in its epilogue, not"
                 f" {tensor.name}, a {kind}",
             )
         # TMA copies tiles of a matrix; its strides are compiled in like those of the first output.
@@ -68,20 +76,26 @@ def _takes_epilogue(problem: Problem) -> Verdict:
 
 def runs(task: Task, config: Config) -> Verdict:
     """Return whether the config has a kernel for the task's architecture, which `serves` has accepted."""
-    return _sm90(config) if task.device.arch == "sm_90a" else _sm100(config)
+    exact = gemm(task.problem).accumulation is Accumulation.EXACT
+    return _sm90(config, exact=exact) if task.device.arch == "sm_90a" else _sm100(config)
 
 
-def _sm90(config: Config) -> Verdict:
+def _sm90(config: Config, *, exact: bool) -> Verdict:
     """Apply `GemmSm90.__init__` in quack/gemm_sm90.py ("CTA tile shape ..."), with the bounds above."""
     tile_m, tile_n, pingpong = config.integer("tile_m"), config.integer("tile_n"), config["pingpong"]
-    kind, widest = ("pingpong", _WIDEST_PINGPONG) if pingpong else ("cooperative", _WIDEST_COOPERATIVE)
+    kind = "exact " * exact + ("pingpong" if pingpong else "cooperative")
+    widest, article = _WIDEST[kind], "an" if exact else "a"
     if tile_m not in widest:
-        return Verdict.no("tile_m", f"tile_m {tile_m} is not one of {', '.join(map(str, widest))} of a {kind} kernel")
+        return Verdict.no(
+            "tile_m", f"tile_m {tile_m} is not one of {', '.join(map(str, widest))} of {article} {kind} kernel"
+        )
     if tile_n > widest[tile_m]:
-        return Verdict.no("tile_n", f"tile_n {tile_n} > {widest[tile_m]} at tile_m {tile_m} of a {kind} kernel")
+        return Verdict.no("tile_n", f"tile_n {tile_n} > {widest[tile_m]} at tile_m {tile_m} of {article} {kind} kernel")
     step = 32 if tile_m == 192 and not pingpong else 16
     if tile_n % step:
-        return Verdict.no("tile_n", f"tile_n {tile_n} is no multiple of {step} at tile_m {tile_m} of a {kind} kernel")
+        return Verdict.no(
+            "tile_n", f"tile_n {tile_n} is no multiple of {step} at tile_m {tile_m} of {article} {kind} kernel"
+        )
     if config["is_dynamic_persistent"]:
         # `_build_gemm_plan` in quack/gemm.py asserts the semaphore; `_gemm_execute` allocates it per call.
         return Verdict.no(

@@ -23,6 +23,8 @@ pytestmark = [  # what quack-kernels 0.6.5 imports: names that nvidia-cutlass-ds
 SPACE = QuackGemmSpace()
 LARGE, DECODE = "2048x4096x4096:bf16:nt", "16x4096x4096:bf16:nt"
 PROBLEMS = [LARGE, DECODE, "8x8x8:fp16:nn", "1000x3000x1000:fp16:tn", "70000x40000x1024:bf16:tt:out_dtype=fp32"]
+ROW_WISE = "mul(column[fp32]).mul(row[fp32])"
+EXACT = f"2048x4096x4096:e4m3:nt:epilogue={ROW_WISE}:accumulation=exact"
 PLAIN = {"tile_m": 128, "tile_n": 128, "cluster_m": 2, "cluster_n": 1, "max_swizzle_size": 8}
 PLAIN |= {"pingpong": False, "swap_ab": False, "is_dynamic_persistent": False}
 
@@ -142,7 +144,19 @@ BREAKS = [
         "alignment",
         "rows of out2 of 2568 B are no multiple of the 16 B that TMA needs",
     ),
-    (f"{LARGE}:epilogue=mul(scalar)", "H200", {}, "epilogue", "not scalar, a scalar of bf16"),
+    (
+        "4096x1280x2048:bf16:nt:epilogue=add(gate[2048])",
+        "H200",
+        {},
+        "epilogue",
+        "rows, columns and scalars of floats in its epilogue, not gate, a gate of bf16",
+    ),
+    ("512x512x512:e4m3:nn", "H200", {}, "layout", "8 bits along k, layout nt, not nn"),
+    ("512x512x520:e4m3:nt", "H200", {}, "alignment", "rows of A of 520 B are no multiple of the 16 B"),
+    ("512x512x512:e4m3:nt:b_dtype=bf16", "H200", {}, "dtypes", "not e4m3 and bf16"),
+    ("512x512x512:e4m3:nt:acc_dtype=fp16", "H200", {}, "dtypes", "accumulated in fp16"),
+    (EXACT, "H200", {"tile_n": 224}, "tile_n", "224 > 208 at tile_m 128 of an exact cooperative kernel"),
+    (EXACT, "H200", {"pingpong": True}, "tile_n", "128 > 96 at tile_m 128 of an exact pingpong kernel"),
     (f"{LARGE}:epilogue=add(matrix[t])", "B200", {}, "epilogue", "not matrix, a transposed matrix of bf16"),
     (f"{LARGE}:epilogue=where(matrix[bool],0)", "H200", {}, "epilogue", "not matrix, a matrix of bool"),
     (
@@ -295,6 +309,16 @@ def test_an_epilogue_leaves_seeds_and_features_as_they_are(sku, suffix):
     plain, of = task(LARGE, sku), task(f"{LARGE}:{suffix}", sku)
     assert SPACE.seeds(of) == SPACE.seeds(plain)
     assert SPACE.features(of, Config(PLAIN)) == SPACE.features(plain, Config(PLAIN))
+
+
+def test_seeds_of_exact_sums_fit_and_fast_and_exact_kernels_are_others():
+    fast, exact = task(EXACT.removesuffix(":accumulation=exact")), task(EXACT)
+    assert SPACE.seeds(fast) == SPACE.seeds(task(LARGE))
+    seeds = SPACE.seeds(exact)
+    assert len(seeds) == 40
+    assert max(seed["tile_m"] * seed["tile_n"] for seed in seeds) == 128 * 208
+    assert SPACE.artifact_key(fast, seeds[0]) != SPACE.artifact_key(exact, seeds[0])
+    assert len(SPACE.seeds(task(EXACT, "B200"))) == 196  # Blackwell sums in fp32 anyway
 
 
 def test_rows_of_the_output_are_aligned_by_the_type_that_is_stored():

@@ -39,12 +39,18 @@ def task(problem, sku):
 
 HOPPER, BLACKWELL = task("512x1024x256:bf16:nt", "H200"), task("512x1024x256:fp16:tn:out_dtype=fp32", "B200")
 
+SCALED = [
+    task(f"512x1024x256:e4m3:nt:epilogue=mul(scalar[fp32]).mul(scalar2[fp32]).add(row){accumulation}", "H200")
+    for accumulation in ("", ":accumulation=exact")
+]
+
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
     """Build one config per architecture in a pool, one of them again, and impossible ones."""
     jobs = [BuildJob(HOPPER, SM90), BuildJob(BLACKWELL, SM100), BuildJob(task("16x4096x4096:bf16:nt", "H100"), SM90)]
     jobs += [BuildJob(of, config) for of in (HOPPER, BLACKWELL) for config in IMPOSSIBLE]
+    jobs += [BuildJob(of, SM90) for of in SCALED]
     pool, found = builder_pool(("quack_gemm",), tmp_path_factory.mktemp("built"), 1, 100.0), {}
     try:
         for job in jobs:
@@ -89,8 +95,17 @@ def test_the_binary_depends_on_neither_sizes_nor_sms(built):
     assert one.path != other.path  # each task deletes its own
 
 
+def test_scaled_kernels_with_fast_and_exact_sums_are_others_and_spill_nothing(built):
+    fast, exact = built[7:]
+    assert fast.digest != exact.digest
+    assert fast.key != exact.key
+    assert fast.resources.spill_bytes == exact.resources.spill_bytes == 0
+    tensors = ("scalar.flat", "scalar2.flat", "row.flat")
+    assert SPACE.deployed_call(exact, SCALED[1])[4] == (*tensors, None, None)
+
+
 def test_an_impossible_config_is_refused_with_its_reason(built):
-    reasons = [failure.reason for failure in built[3:] if isinstance(failure, BuildFailure)]
+    reasons = [failure.reason for failure in built[3:7] if isinstance(failure, BuildFailure)]
     assert len(reasons) == 4
     assert reasons[0] == "ValueError: CTA tile shape M must be 64/128/192/256/320"
     assert "divisible by 16 and <= 256" in reasons[1]
