@@ -90,6 +90,10 @@ class CuteGemmSpace(Space):
     def check(self, task: Task, config: Config) -> Verdict:
         """Reject problems that the operator cannot serve, and designs that the registry does not list."""
         problem = gemm(task.problem)
+        if problem.scaling is not None:
+            return Verdict.no(
+                "scales", f"cute_gemm's operators multiply no scales, as in {problem.epilogue}: take quack_gemm"
+            )
         if problem.op is not Op.MM or problem.epilogue:
             return Verdict.no(
                 "operation", f"cute_gemm serves a plain mm, not {problem.op} with epilogue {problem.epilogue}"

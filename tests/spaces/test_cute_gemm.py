@@ -114,6 +114,12 @@ def test_a_design_that_an_operator_has_is_accepted(config):
         ("512x512x512:bf16:nt:addmm", "operation", "not addmm"),
         ("2x512x512x512:bf16:nt:bmm", "operation", "not bmm"),
         ("512x512x512:bf16:nt:epilogue=relu", "operation", "epilogue relu"),
+        ("512x512x512:e4m3:nt:accumulation=exact", "accumulation", "sums 8-bit floats fast"),
+        (
+            "512x512x512:e4m3:nt:epilogue=mul(scalar[fp32]).mul(scalar2[fp32])",
+            "scales",
+            "multiply no scales, as in mul(scalar[fp32]).mul(scalar2[fp32]): take quack_gemm",
+        ),
         ("512x512x512:fp32:nt", "types", "has no instruction for fp32, fp32, fp32 accumulated in fp32"),
         ("512x512x512:bf16:nt:acc_dtype=fp16", "types", "has no instruction for"),
         ("512x512x512:bf16:nt:b_dtype=fp16", "types", "A and B must be of one type"),

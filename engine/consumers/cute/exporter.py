@@ -16,7 +16,7 @@ from gemmtune.engine.records.config import Config, Value
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import TableError
 from gemmtune.engine.records.gemm.problem import Problem, gemm
-from gemmtune.engine.records.gemm.terms import Op
+from gemmtune.engine.records.gemm.terms import Accumulation, Op
 from gemmtune.engine.records.table import Choice, Row, Table
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.workload import Workload
@@ -39,6 +39,8 @@ _EXAMPLE = Config(
         "tile_scheduler": "none",
     }
 )
+_EXACT = "quack_gemm"
+"""Space whose dispatcher runs kernels with exact sums alone."""
 _PACKAGE = "gemmtune.engine.consumers.cute"
 _READER = (f"{_PACKAGE}.table_loader", "gemmtune_cute_table")
 """Module that the loaders import: in this package, and beside an exported table."""
@@ -94,14 +96,20 @@ def problem_key(problem: Problem) -> str:
 def _served(table: Table, space: str) -> list[tuple[Row, Row]]:
     """Return the rows of plain products that have a choice of a space, each with a copy that has these choices alone.
 
-    Dispatchers are asked for a product with a bias or an epilogue in other ways.
+    Dispatchers are asked for a product with a bias or an epilogue in other ways, and QuACK's sums 8-bit floats exactly.
     """
     found = []
     for row in table.rows:
         own = tuple(c for c in row.choices if c.space == space and terms(c) == terms(row.choices[0]))
-        if own and gemm(row.problem).op is Op.MM and not gemm(row.problem).epilogue:
+        problem = gemm(row.problem)
+        if own and problem.op is Op.MM and not problem.epilogue and not (space == _EXACT and _sums_fast(problem)):
             found.append((row, replace(row, choices=own)))
     return found
+
+
+def _sums_fast(problem: Problem) -> bool:
+    """Return whether a product's kernels may sum 8-bit floats in fewer bits than fp32 has."""
+    return problem.a_dtype.is_float8 and problem.accumulation is Accumulation.FAST
 
 
 def _params(device: Device, space: str, rows: Sequence[tuple[Row, Row]]) -> dict[str, Sequence[Value]]:

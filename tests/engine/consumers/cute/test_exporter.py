@@ -151,6 +151,13 @@ def test_rows_with_a_bias_or_an_epilogue_are_left_out():
     assert found["left_out"] == {"cute_gemm": 3, "quack_gemm": 2}
 
 
+def test_quacks_dispatcher_gets_exact_products_of_8_bit_floats_alone():
+    names = ("16x32x64:e4m3:nt:accumulation=exact", "8x32x64:e4m3:nt")
+    found = content(*(row(name, choice("quack_gemm", QUACK)) for name in names), sku="H100")
+    assert list(found["rows"]["quack_gemm"]) == ["16x32x64:float8e4m3fn:float8e4m3fn:bfloat16:float32:nt"]
+    assert found["left_out"]["quack_gemm"] == 1
+
+
 def test_rows_at_neighbouring_m_state_the_loss_of_rounding_up():
     other = choice("cute_gemm", {**CUTE, "mma_tiler_n": 64}, 990.0)
     rows = content(

@@ -41,9 +41,12 @@ def extern_choice(
 ) -> ChoiceCaller:
     """Return the choice of a registered kernel, and let none of its operands change its strides any more.
 
-    `further` are buffers of the epilogue's operands; `layout` is the output's, by default the product's.
+    `further` are buffers of the epilogue's operands, among them the scales of 8-bit floats, which Inductor has as
+    operands of the product; `layout` is the output's, by default the product's.
     """
-    nodes = [*kernel_inputs.nodes(), *further]
+    assert isinstance(kernel_inputs, MMKernelInputs)  # as those of every LoweredProduct are
+    is_scaled = kernel_inputs.dtypes()[0].itemsize == 1
+    nodes = [*(kernel_inputs.mat1mat2() if is_scaled else kernel_inputs.nodes()), *further]
     fix_layouts(nodes)
     layout = layout or kernel_inputs.output_layout(flexible=False)
     choice: ChoiceCaller = registered(kernel).bind(nodes, layout)  # type: ignore[no-untyped-call]
@@ -70,7 +73,7 @@ def compute_epilogue(kernel: KernelBinary, kernel_inputs: KernelInputs, product:
 
     Several outputs lie one behind the other in one buffer. The result is the product, if the epilogue stores it, too.
     """
-    assert isinstance(kernel_inputs, MMKernelInputs)  # as those of every LoweredProduct are
+    assert isinstance(kernel_inputs, MMKernelInputs)
     assert product.read.epilogue is not None
     m, n, _ = kernel_inputs.mnk_symbolic()
     further = [

@@ -87,6 +87,8 @@ class _Launcher:
             found = f"one of the operands, whose strides are {a.stride()} and {b.stride()}, has others"
             way = "align the operands, or capture and tune the model again"
             warnings.warn(f"gemmtune's kernel {needs}, but {found}, so ATen runs: {way}", stacklevel=2)
+            if a.itemsize == 1:  # fp32 holds 8-bit floats, and ATen has no kernel of theirs for such operands
+                a, b = a.float(), b.float()
             product = torch.addmm(bias[0], a, b) if bias else torch.mm(a, b)
             values = computed_by_torch(self._epilogue, product.float(), further)
             for output, value in zip(outputs, values, strict=True):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-pytest.importorskip("torch", reason="torch is not installed")
+torch = pytest.importorskip("torch", reason="torch is not installed")
 
-from gemmtune.engine.consumers.inductor.loader.kernels import extern
-from gemmtune.engine.consumers.inductor.loader.kernels.binary import KernelBinary
+from gemmtune.engine.consumers.inductor.loader.kernels import extern  # noqa: E402 (it imports torch)
+from gemmtune.engine.consumers.inductor.loader.kernels.binary import KernelBinary  # noqa: E402 (as above)
 
 KERNEL = KernelBinary("gemmtune_quack_gemm_0123456789abcdef", "", ["a", ["clusters.4", None]], "nt", "none", {})
 
@@ -33,6 +33,19 @@ def test_each_gpu_gets_its_own_number_of_clusters(asked):
     made = [bind({"a": "A"}) for _, bind in map(launcher.link, (0, 1, 0))]
     assert made == [("A", (30, None)), ("A", (29, None)), ("A", (30, None))]
     assert asked == [(0, 4), (1, 4)]
+
+
+def test_operands_of_8_bits_that_no_kernel_reads_are_multiplied_by_aten_with_their_scales():
+    epilogue = "mul(column[fp32]).mul(row[fp32]).add(row2)"
+    launcher = extern._Launcher(KERNEL._replace(epilogue=epilogue))
+    whole = torch.randn(5 * 48 + 1).to(torch.float8_e4m3fn)
+    a, b = whole[1:].view(5, 48), torch.randn(16, 48).to(torch.float8_e4m3fn).T  # no address of a kernel's
+    column, row, bias = torch.rand(5, 1), torch.rand(1, 16), torch.randn(1, 16, dtype=torch.bfloat16)
+    out = torch.empty(5, 16, dtype=torch.bfloat16)
+    with pytest.warns(UserWarning, match="so ATen runs"):
+        launcher(a, b, column, row, bias, out=out)
+    right = (a.double() @ b.double()) * column.double() * row.double() + bias.double()
+    torch.testing.assert_close(out.double(), right, rtol=2**-8, atol=2**-8)
 
 
 def test_a_gpu_without_such_clusters_gets_the_next_choice(asked):
