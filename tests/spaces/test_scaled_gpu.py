@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from gemmtune.engine.records.gemm.problem import Problem
@@ -56,7 +58,7 @@ def exactly(problem, named):
     """The result in float64."""
     product = named["a"].double() @ named["b"].double()
     for name in ("column", "row", "scalar", "scalar2"):
-        if name in named and f"mul({name}[" in str(problem.epilogue):
+        if re.search(rf"mul\({name}[\[)]", str(problem.epilogue)):
             product = product * named[name].double()
     for name in ("row", "row2"):
         if f"add({name})" in str(problem.epilogue):
