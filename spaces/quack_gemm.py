@@ -70,10 +70,12 @@ class QuackGemmSpace(Space):
     def seeds(self, task: Task) -> tuple[Config, ...]:
         """Return all that QuACK's own autotuner would try, least operand traffic of the busiest SM first.
 
-        For exact sums of 8-bit floats they are tiles whose accumulators do not spill.
+        For 8-bit floats they have narrow tiles too, and for exact sums only tiles whose accumulators do not spill.
         """
-        exact = gemm(task.problem).accumulation is Accumulation.EXACT
-        feasible = [config for config in listed(task.device.arch, exact=exact) if self.check(task, config)]
+        problem = gemm(task.problem)
+        exact = problem.accumulation is Accumulation.EXACT
+        known = listed(task.device.arch, float8=problem.a_dtype.is_float8, exact=exact)
+        feasible = [config for config in known if self.check(task, config)]
         return tuple(sorted(feasible, key=partial(operand_traffic, task)))
 
     def prior(self, task: Task) -> Prior:

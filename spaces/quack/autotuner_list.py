@@ -4,7 +4,7 @@ Source: `_get_sm90_configs` and `_get_sm100_configs` in quack/gemm_config.py 0.6
 out, because `prune_invalid_gemm_configs` in quack/gemm_interface.py drops them.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from gemmtune.engine.records.config import Config
 
@@ -25,25 +25,29 @@ _SM90_EXACT_TILES = (
     *((64, tile_n, True) for tile_n in (128, 160, 192, 208)),
 )
 """Tiles for exact sums of 8-bit floats, in place of QuACK's, of which most would spill."""
+_SM90_NARROW_TILES = tuple((64, tile_n, False) for tile_n in (16, 32, 64, 128))
+"""Tiles for few rows of 8-bit floats: their time is that of the operands, which more SMs load faster."""
 _SM90_CLUSTERS = ((1, 2), (2, 1))
 _SM100_TILES = ((128, (1, 1)), (128, (1, 2)), (128, (2, 1)), (128, (2, 2)), (256, (2, 1)), (256, (2, 2)))
 """Tile rows and clusters for sm_100: (tile_m, cluster), each with every tile_n below."""
 _SM100_TILE_N = (16, 32, 64, 128, 160, 192, 224, 256)
 
 
-def listed(arch: str, *, exact: bool) -> tuple[Config, ...]:
+def listed(arch: str, *, float8: bool, exact: bool) -> tuple[Config, ...]:
     """Return the configs for `sm_90a` or `sm_100a`; other architectures have none here.
 
-    With `exact`, those for sm_90a are of gemmtune's own tiles, for exact sums of 8-bit floats.
+    For 8-bit floats on sm_90a there are tiles of gemmtune's own: narrow ones, and others for `exact` sums.
     """
-    return {"sm_90a": _sm90(_SM90_EXACT_TILES if exact else _SM90_TILES), "sm_100a": _sm100()}.get(arch, ())
+    own = _sm90(_SM90_NARROW_TILES, ((1, 1), *_SM90_CLUSTERS)) if float8 else ()
+    sm90 = _sm90(_SM90_EXACT_TILES if exact else _SM90_TILES, _SM90_CLUSTERS)
+    return {"sm_90a": (*sm90, *own), "sm_100a": _sm100()}.get(arch, ())
 
 
-def _sm90(tiles: Iterable[tuple[int, int, bool]]) -> tuple[Config, ...]:
+def _sm90(tiles: Iterable[tuple[int, int, bool]], clusters: Collection[tuple[int, int]]) -> tuple[Config, ...]:
     return tuple(
         _config(tile_m, tile_n, *cluster, pingpong, swap_ab, False)
         for tile_m, tile_n, pingpong in tiles
-        for cluster in _SM90_CLUSTERS
+        for cluster in clusters
         for swap_ab in (False, True)
     )
 
