@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,7 +20,7 @@ from gemmtune.engine.seams.kinds import parse_workload
 from gemmtune.engine.store.dataframe import config_columns, dataframe
 from gemmtune.engine.tables import table_file
 from gemmtune.engine.tables.diff import TableDiff, diff_tables
-from gemmtune.engine.tables.export import export_table
+from gemmtune.engine.tables.export import export_bundle
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -67,20 +68,29 @@ class Table(TableRecord):
         covering = (row for row in self.ranges if row.first <= wanted.size <= row.last)
         return next((row.choice for row in covering if row.problem.series == series), None)
 
-    def export(self, consumer: str, folder: str | os.PathLike[str], *, estimated: bool = False) -> list[Path]:
+    def export(
+        self,
+        consumer: str,
+        folder: str | os.PathLike[str],
+        *,
+        estimated: bool = False,
+        beside: Sequence[Table] = (),
+    ) -> list[Path]:
         """Write the files that a consumer loads to `folder`/`consumer`; return their paths.
 
         Args:
             consumer: name of an exporter, for example "inductor" or "cute".
             folder: created unless it exists.
             estimated: export rows whose first choice was estimated and not timed.
+            beside: tables of other GPUs for the same folder; a loader picks the table of its GPU.
 
         Raises:
+            DeviceError: two tables are for one GPU.
             UnknownPlugin: no exporter has that name.
             TableError: the consumer cannot be given this table, or it has estimated rows and `estimated` is False.
             UsageError: the folder cannot be written.
         """
-        files = export_table(registry.exporter(consumer), self, estimated=estimated)
+        files = export_bundle(registry.exporter(consumer), [self, *beside], estimated=estimated)
         return write_all(files, Path(folder) / consumer)
 
     def diff(self, other: Table) -> TableDiff:

@@ -36,6 +36,7 @@ from gemmtune.engine.toolchain.installed import require_extra
 _WATCH_SECONDS = 2.0
 _OPTUNA_HELP = "Write the database's tasks as Optuna studies to this storage, for example sqlite:///studies.db."
 _TO_HELP = f"The consumer to write for, {one_of(Kind.EXPORTERS)}."
+_EXPORTED_HELP = "The table to export: table.json or a campaign's folder. Several are of one GPU each."
 _SHOWN_HELP = "A table, an exported table, landscapes, a run, a campaign's folder, or a database: file or URL."
 _SHA256_HELP = "Refuse a table whose bytes have another digest than this one, which sha256sum prints."
 _SINCE_HELP = "Leave what it measured before: a time such as 2026-11-27T08:30, of this host's zone or of its own."
@@ -132,26 +133,29 @@ def diff(
 
 
 def export(
-    table: Annotated[Path, typer.Argument(help="The table to export: table.json or a campaign's folder.")],
+    table: Annotated[list[Path], typer.Argument(help=_EXPORTED_HELP)],
     to: Annotated[
         str, typer.Option(metavar="CONSUMER", help=_TO_HELP, autocompletion=completed(Kind.EXPORTERS))
     ] = "inductor",
     out: Annotated[
-        Path | None, typer.Option(help="Folder; files go to OUT/CONSUMER. [default: the table's folder]")
+        Path | None, typer.Option(help="Folder; files go to OUT/CONSUMER. [default: the first table's folder]")
     ] = None,
     device: Annotated[str | None, typer.Option(help="Refuse a table that is for another device.")] = None,
     estimated: Annotated[bool, typer.Option("--estimated", help="Export estimated rows, too.")] = False,
 ) -> None:
-    """Write a table as the files that its consumer loads."""
-    with show_work(f"exporting {table}", quiet=False):
+    """Write a table as the files that its consumer loads.
+
+    Tables of several GPUs become one folder, whose loader picks the table of its GPU.
+    """
+    with show_work(f"exporting {', '.join(map(str, table))}", quiet=False):
         from gemmtune.engine.api.output_folder import left_behind, with_packages
         from gemmtune.engine.api.table import read_table
 
-        content = read_table(table)
-        if device is not None:
-            content.require_device(catalogue.device(device))
-        folder = out or Path(find(table, FileKind.TABLE)).parent
-        written = content.export(to, folder, estimated=estimated)
+        content, *beside = map(read_table, table)
+        for each in (content, *beside) if device is not None else ():
+            each.require_device(catalogue.device(str(device)))
+        folder = out or Path(find(table[0], FileKind.TABLE)).parent
+        written = content.export(to, folder, estimated=estimated, beside=beside)
     print_text("\n".join(map(str, with_packages(written))))
     if others := left_behind(folder / to, written):
         print_notice(f"gemmtune: {others}")

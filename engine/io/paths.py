@@ -175,6 +175,9 @@ def json_kind(fields: Mapping[str, Any]) -> FileKind | None:
     """Return the kind of a JSON object by the fields that only this kind has."""
     if fields and all(name.startswith(("('", "_")) for name in fields):
         return FileKind.RECORDING  # of FlashInfer's autotuner
+    if "bundle" in fields and isinstance(tables := fields.get("tables"), dict) and tables:
+        first = next(iter(tables.values()))
+        return json_kind(first) if isinstance(first, dict) else None
     if "made_with" in fields:
         return FileKind.INDUCTOR
     if "rounding_bound" in fields:

@@ -74,6 +74,8 @@ def _json_report(path: Path, further: Mapping[FileKind, FileReport]) -> Report:
     record = parse_json(read_text(path, "file", TableError), str(path), TableError)
     fields: Mapping[str, Any] = record if isinstance(record, dict) else {}
     match json_kind(fields):
+        case FileKind.TRITON | FileKind.INDUCTOR | FileKind.CUTE if "bundle" in fields:
+            return _checked_report(path, _bundle_report, fields)
         case kind if kind is not None and kind in further:
             return _checked_report(path, further[kind], fields)
         case FileKind.COMPARISON:
@@ -121,6 +123,17 @@ def _run_text(run: Run) -> str:
     made = f"{count(run.evaluations, 'evaluation')}{f', {run.known} known before' if run.known else ''}"
     cost = "" if run.cost is None else f", cost {run.cost:.2f}"
     return f"tuned {run.started_at} in {duration(run.seconds)}, {made}{cost}\n{run.command}"
+
+
+def _bundle_report(_path: Path, record: Mapping[str, Any]) -> Report:
+    tables = record["tables"].items()
+    columns = {
+        "GPU": [gpu for gpu, _ in tables],
+        "objective": [table["objective"] for _, table in tables],
+        "table": [table["table_sha256"] for _, table in tables],
+        "gemmtune": [table["gemmtune"] for _, table in tables],
+    }
+    return Report(record, [f"{count(len(tables), 'table')}, of one GPU each", Grid(columns, tuple(columns))])
 
 
 def _comparison_report(_path: Path, record: Mapping[str, Any]) -> Report:

@@ -1,7 +1,7 @@
 """Contract of an exporter, which writes a table as the files that a consumer loads."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from gemmtune.engine.records.config import Config
@@ -45,3 +45,11 @@ class Exporter(ABC):
         Raises:
             TableError: the table has a row that this consumer does not support; the message names space and problem.
         """
+
+    def shared(self, exports: Sequence[Mapping[str, str]]) -> Mapping[str, str]:
+        """Return the files that serve the tables of several GPUs in one folder, where those of one table would not do.
+
+        Args:
+            exports: what `export` returned for each GPU's table.
+        """
+        return {}

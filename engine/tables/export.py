@@ -1,7 +1,8 @@
 """Export of a table for a consumer, and the sealed JSON that exporters write."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import PureWindowsPath
@@ -9,10 +10,12 @@ from pathlib import PureWindowsPath
 from gemmtune.engine.io.blame import STOPS, account
 from gemmtune.engine.io.printing import one_line
 from gemmtune.engine.io.reading import is_text
-from gemmtune.engine.records.errors import ContractError, GemmtuneError, TableError
+from gemmtune.engine.records.errors import ContractError, DeviceError, GemmtuneError, TableError
 from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.records.table import Table
 from gemmtune.engine.seams.exporter import Exporter
+from gemmtune.engine.tables.bundled import bundle_text
+from gemmtune.engine.tables.licence import LICENCES
 from gemmtune.engine.tables.sealed import seal_of
 from gemmtune.engine.tables.table_file import table_sha256
 
@@ -43,6 +46,45 @@ def export_table(exporter: Exporter, table: Table, *, estimated: bool = False) -
         name = f"{type(exporter).__module__}.{type(exporter).__qualname__}"
         raise ContractError(one_line(f"exporter {name} is broken: {problem}"))
     return files
+
+
+def export_bundle(exporter: Exporter, tables: Sequence[Table], *, estimated: bool = False) -> Mapping[str, str]:
+    """Return the exporter's files for the tables of several GPUs; a loader picks the table of its GPU.
+
+    Files that the GPUs have in common stand once, as do objects whose fields are apart; others become bundles.
+
+    Raises:
+        DeviceError: two tables are for one GPU.
+        TableError, ContractError: see `export_table`; or a file differs that is no JSON object.
+    """
+    ((gpu, number),) = Counter(table.device.name for table in tables).most_common(1)
+    if number > 1:
+        raise DeviceError(f"{number} tables are for {gpu}: make one of them with gemmtune merge, and export that")
+    exports = {table.device.name: export_table(exporter, table, estimated=estimated) for table in tables}
+    if len(exports) == 1:
+        return exports[gpu]
+    found = dict(exporter.shared(tuple(exports.values())))
+    replaced = {name.partition("/")[0] for name in found}
+    for name in dict.fromkeys(name for files in exports.values() for name in files):
+        if name.partition("/")[0] not in replaced:
+            found[name] = _joined(name, {gpu: files[name] for gpu, files in exports.items() if name in files})
+    return found
+
+
+def _joined(name: str, texts: Mapping[str, str]) -> str:
+    """Return one text of a file's texts by GPU."""
+    distinct = list(dict.fromkeys(texts.values()))
+    if len(distinct) == 1:
+        return distinct[0]
+    if name == LICENCES:
+        return "\n".join(distinct)
+    if not name.endswith(".json"):
+        raise TableError(f"{name} differs for {' and '.join(texts)}: export each table to a folder of its own")
+    records: list[dict[str, object]] = list(map(json.loads, distinct))
+    if len(set().union(*records)) == sum(map(len, records)):
+        union = {key: value for record in records for key, value in record.items()}
+        return json.dumps(union, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+    return bundle_text(texts)
 
 
 def file_fault(name: object, text: object) -> str:

@@ -6,6 +6,8 @@ from importlib.metadata import distribution
 SPDX = "# SPDX-FileCopyrightText: 2026 gemmtune authors\n# SPDX-License-Identifier: Apache-2.0\n"
 """Lines that every exported module begins with."""
 
+LICENCES = "NOTICE"
+"""Name of the file of `notices`."""
 _BINARIES = """\
 The table beside this file holds object files. NVIDIA's CUTLASS DSL (nvidia-cutlass-dsl) compiled them from kernels of
 gemmtune (Apache-2.0, Copyright 2026 gemmtune authors), and from sources of the packages whose licences follow, if any.

@@ -14,6 +14,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, NamedTuple
 
+from gemmtune.engine.tables.bundled import picked
 from gemmtune.engine.tables.sealed import (
     parse_sealed,
     read_sealed,
@@ -106,7 +107,7 @@ class CuteTable:
             TypeError: a part of the file has the wrong type.
             ValueError: the file is not JSON, of another schema, edited after it was written, or has an invalid row.
         """
-        content = read_sealed(path, parse_cute_table)
+        content = read_sealed(path, _parsed)
         self._device: Mapping[str, str] = content["device"]
         self._rows: Mapping[str, Mapping[str, Any]] = content["rows"][space]
         self._exact = exact
@@ -185,6 +186,13 @@ def _installed(package: str) -> str | None:
         return version(package)
     except PackageNotFoundError:
         return None
+
+
+def _parsed(content: bytes) -> dict[str, Any]:
+    """Return the table of the current GPU in a file."""
+    of_gpu, others = picked(content)
+    fields = parse_cute_table(of_gpu)
+    return fields | {"device": fields["device"] | {"name": others or fields["device"]["name"]}}
 
 
 def parse_cute_table(content: bytes) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.exporter import Exporter
 from gemmtune.engine.tables.export import sealed_json
-from gemmtune.engine.tables.licence import notices
+from gemmtune.engine.tables.licence import LICENCES, notices
 from gemmtune.engine.toolchain.releases import source_hash
 from gemmtune.engine.toolchain.vendor_gemm import is_of_dense_types, operator_name
 
@@ -68,8 +68,12 @@ class InductorExporter(Exporter):
             "lookup_table.json": json.dumps(lookup_table(table), indent=2, sort_keys=True, ensure_ascii=False) + "\n",
             "inductor_table.json": sealed,
             **loader_files(parse_inductor_table(sealed.encode())),
-            **({"NOTICE": notices(compiled)} if kernels else {}),
+            **({LICENCES: notices(compiled)} if kernels else {}),
         }
+
+    def shared(self, exports: Sequence[Mapping[str, str]]) -> Mapping[str, str]:
+        """Return the loader with the parts that the rows of any GPU need."""
+        return loader_files(*(parse_inductor_table(files["inductor_table.json"].encode()) for files in exports))
 
 
 def product_key(problem: Problem) -> str:

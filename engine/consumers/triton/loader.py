@@ -25,6 +25,7 @@ from gemmtune.engine.consumers.triton.contract import (
     value_of,
 )
 from gemmtune.engine.consumers.triton.table_parser import OPTIONS, SCHEMA, parse_triton_table
+from gemmtune.engine.tables.bundled import picked
 from gemmtune.engine.tables.sealed import read_sealed, shortened
 
 __all__ = ["OPTIONS", "SCHEMA", "TableWarning", "TunedConfigs", "load", "parse_triton_table", "report"]
@@ -143,13 +144,20 @@ def load(kernel: Any, path: str | Path | None = None, *, device: str | None = No
     if tuner is None:
         raise ValueError(f"{kernel!r} has no autotuner: wrap it in triton.autotune([triton.Config({{}})], key=[...])")
     source = Path(__file__).with_name("triton_table.json") if path is None else Path(path)
-    table = read_sealed(source, parse_triton_table)
     import torch
     import triton
 
     present = device or torch.cuda.get_device_name()
+    others = ""
+
+    def parse(content: bytes) -> dict[str, Any]:
+        nonlocal others
+        of_gpu, others = picked(content, present)
+        return parse_triton_table(of_gpu)
+
+    table = read_sealed(source, parse)
     if present != table["device"]["name"]:
-        raise ValueError(f"the table is for {table['device']['name']}, not {present}: tune on this GPU")
+        raise ValueError(f"the table is for {others or table['device']['name']}, not {present}: tune on this GPU")
     sha256 = source_sha256(kernel)
     found = [each for each in table["kernels"] if each["source_sha256"] == sha256]  # one per class of the kernel
     if not found:

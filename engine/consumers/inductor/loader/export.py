@@ -31,17 +31,21 @@ _PARTS = {
 """Modules that rows of some products alone need, with the pattern of their keys; see `without`."""
 
 
-def loader_files(table: InductorTable) -> Mapping[str, str]:
-    """Return the files of the loader of a table, text by name."""
-    needed = {module for module, products in _PARTS.items() if any(re.search(products, key) for key in table.rows)}
-    if any(row.fuses_cheap for rows in table.rows.values() for row in rows):
+def loader_files(*tables: InductorTable) -> Mapping[str, str]:
+    """Return the files of the loader of a table, or of those of several GPUs, text by name."""
+    keys = {key for table in tables for key in table.rows}
+    kernels = [kernel for table in tables for kernel in table.kernels.values()]
+    needed = {module for module, products in _PARTS.items() if any(re.search(products, key) for key in keys)}
+    if any(row.fuses_cheap for table in tables for rows in table.rows.values() for row in rows):
         needed.add(_READER)
     unserved = {module: products for module, products in _PARTS.items() if module not in needed}
     lacking = [*unserved]
-    if not table.kernels:
+    if not kernels:
         lacking += [f"{_LOADER}.hooks.binaries", f"{_LOADER}.kernels.binary"]
-    if not any(map(_has_clusters, table.kernels.values())):
+    if not any(map(_has_clusters, kernels)):
         lacking.append("gemmtune.engine.toolchain.occupancy")
+    if len(tables) == 1:
+        lacking.append("gemmtune.engine.tables.bundled")
     listed = "".join(f'    r"{products}",  # {module.rpartition(".")[2]}\n' for module, products in unserved.items())
     served = ("_NOT_SERVED: Sequence[str] = ()", f"_NOT_SERVED: Sequence[str] = (\n{listed})" if listed else "")
     replaced = (*((served,) if listed else ()), *_BESIDE.items())

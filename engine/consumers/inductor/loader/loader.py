@@ -27,6 +27,7 @@ from gemmtune.engine.consumers.inductor.loader.hooks.activation import activate,
 from gemmtune.engine.consumers.inductor.loader.hooks.table_choices import TableChoices, changed_templates
 from gemmtune.engine.consumers.inductor.loader.loader_rows import InductorTable, parse_inductor_table
 from gemmtune.engine.consumers.inductor.loader.lowered import AtenChoices
+from gemmtune.engine.tables.bundled import picked
 from gemmtune.engine.tables.sealed import read_sealed, shortened
 
 __all__ = ["install", "options", "record", "report", "sizes", "stop_recording", "uninstall", "warm_up"]
@@ -47,6 +48,7 @@ def install(
     miss: str = "aten",
     sha256: str | None = None,
     binaries: bool = True,
+    device: str | None = None,
 ) -> None:
     """Use a table in every thread of this process, in the place of one that an earlier call has installed.
 
@@ -65,6 +67,7 @@ def install(
         miss: `aten` runs ATen for a product without a row; `autotune` benchmarks it as `max_autotune_gemm` does.
         sha256: digest that the file must have, as `sha256sum` prints it; by default any file is taken.
         binaries: whether rows may run binaries of the table; if False, the next choices of such rows run.
+        device: name of the GPU whose table to take of a file that has several; by default that of torch's current GPU.
 
     Raises:
         OSError: the file cannot be read.
@@ -76,7 +79,7 @@ def install(
             raise ValueError(f"{name}={value!r} is not one of {', '.join(_KNOWN[name])}")
     if not isinstance(binaries, bool):  # the text "False" of a setting is true
         raise TypeError(f"binaries={binaries!r} is neither True nor False")
-    table = _read(path, sha256)
+    table = _read(path, sha256, device)
     with _lock:
         if missing := lacking():
             _leave(table, policy, _lacks(missing))
@@ -256,14 +259,16 @@ def warm_up(call: Callable[[int], object], path: str | Path | None = None, *, sh
     return warmed_up(call, sizes(path, sha256=sha256))
 
 
-def _read(path: str | Path | None, sha256: str | None = None) -> InductorTable:
+def _read(path: str | Path | None, sha256: str | None = None, device: str | None = None) -> InductorTable:
     """Return a table; refuse one whose bytes have another digest than `sha256`, unless that is None."""
 
     def parse(content: bytes) -> InductorTable:
         found = hashlib.sha256(content).hexdigest()
         if sha256 is not None and found != str(sha256).lower():
             raise ValueError(f"sha256 {found} is not {shortened(sha256)}, which was asked for: take the reviewed file")
-        return parse_inductor_table(content)
+        of_gpu, others = picked(content, device)
+        table = parse_inductor_table(of_gpu)
+        return table._replace(device=others) if others else table
 
     source = Path(__file__).parent.with_name("inductor_table.json") if path is None else Path(path)
     try:

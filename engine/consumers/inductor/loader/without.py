@@ -63,6 +63,11 @@ def unread_bias(_alpha: float) -> dict[str, Any]:
     return {}
 
 
+def picked(content: bytes, _device: str | None) -> tuple[bytes, str]:
+    """Return the file as it is: it has one table."""
+    return content, ""
+
+
 def parse_kernels(value: object) -> dict[str, KernelBinary]:
     """Return no kernel; refuse a table that has one."""
     if require_object("kernels", value):

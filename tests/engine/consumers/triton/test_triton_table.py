@@ -22,6 +22,7 @@ from gemmtune.engine.records.errors import TableError
 from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.records.table import Choice, Row, Table
 from gemmtune.engine.seams.kinds import expand_workloads
+from gemmtune.engine.tables.bundled import bundle_text
 from gemmtune.engine.tables.sealed import seal_of
 from gemmtune.engine.tables.table_file import read_table, write_table
 from gemmtune.engine.testing.exporter_conformance import example_table
@@ -154,6 +155,13 @@ def test_the_loader_refuses_another_source_and_another_gpu(tmp_path, cases, kern
     loader = exported(tmp_path, [row(cases[0], TUNED)])
     with pytest.raises(ValueError, match="the table is for NVIDIA H200, not NVIDIA A100: tune on this GPU"):
         loader.load(kernel, device="NVIDIA A100")
+    path = next(tmp_path.rglob("triton_table.json"))
+    text = path.read_text()
+    path.write_text(bundle_text({"NVIDIA H200": text, "NVIDIA H100": text}))
+    with pytest.raises(ValueError, match="the table is for NVIDIA H100 or NVIDIA H200, not NVIDIA A100"):
+        loader.load(kernel, path, device="NVIDIA A100")
+    assert loader.load(kernel, path, device="NVIDIA H200") == 1
+    path.write_text(text)
     edited = tmp_path / "edited.py"
     edited.write_text((EXAMPLES / "softmax.py").read_text().replace("tl.exp(", "tl.math.exp("))
     with pytest.raises(ValueError, match=r"the kernel's source is \w{12}, and the table has Softmax \(\w{12}\)"):
