@@ -3,6 +3,7 @@
 import os
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
@@ -37,6 +38,7 @@ _WATCH_SECONDS = 2.0
 _OPTUNA_HELP = "Write the database's tasks as Optuna studies to this storage, for example sqlite:///studies.db."
 _TO_HELP = f"The consumer to write for, {one_of(Kind.EXPORTERS)}."
 _EXPORTED_HELP = "The table to export: table.json or a campaign's folder. Several are of one GPU each."
+_INTO_HELP = "The database to add to, file or URL; or the table.json to write, to whose rows, if any, others are added."
 _SHOWN_HELP = "A table, an exported table, landscapes, a run, a campaign's folder, or a database: file or URL."
 _SHA256_HELP = "Refuse a table whose bytes have another digest than this one, which sha256sum prints."
 _SINCE_HELP = "Leave what it measured before: a time such as 2026-11-27T08:30, of this host's zone or of its own."
@@ -133,7 +135,7 @@ def diff(
 
 
 def export(
-    table: Annotated[list[Path], typer.Argument(help=_EXPORTED_HELP)],
+    table: Annotated[list[Path], typer.Argument(metavar="TABLE", help=_EXPORTED_HELP)],
     to: Annotated[
         str, typer.Option(metavar="CONSUMER", help=_TO_HELP, autocompletion=completed(Kind.EXPORTERS))
     ] = "inductor",
@@ -247,14 +249,20 @@ def status(
 
 
 def merge(
-    into: Annotated[str, typer.Argument(metavar="INTO", help="The database to add to: file or URL.")],
-    sources: Annotated[list[str], typer.Argument(metavar="FROM", help="The databases to read: files or URLs.")],
+    into: Annotated[str, typer.Argument(metavar="INTO", help=_INTO_HELP)],
+    sources: Annotated[
+        list[str], typer.Argument(metavar="FROM", help="The databases or tables to read: files or URLs.")
+    ],
     as_json: AsJson = False,
 ) -> None:
-    """Add the measurements of several databases to one.
+    """Add the measurements of several databases to one; or the rows of tables.
 
-    Measurements that INTO already holds stay as they are. A merge that was stopped goes on where it was.
+    Measurements that INTO already holds stay as they are. A merge that was stopped goes on where it was. Of two rows
+    of tables for one problem, the one with more evidence is kept, and those that differ are named.
     """
+    if into.endswith(".json"):
+        _merge_tables(Path(into), sources, as_json)
+        return
     with show_work("merging databases", quiet=as_json), ExitStack() as opened:
         from gemmtune.engine.report.database import merge_report
         from gemmtune.engine.store.database import Database
@@ -288,6 +296,18 @@ def forget(
         with Database.open(find(database, FileKind.DATABASE)) as store:
             number = store.boards.withdraw(board, "by hand", since=at)
     output.show(withdrawal_report(board, at, number), as_json=as_json)
+
+
+def _merge_tables(into: Path, sources: Sequence[str], as_json: bool) -> None:
+    with show_work("merging tables", quiet=as_json):
+        from gemmtune.engine.api.table import Table, read_table
+        from gemmtune.engine.report.tables import merged_tables_report
+        from gemmtune.engine.tables.diff import merge_tables
+
+        paths = dict.fromkeys([*([str(into)] if into.exists() else []), *sources])
+        merged, conflicts = merge_tables({path: read_table(path) for path in paths})
+        Table.of(merged).save(into)
+    output.show(merged_tables_report(merged, conflicts), as_json=as_json)
 
 
 def _write_studies(source: str, url: str, as_json: bool) -> None:

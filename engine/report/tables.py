@@ -22,7 +22,7 @@ from gemmtune.engine.report.layout import (
     natural,
 )
 from gemmtune.engine.report.why import legend, why
-from gemmtune.engine.tables.diff import Change, TableDiff, terms
+from gemmtune.engine.tables.diff import Change, Conflict, TableDiff, terms
 from gemmtune.engine.tables.earlier import EarlierRow, Fate
 from gemmtune.engine.tables.roofline import speed_columns, speeds
 
@@ -140,6 +140,21 @@ def diff_report(found: TableDiff, device: Device) -> Report:
     if not lines:
         return Report(record, ["no difference"])
     return Report(record, [count(len(lines), "difference"), Grid.of_rows(_DIFF_HEADERS, lines, _LEFT)])
+
+
+def merged_tables_report(table: Table, conflicts: Sequence[Conflict]) -> Report:
+    """Report a table that was merged of several, and each row for which they had other choices."""
+    lines, facts = [], []
+    for each in conflicts:
+        name = range_text(each.kept) if isinstance(each.kept, RangeRow) else each.kept.problem.name
+        texts = [choice_text(table.device, row.problem, first_choice(row)) for row in (each.kept, each.other)]
+        lines.append([name, each.source, each.other_source, each.reason, *texts])
+        choices = {"kept": _choice_json(first_choice(each.kept)), "other": _choice_json(first_choice(each.other))}
+        facts.append({"problem": name, "from": each.source, "not": each.other_source, "reason": each.reason} | choices)
+    title = ", ".join([count(len(table.rows), "row"), count(len(table.ranges), "range"), count(len(lines), "conflict")])
+    headers = ("problem", "from", "not from", "because", "kept", "left out")
+    record = {"rows": len(table.rows), "ranges": len(table.ranges), "conflicts": facts}
+    return Report(record, [title, *([Grid.of_rows(headers, lines, headers)] if lines else [])])
 
 
 def verify_report(found: Verified) -> Report:

@@ -1,11 +1,19 @@
-"""Differences between two tables: rows added or gone, other winners, and times that differ beyond the noise."""
+"""Differences between two tables: rows, winners, and times beyond the noise; and the merge of several by evidence."""
 
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from gemmtune.engine.records.errors import TableError
+from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.records.table import Choice, RangeRow, Row, Table
+from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.tables.ranking import faster
 from gemmtune.engine.tables.table_file import require_device
+
+_R = TypeVar("_R", Row, RangeRow)
+_RELIABLE = tuple(Evidence)  # the most reliable first
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +50,104 @@ class TableDiff:
         """Whether there is no difference."""
         rows = self.added or self.gone or self.winner or self.terms or self.time
         return not (rows or self.ranges_added or self.ranges_gone)
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """A problem, or ranges of m, for which two tables have other choices."""
+
+    kept: Row | RangeRow
+    """Row of the merged table; the first range of a GEMM for all of its ranges."""
+    source: str
+    """Name of the table that it is of."""
+    other: Row | RangeRow
+    """Row that was left out."""
+    other_source: str
+    """Name of the table that has the row left out."""
+    reason: str
+    """Evidence that the kept one has more of."""
+
+
+def merge_tables(tables: Mapping[str, Table]) -> tuple[Table, tuple[Conflict, ...]]:
+    """Return one table of the tables of several teams, and the conflicts between them, by their names.
+
+    Of two rows for a problem, the one with more evidence is kept; of equal evidence, that of the first table. The
+    ranges of one GEMM go together.
+
+    Raises:
+        DeviceError: the tables are for several GPUs.
+        TableError: the tables minimise several objectives.
+    """
+    merged, *others = tables.values()
+    for table in others:
+        diff_tables(merged, table)  # refuses what does not compare
+    rows: dict[Workload, tuple[str, tuple[Row, ...]]] = {}
+    ranges: dict[Workload, tuple[str, tuple[RangeRow, ...]]] = {}
+    conflicts: list[Conflict] = []
+    for name, table in tables.items():
+        of_series: defaultdict[Workload, tuple[RangeRow, ...]] = defaultdict(tuple)
+        for ranged in table.ranges:
+            of_series[ranged.problem.series] += (ranged,)
+        conflicts += _joined(rows, name, {row.problem: (row,) for row in table.rows})
+        conflicts += _joined(ranges, name, of_series)
+    found = sorted((row for _, kept in rows.values() for row in kept), key=lambda row: row.problem.name)
+    spans = sorted((r for _, kept in ranges.values() for r in kept), key=lambda r: (repr(r.problem.series), r.first))
+    newest = max(table.measured_at for table in tables.values())
+    drivers = tuple(sorted({driver for table in tables.values() for driver in table.drivers}))
+    return replace(merged, rows=tuple(found), ranges=tuple(spans), measured_at=newest, drivers=drivers), tuple(
+        conflicts
+    )
+
+
+def _joined(
+    kept: dict[Workload, tuple[str, tuple[_R, ...]]], name: str, new: Mapping[Workload, tuple[_R, ...]]
+) -> list[Conflict]:
+    """Put what has more evidence in the place of what is kept; return the conflicts."""
+    conflicts = []
+    for problem, rows in new.items():
+        if problem not in kept:
+            kept[problem] = name, rows
+            continue
+        old_name, old = kept[problem]
+        before, now = _evidence(old), _evidence(rows)
+        wins = tuple(now.values()) > tuple(before.values())
+        if wins:
+            kept[problem] = name, rows
+        if _choices(old) != _choices(rows):
+            more, less = (now, before) if wins else (before, now)
+            first, second = (rows[0], name), (old[0], old_name)
+            best, other = (first, second) if wins else (second, first)
+            conflicts.append(Conflict(*best, *other, _reason(more, less)))
+    return conflicts
+
+
+def _evidence(rows: Sequence[Row | RangeRow]) -> dict[str, float]:
+    """Return what speaks for rows, the weightiest first."""
+    chosen = [row.choices[0] if isinstance(row, Row) else row.choice for row in rows]
+    single = [row for row in rows if isinstance(row, Row)]
+    ranges = [row for row in rows if isinstance(row, RangeRow)]
+    return {
+        "evidence": -max(_RELIABLE.index(choice.evidence) for choice in chosen),  # that of the least reliable
+        "baseline": all(row.baseline is not None for row in single),
+        "final": all(row.regret_bound is not None for row in single),
+        "sizes": len({m for row in ranges for m, _ in (*row.tuned, *row.probed)}),
+        "samples": sum(choice.samples for choice in chosen),
+    }
+
+
+def _reason(more: Mapping[str, float], less: Mapping[str, float]) -> str:
+    name = next((name for name in more if more[name] != less[name]), "")
+    if not name:
+        return "equal evidence, and named first"
+    if name == "evidence":
+        return f"{_RELIABLE[int(-more[name])]}, not {_RELIABLE[int(-less[name])]}"
+    if more[name] is True:
+        return f"with a {name}, not without"
+    return f"{int(more[name])} {name}, not {int(less[name])}"
+
+
+def _choices(rows: Sequence[Row | RangeRow]) -> list[tuple[object, ...]]:
+    return [_range_key(r) if isinstance(r, RangeRow) else (r.choices[0].space, r.choices[0].config) for r in rows]
 
 
 def diff_tables(before: Table, after: Table) -> TableDiff:

@@ -8,13 +8,13 @@ from importlib.metadata import version
 from pathlib import PureWindowsPath
 
 from gemmtune.engine.io.blame import STOPS, account
+from gemmtune.engine.io.bundled import bundle_text
 from gemmtune.engine.io.printing import one_line
 from gemmtune.engine.io.reading import is_text
 from gemmtune.engine.records.errors import ContractError, DeviceError, GemmtuneError, TableError
 from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.records.table import Table
 from gemmtune.engine.seams.exporter import Exporter
-from gemmtune.engine.tables.bundled import bundle_text
 from gemmtune.engine.tables.licence import LICENCES
 from gemmtune.engine.tables.sealed import seal_of
 from gemmtune.engine.tables.table_file import table_sha256

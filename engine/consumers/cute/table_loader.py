@@ -14,7 +14,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, NamedTuple
 
-from gemmtune.engine.tables.bundled import picked
+from gemmtune.engine.io.bundled import picked
 from gemmtune.engine.tables.sealed import (
     parse_sealed,
     read_sealed,

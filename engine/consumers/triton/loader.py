@@ -25,7 +25,7 @@ from gemmtune.engine.consumers.triton.contract import (
     value_of,
 )
 from gemmtune.engine.consumers.triton.table_parser import OPTIONS, SCHEMA, parse_triton_table
-from gemmtune.engine.tables.bundled import picked
+from gemmtune.engine.io.bundled import picked
 from gemmtune.engine.tables.sealed import read_sealed, shortened
 
 __all__ = ["OPTIONS", "SCHEMA", "TableWarning", "TunedConfigs", "load", "parse_triton_table", "report"]

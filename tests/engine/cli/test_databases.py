@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from gemmtune.engine.records.measurement import Estimate, Evidence, Measurement,
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import BoardVerdict, Trust
 from gemmtune.engine.store.database import Database
-from gemmtune.engine.tables.table_file import read_table
+from gemmtune.engine.tables.table_file import read_table, write_table
 
 DECODE = "16x4096x4096:bf16:nt"
 ENDS = """
@@ -54,6 +55,18 @@ def test_databases_are_merged_and_say_what_was_new(run, tuned, tmp_path, stored)
     assert stored(tmp_path / "all.db") == stored(held)
     again = run("merge", "--json", "all.db", held).record
     assert again == {str(held): {"measurements": 750, "new": 0, "finals": 0, "new_finals": 0, "damaged": 0}}
+
+
+def test_tables_are_merged_and_name_their_conflicts(run, tuned, tmp_path):
+    table = read_table(tuned / "out/table.json")
+    first, second = table.rows
+    other = replace(first, choices=tuple(replace(c, samples=c.samples + 1) for c in first.choices[::-1]))
+    write_table(tmp_path / "theirs.json", replace(table, rows=(other,)))
+    write_table(tmp_path / "all.json", replace(table, rows=(first,)))
+    done = run("merge", "all.json", "theirs.json", tuned / "out")
+    assert (done.status, done.out.splitlines()[0]) == (0, "2 rows, 0 ranges, 2 conflicts")
+    assert read_table(tmp_path / "all.json").rows == (other, second)
+    assert run("merge", "--json", "all.json", "theirs.json").record == {"rows": 2, "ranges": 0, "conflicts": []}
 
 
 def test_what_a_board_measured_is_forgotten_by_hand_and_status_says_so(run, refusal, tmp_path):

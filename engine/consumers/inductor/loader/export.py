@@ -45,7 +45,7 @@ def loader_files(*tables: InductorTable) -> Mapping[str, str]:
     if not any(map(_has_clusters, kernels)):
         lacking.append("gemmtune.engine.toolchain.occupancy")
     if len(tables) == 1:
-        lacking.append("gemmtune.engine.tables.bundled")
+        lacking.append("gemmtune.engine.io.bundled")
     listed = "".join(f'    r"{products}",  # {module.rpartition(".")[2]}\n' for module, products in unserved.items())
     served = ("_NOT_SERVED: Sequence[str] = ()", f"_NOT_SERVED: Sequence[str] = (\n{listed})" if listed else "")
     replaced = (*((served,) if listed else ()), *_BESIDE.items())

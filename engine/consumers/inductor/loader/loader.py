@@ -27,7 +27,7 @@ from gemmtune.engine.consumers.inductor.loader.hooks.activation import activate,
 from gemmtune.engine.consumers.inductor.loader.hooks.table_choices import TableChoices, changed_templates
 from gemmtune.engine.consumers.inductor.loader.loader_rows import InductorTable, parse_inductor_table
 from gemmtune.engine.consumers.inductor.loader.lowered import AtenChoices
-from gemmtune.engine.tables.bundled import picked
+from gemmtune.engine.io.bundled import picked
 from gemmtune.engine.tables.sealed import read_sealed, shortened
 
 __all__ = ["install", "options", "record", "report", "sizes", "stop_recording", "uninstall", "warm_up"]

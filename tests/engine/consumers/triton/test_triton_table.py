@@ -16,13 +16,13 @@ import torch
 import triton
 
 from gemmtune.engine.consumers.triton.exporter import TritonExporter
+from gemmtune.engine.io.bundled import bundle_text
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.errors import TableError
 from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.records.table import Choice, Row, Table
 from gemmtune.engine.seams.kinds import expand_workloads
-from gemmtune.engine.tables.bundled import bundle_text
 from gemmtune.engine.tables.sealed import seal_of
 from gemmtune.engine.tables.table_file import read_table, write_table
 from gemmtune.engine.testing.exporter_conformance import example_table

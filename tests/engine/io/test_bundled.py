@@ -12,6 +12,7 @@ import pytest
 
 from gemmtune.engine.api.output_folder import write_all
 from gemmtune.engine.consumers.cute.table_loader import CuteTable
+from gemmtune.engine.io.bundled import bundle_text, picked
 from gemmtune.engine.io.paths import FileKind, kind_of_file
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.errors import DeviceError, TableError
@@ -19,7 +20,6 @@ from gemmtune.engine.report.files import file_report
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.exporter import Exporter
 from gemmtune.engine.seams.kinds import parse_workload
-from gemmtune.engine.tables.bundled import bundle_text, picked
 from gemmtune.engine.tables.export import export_bundle
 from gemmtune.engine.testing.exporter_conformance import example_table
 
