@@ -31,8 +31,10 @@ class Price:
             raise UsageError(f"price={shown(text)} is no price per hour: write gpu=2.5, or gpu=2.5,core=0.04")
         return cls(**prices)
 
-    def of(self, state: CampaignState) -> float:
-        """Return the cost of what a campaign has taken so far."""
+    def of(self, state: CampaignState) -> float | None:
+        """Return the cost of what a campaign has taken so far; None if it took no machine, as a replay."""
+        if not state.gpu_seconds_held and not state.core_seconds:
+            return None
         return (self.gpu * state.gpu_seconds_held + self.core * state.core_seconds) / 3600
 
 

@@ -8,6 +8,7 @@ from contextlib import contextmanager, suppress
 
 from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.records.errors import StoreError
+from gemmtune.engine.report.progress.metrics import observed
 from gemmtune.engine.report.progress.price import Price
 from gemmtune.engine.report.progress.state import CampaignState
 from gemmtune.engine.scheduling.callbacks import Callback, notify
@@ -134,7 +135,8 @@ def registered(
     follower = RegisteredCampaign(database, number, state, price)
     follower.callbacks = callbacks
     try:
-        yield follower
+        with observed(state, name or _digest(plan), location, price):
+            yield follower
     except BaseException:
         with suppress(StoreError):
             follower.end(State.STOPPED)

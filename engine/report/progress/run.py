@@ -68,7 +68,7 @@ class Run:
     core_seconds: float = field(default=0.0, metadata=_NOT_NEGATIVE)
     """Seconds of cores that built kernels."""
     cost: float | None = field(default=None, metadata=_NOT_NEGATIVE)
-    """Cost by the price that was named; None without one."""
+    """Cost by the price that was named; None without one, or where a replay took no machine."""
 
 
 class RunRecorder(Callback):
@@ -108,7 +108,7 @@ class RunRecorder(Callback):
             gpu_seconds_held=round(state.gpu_seconds_held, 1),
             gpu_seconds_busy=round(state.gpu_seconds_busy, 1),
             core_seconds=round(state.core_seconds, 1),
-            cost=round(price.of(state), 4) if price else None,
+            cost=None if price is None or (cost := price.of(state)) is None else round(cost, 4),
         )
 
 
