@@ -3,7 +3,7 @@
 import os
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from importlib import import_module
@@ -14,7 +14,7 @@ from gemmtune.engine.api.output_folder import folder_of
 from gemmtune.engine.api.table import Table, read_table
 from gemmtune.engine.api.tuning import database_url
 from gemmtune.engine.campaign.plan import OPTIONS
-from gemmtune.engine.campaign.verify import Verified, open_executor
+from gemmtune.engine.campaign.verify import Verified, in_doubt, open_executor, refreshed
 from gemmtune.engine.campaign.verify import verify as measure_again
 from gemmtune.engine.execution.hosts import LOCAL
 from gemmtune.engine.io.arguments import checks_arguments
@@ -23,6 +23,7 @@ from gemmtune.engine.report.tables import verify_report
 from gemmtune.engine.scheduling.callbacks import Callback, notify
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.files import write_whole
+from gemmtune.engine.toolchain.board_facts import driver_version
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +65,7 @@ def verify(
     callbacks: Sequence[Callback] = (),
     database: str | os.PathLike[str] | None = None,
     out: str | os.PathLike[str] | None = None,
+    refresh: bool = False,
 ) -> VerifyResult:
     """Measure the contenders of every row again.
 
@@ -82,6 +84,8 @@ def verify(
             in `out`, which is renamed at the end, so that a verification that was stopped goes on and the next one
             measures again; else in a new temporary folder.
         out: folder for the repaired table.json and report.html; by default nothing is written but the database.
+        refresh: measure only the rows that were made with other versions than those here, of the driver and of the
+            packages that build the kernel; the others stay in the table as they are.
 
     Raises:
         DeviceError: the hosts have no GPU, or none of the table's model.
@@ -113,7 +117,13 @@ def verify(
     folder = None if out is None else folder_of(out)
     url = database_url(database, folder)
     with closing(executor), Database.open(url) as store:
-        result = VerifyResult(measure_again(content, margin, executor, store, callbacks))
+        part = (
+            in_doubt(content, executor, driver_version() if fleet == LOCAL and not recorded else "")
+            if refresh
+            else content
+        )
+        found = measure_again(part, margin, executor, store, callbacks)
+        result = VerifyResult(replace(found, repaired=refreshed(content, found.repaired, part)) if refresh else found)
     if database is None:
         Path(url).rename(Path(url).with_name(f"measured-{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}.db"))
     if folder is not None:

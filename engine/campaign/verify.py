@@ -157,6 +157,44 @@ def verify(
     return Verified(checks, ranged, replace(rebuilt, ranges=_repaired_ranges(ranged, rankings, with_row, margin)))
 
 
+def in_doubt(table: Table, executor: Executor, driver: str) -> Table:
+    """Return the rows and ranges of a table that an upgrade put in doubt: they were made with other versions.
+
+    Args:
+        table: the table to refresh.
+        executor: says which versions it measures with.
+        driver: version of the NVIDIA driver that it measures with; empty where it is not known, and then not compared.
+    """
+    other_driver = bool(driver and table.drivers) and table.drivers != (driver,)
+
+    def differs(problem: Workload, choice: Choice | None) -> bool:
+        now = None if choice is None else executor.toolchain(Task(problem, table.device, choice.space))
+        return choice is not None and now is not None and choice.toolchain != now.text
+
+    rows = [r for r in table.rows if other_driver or any(differs(r.problem, c) for c in (r.choices[0], r.baseline))]
+    doubted = {row.problem.series for row in rows}
+    ranges = [r for r in table.ranges if r.problem.series in doubted or other_driver or differs(r.problem, r.choice)]
+    series = {row.problem.series for row in ranges}  # a range is measured where its series has rows
+    again = {row.problem for row in rows}
+    rows = [row for row in table.rows if row.problem in again or row.problem.series in series]
+    return replace(table, rows=tuple(rows), ranges=tuple(ranges))
+
+
+def refreshed(table: Table, measured: Table, part: Table) -> Table:
+    """Return a table with `measured`, the repaired table of its `part`, in the place of that part."""
+    again = {row.problem for row in part.rows}
+    spans = {(row.problem.series, row.first) for row in (*part.ranges, *measured.ranges)}
+    rows = [*(row for row in table.rows if row.problem not in again), *measured.rows]
+    ranges = [*(row for row in table.ranges if (row.problem.series, row.first) not in spans), *measured.ranges]
+    return replace(
+        measured,
+        rows=tuple(sorted(rows, key=lambda row: row.problem.name)),
+        ranges=tuple(sorted(ranges, key=lambda row: (repr(row.problem.series), row.first))),
+        measured_at=max(table.measured_at, measured.measured_at),
+        drivers=tuple(sorted({*measured.drivers, *(table.drivers if len(part.rows) < len(table.rows) else ())})),
+    )
+
+
 def _searches(table: Table, objective: Objective) -> list[TaskSearch]:
     """Return a search per task over its configs in the table: choices, tie band, ranges' choices, the baseline."""
     contenders: dict[Task, dict[Config, None]] = {}

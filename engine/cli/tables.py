@@ -25,10 +25,11 @@ from gemmtune.engine.cli.options import (
 from gemmtune.engine.execution.hosts import LOCAL
 from gemmtune.engine.io.blame import account
 from gemmtune.engine.io.importing import imported, parse_callable
+from gemmtune.engine.io.numbers import shown
 from gemmtune.engine.io.paths import FileKind, find
 from gemmtune.engine.io.printing import print_notice, print_text
 from gemmtune.engine.records import catalogue
-from gemmtune.engine.records.errors import GemmtuneError, Stopped, TableError, UsageError
+from gemmtune.engine.records.errors import GemmtuneError, Stopped, TableError, UsageError, did_you_mean
 from gemmtune.engine.report.progress.work import show_work
 from gemmtune.engine.seams import registry
 from gemmtune.engine.store.files import write_whole
@@ -39,6 +40,7 @@ _OPTUNA_HELP = "Write the database's tasks as Optuna studies to this storage, fo
 _TO_HELP = f"The consumer to write for, {one_of(Kind.EXPORTERS)}."
 _EXPORTED_HELP = "The table to export: table.json or a campaign's folder. Several are of one GPU each."
 _INTO_HELP = "The database to add to, file or URL; or the table.json to write, to whose rows, if any, others are added."
+_REFRESH_HELP = "Only rows made with another driver, torch or Triton than those here; the others stay as they are."
 _SHOWN_HELP = "A table, an exported table, landscapes, a run, a campaign's folder, or a database: file or URL."
 _SHA256_HELP = "Refuse a table whose bytes have another digest than this one, which sha256sum prints."
 _SINCE_HELP = "Leave what it measured before: a time such as 2026-11-27T08:30, of this host's zone or of its own."
@@ -76,6 +78,7 @@ def verify(
     database: DatabaseUrl = None,
     fleet: Where = LOCAL,
     builders: Builders = None,
+    refresh: Annotated[bool, typer.Option("--refresh", help=_REFRESH_HELP)] = False,
     as_json: AsJson = False,
 ) -> None:
     """Measure a table's rows again, after an upgrade or elsewhere.
@@ -102,9 +105,10 @@ def verify(
             callbacks=callbacks,
             database=database,
             out=out,
+            refresh=refresh,
         )
     output.show(found.report, as_json=as_json)
-    if not as_json:
+    if not as_json and (found.record.rows or found.record.ranges):
         print_text(f"written: {out / 'table.json'}, {out / 'report.html'}")
     raise typer.Exit(0 if found.holds else 1)
 
@@ -255,7 +259,7 @@ def merge(
     ],
     as_json: AsJson = False,
 ) -> None:
-    """Add the measurements of several databases to one; or the rows of tables.
+    """Merge several databases into one, or several tables.
 
     Measurements that INTO already holds stay as they are. A merge that was stopped goes on where it was. Of two rows
     of tables for one problem, the one with more evidence is kept, and those that differ are named.
@@ -294,6 +298,9 @@ def forget(
         from gemmtune.engine.store.database import Database
 
         with Database.open(find(database, FileKind.DATABASE)) as store:
+            if board not in (known := store.boards.names()):
+                there = f"{did_you_mean(board, known)}boards: {', '.join(known) or 'none'}"
+                raise UsageError(f"board {shown(board)} measured nothing that {database} holds; {there}")
             number = store.boards.withdraw(board, "by hand", since=at)
     output.show(withdrawal_report(board, at, number), as_json=as_json)
 

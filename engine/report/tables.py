@@ -168,6 +168,8 @@ def verify_report(found: Verified) -> Report:
         if not check.holds
     ]
     holding = f"{count(sum(check.holds for check in found.rows), 'row')} of {len(found.rows)} hold"
+    if not found.rows and not found.ranges:
+        return Report({"holds": True, "rows": [], "ranges": []}, ["no row is in doubt; nothing was measured"])
     if found.ranges:
         holding += f", {count(sum(its.holds for its in found.ranges), 'range')} of {len(found.ranges)}"
     record = {

@@ -34,6 +34,15 @@ class BoardFacts:
         )
 
 
+def driver_version() -> str:
+    """Return the version of this machine's NVIDIA driver; empty without one."""
+    try:
+        pynvml.nvmlInit()
+        return str(pynvml.nvmlSystemGetDriverVersion())
+    except pynvml.NVMLError:
+        return ""
+
+
 def board_facts(uuid: str) -> BoardFacts | None:
     """Return the facts of the GPU with this UUID; None without a driver or such a GPU."""
     try:

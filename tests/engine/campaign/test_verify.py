@@ -12,6 +12,9 @@ from pathlib import Path
 import pytest
 
 from gemmtune.engine import cli
+from gemmtune.engine.campaign.replayed_backend import completed, read_all
+from gemmtune.engine.campaign.verify import in_doubt
+from gemmtune.engine.execution.replay import ReplayExecutor
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.store.landscapes.landscape_file import embedded
 from gemmtune.engine.tables.table_file import read_table, write_table
@@ -107,6 +110,44 @@ def test_a_second_verification_measures_again(run, table):
     assert "1 row of 2 hold" in out
     assert len(list(Path("verified").glob("measured-*.db"))) == 2
     assert not Path("verified/measurements.db").exists()
+
+
+def test_a_refresh_measures_only_what_was_made_with_other_versions(run, table):
+    assert run("verify", "out/table.json", "--refresh", *recorded()) == (
+        0,
+        "no row is in doubt; nothing was measured\n",
+    )
+    decode, large = (replace(row, choices=tuple(replace(c, samples=7) for c in row.choices)) for row in table.rows)
+    older = tuple(replace(c, toolchain="torch 2.10.0") for c in decode.choices)
+    old = replace(table, rows=(replace(decode, choices=older), large), ranges=(), drivers=("1.0",))
+    write_table_at("old", old)
+    status, out = run("verify", "old", "--refresh", "--json", *recorded())
+    assert (status, [row["problem"] for row in json.loads(out)["rows"]]) == (0, [DECODE])
+    made = read_table_at("verified")
+    assert made.rows[1] == large
+    assert made.rows[0].choices[0].toolchain == table.rows[0].choices[0].toolchain
+    assert made.rows[0].choices[0].samples != 7
+
+
+def test_a_range_in_doubt_is_refreshed_with_the_rows_of_its_gemm(run, table):
+    first, second = table.ranges
+    older = replace(first, choice=replace(first.choice, toolchain="torch 2.10.0"))
+    write_table_at("old", replace(table, ranges=(older, second)))
+    status, out = run("verify", "old", "--refresh", *recorded())
+    assert status == 0
+    assert "2 rows of 2 hold, 1 range of 1" in out
+    made = read_table_at("verified")
+    assert [(row.first, row.last, row.choice.space, row.choice.config) for row in made.ranges] == [
+        (row.first, row.last, row.choice.space, row.choice.config) for row in table.ranges
+    ]
+
+
+def test_another_driver_puts_every_row_in_doubt(table):
+    executor = ReplayExecutor(completed(read_all(embedded()), ["triton_mm"], table.device))
+    now = replace(table, drivers=("580.95.05",))
+    assert in_doubt(now, executor, "580.95.05").rows == in_doubt(table, executor, "580.95.05").rows == ()
+    assert in_doubt(now, executor, "590.10").rows == table.rows
+    assert in_doubt(replace(now, drivers=("570.1", "580.95.05")), executor, "580.95.05").rows == table.rows
 
 
 def test_a_row_that_holds_keeps_its_choice_whatever_the_margin(run, table):
