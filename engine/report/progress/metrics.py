@@ -23,8 +23,8 @@ class Observed(NamedTuple):
 
 _running: list[Observed] = []
 _METRICS: dict[str, tuple[str, str, Callable[[Observed], float | None]]] = {
-    "evaluations.done": ("{evaluation}", "Evaluations that are done.", lambda its: its.state.done),
-    "evaluations.total": ("{evaluation}", "Evaluations that the searches may spend.", lambda its: its.state.total),
+    "evaluations.done": ("1", "Evaluations that are done.", lambda its: its.state.done),
+    "evaluations.total": ("1", "Evaluations that the searches may spend.", lambda its: its.state.total),
     "gpu.held": ("s", "Seconds of GPUs that the campaign had.", lambda its: its.state.gpu_seconds_held),
     "gpu.busy": ("s", "Seconds of GPUs that had a config to time.", lambda its: its.state.gpu_seconds_busy),
     "core": ("s", "Seconds of cores that built kernels.", lambda its: its.state.core_seconds),
