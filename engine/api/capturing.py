@@ -10,6 +10,7 @@ from gemmtune.engine.consumers.inductor.capture.inputs import InputSpec, OpenSiz
 from gemmtune.engine.consumers.inductor.capture.model_calls import CallLike, ModelCall, parse_call
 from gemmtune.engine.consumers.inductor.capture.recorded import read_recorded
 from gemmtune.engine.consumers.inductor.hugging_face.settings import settings_of
+from gemmtune.engine.io.arguments import check_types
 from gemmtune.engine.io.importing import parse_callable
 from gemmtune.engine.io.paths import FileKind, find
 from gemmtune.engine.records import catalogue
@@ -80,6 +81,7 @@ def capture(
         return read_recorded(*(Path(find(each, FileKind.RECORDING)) for each in files))
     if not isinstance(call, str) and not callable(call):
         raise UsageError(f"call={str(call)[:80]!r} is no model, no function, and no text MODULE:CALL")
+    check_types({"calls": calls}, {"calls": Iterable})
     further = [calls] if isinstance(calls, str) else list(calls)
     counts, sizes = (_listed(each) for each in (tokens, batch))
     if isinstance(call, str) and call.startswith(_HUB):

@@ -10,6 +10,7 @@ from gemmtune.engine.api.output_folder import write_all
 from gemmtune.engine.api.plans import parse_problems
 from gemmtune.engine.campaign.plan import ProblemLike
 from gemmtune.engine.execution.dry_build import DryBuild, build_dry, with_defaults
+from gemmtune.engine.io.arguments import checks_arguments
 from gemmtune.engine.processes.scratch import ScratchFolder
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.artifact import Artifact
@@ -57,6 +58,7 @@ class CheckResult:
         return check_report(self.device, self.builds, self.launches, holds=self.holds)
 
 
+@checks_arguments
 def check(
     problems: ProblemLike | Iterable[ProblemLike],
     *,

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from typing import TypeAlias
 
 from gemmtune.engine.campaign.replayed_backend import read_all
+from gemmtune.engine.io.arguments import check_types
 from gemmtune.engine.records.errors import LandscapeError
 from gemmtune.engine.records.landscape import Landscape
 from gemmtune.engine.store.landscapes.landscape_file import embedded, find_landscapes
@@ -36,6 +37,8 @@ def landscapes(*sources: LandscapeSource, space: str | None = None) -> tuple[Lan
         >>> first.problem.name, len(first.points), round(first.optimum_ns)
         ('1x6144x4096:bf16:nt', 348, 24000)
     """
+    for source in sources:
+        check_types({"source": source}, {"source": LandscapeSource})
     found = [landscape for source in sources for landscape in _read(source)] if sources else read_all(embedded())
     kept = tuple(x for x in found if space is None or x.context.get("space") == space)
     if not kept:

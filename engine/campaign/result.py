@@ -49,7 +49,7 @@ class Finding:
     failures: Mapping[str, int]
     """Number of evaluations by status; ok is left out."""
     fraction_of_optimum: float | None
-    """Recorded optimum over the best score found, 0 if none was; None where no optimum is known."""
+    """Recorded optimum over the best score found, 0 if none was; None where none is known, or nothing was tried."""
     found_here: bool = True
     """Whether this search evaluated the config; else ranges or another campaign that shares the database did."""
     stopped_early: int = 0
@@ -269,7 +269,7 @@ class ResultReader:
             baseline_score=baseline.score if baseline else None,
             evaluations=len(trials),
             failures=dict(Counter(trial.status.value for trial in trials if trial.status is not Status.OK)),
-            fraction_of_optimum=None if optimum is None else optimum / score if score else 0.0,
+            fraction_of_optimum=None if optimum is None or not trials else optimum / score if score else 0.0,
             found_here=config is None or any(trial.config == config for trial in trials),
             stopped_early=sum(m.estimate is not None and bool(m.estimate.stopped) for m in measured),
         )

@@ -24,7 +24,7 @@ from gemmtune.engine.cli.options import (
     takes_plan_options,
 )
 from gemmtune.engine.execution.hosts import LOCAL
-from gemmtune.engine.io.printing import print_text
+from gemmtune.engine.io.printing import print_notice, print_text
 from gemmtune.engine.report.progress.work import show_work
 from gemmtune.engine.seams import registry
 
@@ -114,6 +114,11 @@ def tune(
             **options,
         )
     output.show(result.report, as_json=as_json)
+    if result.is_cancelled:
+        findings = result.campaign.findings
+        left = sum(not found.evaluations for found in findings)
+        again = shlex.join(["gemmtune", *sys.argv[1:]])
+        print_notice(f"gemmtune: cancelled; {left} of {len(findings)} searches had not begun. To go on: {again}")
     if result.broken or result.is_cancelled:
         raise typer.Exit(2 if result.broken else 3)
 

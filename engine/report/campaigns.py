@@ -7,6 +7,13 @@ from gemmtune.engine.report.progress.state import duration
 from gemmtune.engine.store.shared.campaigns import Listed, State, Wish
 
 _MOST_ENDED = 20  # campaigns that are over, in a text
+_EFFECTS = {
+    "pause": "what is in work ends, and nothing is submitted until `resume`",
+    "resume": "it goes on",
+    "cancel": "what is in work ends, and its table is written of what is done; its command goes on later",
+    "priority": "campaigns of a lower one at its host or cluster wait",
+    "add": "they are searched when its own problems are done; its driver says which cannot be",
+}
 
 
 def campaigns_report(campaigns: Sequence[Listed]) -> Report:
@@ -51,8 +58,9 @@ def campaign_json(campaign: Listed) -> dict[str, object]:
 
 
 def order_report(order: str, name: str, told: int) -> Report:
-    """Report an order that a number of drivers will obey."""
-    return Report({"order": order, "campaign": name, "drivers": told}, [f"{order}: {name}, {count(told, 'driver')}"])
+    """Report an order that a number of drivers will obey within two seconds, and its effect."""
+    text = f"{order}: {name}, {count(told, 'driver')}; {_EFFECTS[order]}"
+    return Report({"order": order, "campaign": name, "drivers": told}, [text])
 
 
 def _state(campaign: Listed) -> str:

@@ -106,7 +106,8 @@ def _served(exporter: Exporter, table: Table) -> Table:
     rows = tuple(row for row in table.rows if row.problem.kind in exporter.workloads)
     if table.rows and not rows:
         served = " or ".join(exporter.workloads)
-        raise TableError(f"the consumer runs workloads of kind {served}; rows are of {', '.join(sorted(kinds))}")
+        way = "tune those, or name another consumer with --to: gemmtune list exporters"
+        raise TableError(f"the consumer runs workloads of kind {served}; rows are of {', '.join(sorted(kinds))}: {way}")
     ranges = tuple(row for row in table.ranges if row.problem.kind in exporter.workloads)
     return replace(table, rows=rows, ranges=ranges)
 

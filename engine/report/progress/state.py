@@ -118,7 +118,9 @@ class CampaignState(Callback):
             self._drop_old(now)
 
     def on_search_end(self, search: TaskSearch, reason: str) -> None:
-        """Count the search as ended, and take its unspent evaluations off the total."""
+        """Count the search as ended, and take its unspent evaluations off the total, unless it was cancelled."""
+        if reason == "cancelled":
+            return
         problem = self.problems[search.task.problem]
         problem.tasks -= 1
         if not search.task.is_baseline:

@@ -44,6 +44,19 @@ class BoardRecords:
             found[row["board"]] = decoded(BoardVerdict, row)
         return found
 
+    def names(self) -> list[str]:
+        """Return the UUIDs of the boards that measured, or that a verdict is on, sorted.
+
+        Raises:
+            StoreError: the database cannot be read.
+        """
+
+        def read(connection: Connection) -> list[str]:
+            measured = connection.execute(select(queries.BOARD[schema.measurements]).distinct()).scalars()
+            return sorted({*filter(None, measured), *(row["board"] for row in _rows(connection))})
+
+        return self._transactions.read(read)
+
     def withdrawn(self) -> int:
         """Return the number of withdrawn measurements.
 

@@ -204,11 +204,16 @@ class Campaigns:
         return self._change(name, {"added": _COLUMNS.added + lines})
 
     def _change(self, name: str, values: dict[str, object]) -> int:
-        live = [each for each in self.all() if each.is_live]
+        every = self.all()
+        live = [each for each in every if each.is_live]
         chosen = [each.id for each in live if each.name == name]
         if not chosen:
             names = sorted({each.name for each in live})
-            known = f"{did_you_mean(name, names)}running: {', '.join(names)}" if names else "none runs"
+            running = f"running: {', '.join(names)}" if names else "none runs"
+            if ended := next((each for each in every if each.name == name), None):
+                way = "" if ended.state == State.DONE else "the command that began it goes on; "
+                raise UsageError(f"campaign {name!r} is over ({ended.state}) and takes no orders; {way}{running}")
+            known = f"{did_you_mean(name, names)}{running}"
             raise UsageError(f"no campaign {name!r} runs on {self._transactions.name}; {known}")
         statement = update(schema.campaigns).where(_COLUMNS.id.in_(chosen)).values(values)
         self._transactions.write(lambda connection: connection.execute(statement))

@@ -34,7 +34,7 @@ TUNE = {"portfolio": False, "ranges": False, "backend": "auto", "fleet": "local"
         (tune_result.TuneResult.save, {"report": True}),
         (tune_result.TuneResult.save_with, {"report": True}),
         (tuning.tune, TUNE | {"report": True, "command": "", "name": ""}),
-        (verifying.verify, {"backend": "auto", "fleet": "local"}),
+        (verifying.verify, {"backend": "auto", "fleet": "local", "refresh": False}),
     ],
 )
 def test_a_public_function_does_what_it_did_without_its_options(function, defaults):

@@ -83,6 +83,7 @@ def test_what_a_board_measured_is_forgotten_by_hand_and_status_says_so(run, refu
         database.add([first, second])
         database.boards.add(BoardVerdict("GPU-bad", "w", Trust.QUARANTINED, "it lies", at, at))
     refusal(run("forget", "m.db", "--board", "GPU-bad", "--since", "yesterday"), "--since", "'yesterday'")
+    refusal(run("forget", "m.db", "--board", "GPU-bat"), "'GPU-bat' measured nothing", "did you mean GPU-bad")
     said = "GPU-bad: 1 measurement withdrawn, kept and not used\n"
     assert run("forget", "m.db", "--board", "GPU-bad", "--since", "2026-11-22T04:00+02:00").out == said
     shown = run("status", "m.db").out
@@ -134,5 +135,6 @@ def test_campaigns_are_listed_and_orders_that_nobody_can_obey_are_refused(run, t
     refusal(run("campaigns", place, "pause"), "pause NAME")
     refusal(run("campaigns", place, "priority", "a", "high"), "priority='high'")
     refusal(run("campaigns", place, "priority", "a"), "priority NAME N")
+    refusal(run("campaigns", place, "cancel", found["name"]), "is over (done) and takes no orders")
     refusal(run("campaigns", place, "add", "a", DECODE), "no campaign 'a' runs", "none runs")
     refusal(run("campaigns", place, "add", "a", "none"), "none")

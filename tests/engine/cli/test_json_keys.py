@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from gemmtune.engine.records.verdict import BoardVerdict, Trust
 from gemmtune.engine.report.campaigns import order_report
+from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.landscapes.landscape_file import embedded
 
 DECODE = "16x4096x4096:bf16:nt"
@@ -53,6 +55,8 @@ def printed(run, tuned, tmp_path):
     softmax = Path(__file__).parents[3] / "docs/examples/own_kernel/softmax.py"
     check = run("check", f"{softmax}:Softmax:rows=4096,columns=8192", "--configs", "1", "--json").record
     listed = run("campaigns", database, "--json").record
+    with Database.open(tmp_path / "judged.db") as judged:
+        judged.boards.add(BoardVerdict("GPU-0", "w", Trust.SEEN, "", "", ""))
     merged = run("merge", tmp_path / "merged.db", database, "--json").record
     return {
         "`tune`": tune,
@@ -69,7 +73,7 @@ def printed(run, tuned, tmp_path):
         "each of its `campaigns`, and of `status`": listed["campaigns"][0],
         "`campaigns` with an order": order_report("pause", "a", 1).record,
         "`merge`, for each source": merged[database],
-        "`forget`": run("forget", tmp_path / "merged.db", "--board", "GPU-0", "--json").record,
+        "`forget`": run("forget", tmp_path / "judged.db", "--board", "GPU-0", "--json").record,
         "`space`": space,
         "`check`": check,
         "each of its `builds`": check["builds"][0],

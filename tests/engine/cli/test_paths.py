@@ -103,7 +103,13 @@ def folder(tmp_path, campaign, small, monkeypatch):
     return tmp_path
 
 
-REACHED = ("127.0.0.1", "times a model on a GPU", "inductor_table.json: write it", "no tuned file of")
+REACHED = (
+    "127.0.0.1",
+    "times a model on a GPU",
+    "inductor_table.json: write it",
+    "no tuned file of",
+    "'GPU-0' measured",
+)
 """Refusals of what comes behind the path."""
 
 
