@@ -1,6 +1,6 @@
 """The backend of a campaign that replays recorded landscapes."""
 
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import partial
 from itertools import chain, islice, product
@@ -82,6 +82,7 @@ def _tasks(
         names = ", ".join(sorted({landscape.context["space"] for landscape in landscapes})) or "nothing"
         way_out = _estimable(plan.spaces[0])
         raise LandscapeError(f"nothing is recorded in space {' or '.join(plan.spaces)}; recorded: {names}{way_out}")
+    _require_recorded(plan, problems, recorded)
     for problem in problems:
         for name, space in plan.plugins.spaces.items():
             task = Task(problem, device, name)
@@ -98,15 +99,31 @@ def _tasks(
                     )
                 _check_objective(plan, task, chain(first, configs()), answers)
                 yield search_of(plan, task, len(first), configs)
-            elif name in plan.spaces and space.workload == problem.kind:
-                held = (
-                    f"; recorded: {', '.join(p.name for p in recorded[name])}" if recorded[name] else _estimable(name)
-                )
-                what = f"{problem.name} is not recorded in space {name}, and without a GPU it"
-                if not recorded[name]:
-                    what = f"nothing is recorded in space {name}, and without a GPU {problem.name}"
-                raise LandscapeError(f"{what} cannot be measured: run this on the GPU{held}")
             # A landscape without a baseline is allowed: the table then has none.
+
+
+def _require_recorded(plan: Plan, problems: Sequence[Workload], recorded: Mapping[str, Collection[Workload]]) -> None:
+    """Refuse a plan with problems that are not recorded in a space, and name all of them.
+
+    Raises:
+        LandscapeError: there is such a problem.
+    """
+    told = []
+    for name in plan.spaces:
+        kind = plan.plugins.spaces[name].workload
+        missing = [each.name for each in problems if each.kind == kind and each not in recorded[name]]
+        if not missing:
+            continue
+        listed = ", ".join(missing)
+        if recorded[name]:
+            held = f"; recorded: {', '.join(p.name for p in recorded[name])}"
+            verb, they = ("is", "it") if len(missing) == 1 else ("are", "they")
+            what = f"{listed} {verb} not recorded in space {name}, and without a GPU {they}"
+        else:
+            held, what = _estimable(name), f"nothing is recorded in space {name}, and without a GPU {listed}"
+        told.append(f"{what} cannot be measured: run this on the GPU{held}")
+    if told:
+        raise LandscapeError("; ".join(told))
 
 
 _CUTE_SPACES = ("cute_gemm", "quack_gemm")  # spaces of the extra `cute` that have a model

@@ -142,7 +142,10 @@ def test_landscapes_may_omit_the_space_and_the_device(recorded):
         recorded_device(completed(bare, PLAN.spaces, None))
 
 
-def test_a_problem_that_is_not_recorded_is_refused_with_those_that_are(recorded):
+def test_all_problems_that_are_not_recorded_are_refused_in_one_message_with_those_that_are(recorded):
+    other = replace(PLAN, problems=(*PLAN.problems, Problem(17, 4096, 4096), Problem(18, 4096, 4096)))
+    with pytest.raises(LandscapeError, match=r"^17x4096x4096:bf16:nt, 18x4096x4096:bf16:nt are not recorded in space"):
+        replayed(other, recorded)
     other = replace(PLAN, problems=(Problem(17, 4096, 4096),))
     with pytest.raises(LandscapeError, match=r"17x4096x4096:bf16:nt is not recorded in space triton_mm.*16x4096x4096"):
         replayed(other, recorded)
