@@ -1,6 +1,7 @@
 """Capture the products of a callable, on this machine's GPU or for a device that need not be present. Imports torch."""
 
 import contextlib
+import gc
 import logging
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -36,6 +37,7 @@ from gemmtune.engine.io.importing import imported
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import UsageError
 
+_OBJECTS_PER_COLLECTION = 500_000  # further ones in memory that start a search for cycles
 _OUTSIDE = "runs outside of compiled graphs"
 
 
@@ -64,6 +66,7 @@ def capture_products(
     torch._dynamo.reset()
     made = call.build if isinstance(call, Builder) else imported(call) if isinstance(call, str) else call
     with contextlib.ExitStack() as stack:
+        stack.enter_context(_few_collections())
         stack.enter_context(warnings.catch_warnings())
         warnings.filterwarnings("ignore", module=r"torch\.")  # advice on code that no capture runs
         for logger in [each for each in logging.root.manager.loggerDict if each.startswith("torch")]:
@@ -87,6 +90,19 @@ def capture_products(
         finally:
             torch._dynamo.reset()
     return captured
+
+
+@contextlib.contextmanager
+def _few_collections() -> Iterator[None]:
+    """Search for cycles seldom, and in new objects alone: torch's modules and graphs are many, and stay."""
+    before = gc.get_threshold()
+    gc.set_threshold(_OBJECTS_PER_COLLECTION)
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+        gc.set_threshold(*before)
 
 
 def _captured(function: Call, call: ModelCall, source: str, at: str, *, grad: bool, is_present: bool) -> Captured:
