@@ -25,12 +25,12 @@ def difference(found: dict[str, Any], truth: dict[str, Any], grad: bool) -> dict
     calls: Counter[str] = Counter()
     for operation, reason, count in found["unseen"]:
         eager = _EAGER.fullmatch(operation)
-        sizes = _SIZES.search(reason)
+        sizes = _SIZES.findall(reason)[-1:]  # those of operands come first
         name = operation.removeprefix("aten.").partition(".")[0]
         if eager:
             have[eager_sizes(*eager.groups())] += count
         elif sizes:
-            have[whole(sizes[1])] += count
+            have[whole(sizes[0])] += count
         elif "attention" in name and "backward" not in name:
             calls["attention"] += count
         else:

@@ -27,7 +27,11 @@ SEED = 5
 TRAINED = 3  # one in so many
 LIMIT_SECONDS = 100
 MOST_BYTES = 14 * 2**30  # address space of a process
-_IMPORTS = "import torch, torch._inductor.compile_fx, gemmtune.engine.consumers.inductor.capture.capture, transformers"
+_IMPORTS = """
+import gc
+gc.set_threshold(200_000, 20, 50)  # that of the command line
+import torch, torch._inductor.compile_fx, gemmtune.engine.consumers.inductor.capture.capture, transformers
+"""
 
 
 def main() -> int:
