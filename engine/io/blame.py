@@ -7,7 +7,7 @@ from collections.abc import Collection
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from traceback import walk_tb
+from traceback import walk_stack, walk_tb
 from types import FrameType
 
 from gemmtune.engine.records.errors import Stopped
@@ -40,6 +40,12 @@ def line_of(error: BaseException, packages: Collection[str] | None = ()) -> str:
     if isinstance(error, SyntaxError) and error.filename and not error.filename.startswith("<"):
         found.append((error.filename, error.lineno or 0))
     return _place(*found[-1]) if found else ""
+
+
+def line_above() -> str:
+    """Return file and line of the nearest caller in the user's code; empty without one."""
+    frames = ((frame, line) for frame, line in walk_stack(None) if _is_users_frame(frame, ()))
+    return next((_place(frame.f_code.co_filename, line) for frame, line in frames), "")
 
 
 def line_in(text: str) -> str:

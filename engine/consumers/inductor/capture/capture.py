@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import inspect
 import logging
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,6 +27,7 @@ from gemmtune.engine.consumers.inductor.capture.captured import (
     Unseen,
     merged,
 )
+from gemmtune.engine.consumers.inductor.capture.data_on_cpu import DataOnCpu
 from gemmtune.engine.consumers.inductor.capture.eager import EagerProducts
 from gemmtune.engine.consumers.inductor.capture.fake_gpu import GPU, fake_gpu
 from gemmtune.engine.consumers.inductor.capture.inputs import InputSpec, open_sizes
@@ -35,9 +37,10 @@ from gemmtune.engine.consumers.inductor.capture.no_data import without_data
 from gemmtune.engine.consumers.inductor.loader.explain.table_use import LIBRARY
 from gemmtune.engine.io.importing import imported
 from gemmtune.engine.records.device import Device
-from gemmtune.engine.records.errors import UsageError
+from gemmtune.engine.records.errors import UsageError, did_you_mean
 
 _OBJECTS_PER_COLLECTION = 500_000  # further ones in memory that start a search for cycles
+_DRAWN = "a number drawn at random"
 _OUTSIDE = "runs outside of compiled graphs"
 
 
@@ -65,6 +68,7 @@ def capture_products(
     source = f"Products of {name or type(call).__name__}, {what}, lowered {where}."
     torch._dynamo.reset()
     made = call.build if isinstance(call, Builder) else imported(call) if isinstance(call, str) else call
+    data = DataOnCpu()
     with contextlib.ExitStack() as stack:
         stack.enter_context(_few_collections())
         stack.enter_context(warnings.catch_warnings())
@@ -73,7 +77,7 @@ def capture_products(
             logging.getLogger(logger).addFilter(_is_no_error)  # torch logs errors that it raises, too
             stack.callback(logging.getLogger(logger).removeFilter, _is_no_error)
         if not is_present:
-            stack.enter_context(fake_gpu(device))
+            stack.enter_context(fake_gpu(device, data))
         function = made
         if isinstance(call, str | Builder):
             has_inputs = any(each.inputs for each in calls)
@@ -85,7 +89,7 @@ def capture_products(
             captured = []
             for each in calls:
                 at = f"{each.name}: " if len(calls) > 1 else ""
-                found = _captured(function, each, source, at, grad=grad, is_present=is_present)
+                found = _captured(function, each, source, at, data, grad=grad, is_present=is_present)
                 captured.append(replace(found, device=device))
         finally:
             torch._dynamo.reset()
@@ -105,7 +109,9 @@ def _few_collections() -> Iterator[None]:
         gc.set_threshold(*before)
 
 
-def _captured(function: Call, call: ModelCall, source: str, at: str, *, grad: bool, is_present: bool) -> Captured:
+def _captured(
+    function: Call, call: ModelCall, source: str, at: str, data: DataOnCpu, *, grad: bool, is_present: bool
+) -> Captured:
     """Return the products of one call, which `at` names in messages."""
     values = open_sizes(call.sizes)
     products: list[CapturedProduct] = []
@@ -117,13 +123,15 @@ def _captured(function: Call, call: ModelCall, source: str, at: str, *, grad: bo
         compiled = torch.compile(function, backend=lowering.compile)
         for number, sizes in enumerate(values):
             positional, named = _arguments(call.inputs, sizes, grad=grad, is_open=number == 0)
+            data.begin_draws()
             try:
                 with EagerProducts(lambda: lowering.is_running) as eager:
                     output = compiled(*positional, **named)
                     if grad:
                         run_backward(output)
             except Exception as error:
-                raise _refusal(error, at, sizes, call.inputs, is_present=is_present) from error
+                way = _arguments_way(error, function, call.inputs)
+                raise _refusal(error, at, sizes, way, is_present=is_present) from error
             if isinstance(output, torch.nn.Module):
                 raise UsageError(
                     "the callable builds a model, and no input is named: add --input, once for each tensor of a call, "
@@ -137,6 +145,8 @@ def _captured(function: Call, call: ModelCall, source: str, at: str, *, grad: bo
             ran, others, moved = lowering.take_runs()
             others += [Unseen(name, _OUTSIDE, costs.total(), dict(costs)) for name, costs in eager.costs.items()]
             others += [Unseen(name, LIBRARY, costs.total(), dict(costs)) for name, costs in eager.layers.items()]
+            draws = data.take_draws().items()
+            others += [Unseen(_DRAWN, f"read at {place}, and captured as one draw", count) for place, count in draws]
             ran, others = merged(ran, others)
             products, unseen = merged([*products, *ran], [*unseen, *others], max)
             rest = max(rest, moved)
@@ -231,16 +241,27 @@ def _mode(call: Call, *, grad: bool) -> Iterator[None]:
             module.training = was
 
 
-def _refusal(
-    error: Exception, call: str, values: Mapping[str, int], inputs: Sequence[object], *, is_present: bool
-) -> UsageError:
-    """Return the reason why a callable failed, with the way out that fits."""
+def _refusal(error: Exception, call: str, values: Mapping[str, int], way: str, *, is_present: bool) -> UsageError:
+    """Return the reason why a callable failed, with the way out that fits; `way` is that of its arguments."""
     at = f" at {', '.join(f'{name}={value}' for name, value in values.items())}" if values else ""
     reads = _needs_data(error) and not is_present
-    way = "; it reads values of tensors, so capture it on a machine with the GPU" if reads else ""
+    way += "; it reads values of tensors, so capture it on a machine with the GPU" if reads else ""
     if "Cannot access accelerator device" in str(error):
         way += "; without the GPU a device has no number: name it 'cuda'"
-    if isinstance(cause_of(error), TypeError) and "argument" in str(error):
-        given = ", ".join(str(each) if isinstance(each, InputSpec) else type(each).__name__ for each in inputs)
-        way += f"; inputs given: {given}; NAME=DTYPE[SIZE,...] is one by name"
     return UsageError(f"{call}the callable fails{at}: {described(error)}{way}")
+
+
+def _arguments_way(error: Exception, function: Call, inputs: Sequence[object]) -> str:
+    """Return what a callable takes and what it was given, if its arguments did not fit; empty otherwise."""
+    if not isinstance(cause_of(error), TypeError) or "argument" not in str(error):
+        return ""
+    given = ", ".join(str(each) if isinstance(each, InputSpec) else type(each).__name__ for each in inputs)
+    called = function.forward if isinstance(function, torch.nn.Module) else function
+    try:
+        takes = list(inspect.signature(called).parameters)
+    except (TypeError, ValueError):  # written in C
+        takes = []
+    unknown = [each.name for each in inputs if isinstance(each, InputSpec) and each.name and each.name not in takes]
+    near = did_you_mean(unknown[0], takes) if unknown else ""
+    known = f"it takes {', '.join(takes)}; " if takes else ""
+    return f"; {near}{known}inputs given: {given}; NAME=DTYPE[SIZE,...] is one by name"

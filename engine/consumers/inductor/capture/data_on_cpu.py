@@ -6,6 +6,7 @@ reads them (`if mask.all()`, `hidden[mask]`) goes on as it does on a GPU. Random
 
 import contextlib
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -22,6 +23,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from gemmtune.engine.io.blame import line_above
+
 _MOST = 2**20  # elements of a tensor with values
 
 
@@ -35,6 +38,8 @@ class DataOnCpu(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch's, 
         super().__init__()  # type: ignore[no-untyped-call] # as above
         self._values: Any = WeakTensorKeyDictionary()
         self._changed: set[object] = set()  # storages that unknown values were written to
+        self._drawn: Any = WeakTensorKeyDictionary()  # those that follow from chance
+        self._draws: Counter[str] = Counter()
 
     @classmethod
     def is_infra_mode(cls) -> bool:
@@ -52,6 +57,30 @@ class DataOnCpu(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch's, 
         given = dict(kwargs or {})
         if CompileContext.try_get() is not None:
             return func(*args, **given)
+        made = self._run(func, args, given)
+        self._follow_draws(func, (args, given), made)
+        return made
+
+    def begin_draws(self) -> None:
+        """Take what was drawn before, such as weights and inputs, for given."""
+        self._drawn.clear()
+
+    def take_draws(self) -> Counter[str]:
+        """Return the places in the user's code that read a number that chance drew, and how often, and forget them."""
+        taken, self._draws = self._draws, Counter()
+        return taken
+
+    def _follow_draws(self, func: Callable[..., Any], given: object, made: object) -> None:
+        is_random = torch.Tag.nondeterministic_seeded in getattr(func, "tags", ())
+        if not is_random and not (len(self._drawn) and any(each in self._drawn for each in _tensors(given))):
+            return
+        outputs = _tensors(made)
+        for each in outputs:
+            self._drawn[each] = True
+        if not outputs and made is not None:
+            self._draws[line_above() or "a package"] += 1
+
+    def _run(self, func: Callable[..., Any], args: Sequence[Any], given: Mapping[str, Any]) -> Any:  # noqa: ANN401
         if _is_on_cpu([*args, *given.values()]):
             with unset_fake_temporarily():
                 return func(*args, **given)

@@ -39,8 +39,10 @@ _fill_truncated: Callable[..., torch.Tensor] = torch.nn.init._no_grad_trunc_norm
 
 
 @contextlib.contextmanager
-def fake_gpu(device: Device) -> Iterator[FakeTensorMode]:
+def fake_gpu(device: Device, data: DataOnCpu | None = None) -> Iterator[FakeTensorMode]:
     """Make new tensors without data on a device, and answer torch's questions about the device from its record.
+
+    `data` knows the values of small tensors.
 
     Raises:
         ToolchainMissing: this torch was built without CUDA, and in a way that allows no device of that name.
@@ -84,7 +86,7 @@ def fake_gpu(device: Device) -> Iterator[FakeTensorMode]:
         stack.callback(has_triton.cache_clear)
         stack.enter_context(attention_of_a_gpu())
         mode = stack.enter_context(_fake_mode())
-        stack.enter_context(DataOnCpu())
+        stack.enter_context(data or DataOnCpu())
         yield mode
 
 

@@ -349,6 +349,9 @@ def test_torch_logs_no_error_that_the_refusal_has(given, capfd):
 def test_inputs_that_do_not_fit_are_refused_in_the_models_own_words():
     with pytest.raises(UsageError, match=r"RuntimeError: Given normalized_shape=\[256\], expected input"):
         captured("models:mlp", "bf16[16,255]")
+    way = "did you mean hidden[?] it takes hidden, w; inputs given: hiden=bf16"
+    with pytest.raises(UsageError, match=way):
+        gt.capture(lambda hidden, w: hidden @ w, "hiden=bf16[2,4]", "w=bf16[4,8]", device="H200")
     with pytest.raises(UsageError, match="no input is named: add --input"):
         captured("models:mlp")
 

@@ -99,3 +99,17 @@ def test_products_of_a_recurrent_cell_are_captured(kind, gates):
     found = gt.capture(kind(64, 128).bfloat16(), "bf16[16,64]", device="H200")
     sizes = {(each.problem.n, each.problem.k): each.count for each in found.products}
     assert sizes == {(gates * 128, 64): 1, (gates * 128, 128): 1}
+
+
+def thinned(x, w):
+    kept = x @ w
+    return kept * torch.rand(()).item()
+
+
+def test_a_number_that_chance_draws_is_named_with_its_line_and_inputs_are_none():
+    found = gt.capture(thinned, "bf16[16,64]", WEIGHT, device="H200")
+    line = thinned.__code__.co_firstlineno + 2
+    [drawn] = [each for each in found.unseen if each.operation == "a number drawn at random"]
+    assert drawn.reason.endswith(f"test_values.py, line {line}, and captured as one draw")
+    assert drawn.count == 1
+    assert not gt.capture(counted, IDS, ROWS, WEIGHT, device="H200").unseen
