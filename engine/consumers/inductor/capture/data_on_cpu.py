@@ -74,10 +74,10 @@ class DataOnCpu(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch's, 
         is_random = torch.Tag.nondeterministic_seeded in getattr(func, "tags", ())
         if not is_random and not (len(self._drawn) and any(each in self._drawn for each in _tensors(given))):
             return
-        outputs = _tensors(made)
-        for each in outputs:
-            self._drawn[each] = True
-        if not outputs and made is not None:
+        for each in _tensors(made):
+            if self._value(each) is not None:
+                self._drawn[each] = True
+        if func is torch.ops.aten._local_scalar_dense.default:
             self._draws[line_above() or "a package"] += 1
 
     def _run(self, func: Callable[..., Any], args: Sequence[Any], given: Mapping[str, Any]) -> Any:  # noqa: ANN401
