@@ -51,6 +51,7 @@ def main(folder: Path, seconds: float, part: int, parts: int) -> None:
 def loader(folder: Path, name: str):
     """Return an export's loader as a module of its own."""
     package = folder / "gemmtune_inductor"
+    sys.path.append(str(folder))  # of the report beside it
     spec = importlib.util.spec_from_file_location(
         f"loader_of_{name}", package / "__init__.py", submodule_search_locations=[str(package)]
     )

@@ -40,7 +40,7 @@ from gemmtune.engine.consumers.inductor.epilogues.graph_nodes import (
     views_of,
 )
 from gemmtune.engine.consumers.inductor.epilogues.scales import SCALED, LeadingScales, leading_scales
-from gemmtune.engine.records.epilogue.chain import NO_EPILOGUE, Epilogue, Output, epilogue_of, ordered_epilogue
+from gemmtune.engine.records.epilogue.chain import NO_EPILOGUE, Epilogue, Output, ordered_epilogue
 from gemmtune.engine.records.epilogue.terms import POINTWISE, Call, Operand, OperandShape, Product, Term
 
 _MOST_TERMS = 300  # of an unfolded formula; the longest activation's has 45
@@ -88,7 +88,7 @@ def read_epilogue(product: Node) -> ReadEpilogue:
     scales = leading_scales(product) if name_of(product) in SCALED else None
     if isinstance(scales, str):
         return ReadEpilogue(None, frozenset(), scales)
-    alone = PLAIN if scales is None else ReadEpilogue(epilogue_of([Output(scales.term)]), frozenset())
+    alone = PLAIN if scales is None else scales_alone(scales)
     reader = _Reader(product, scales)
     if reader.is_reduced():
         return alone
@@ -107,6 +107,12 @@ def read_epilogue(product: Node) -> ReadEpilogue:
         return ReadEpilogue(found.epilogue, frozenset(reader.inlined), "", places, tensors)
     except (_UnreadableError, ValueError) as error:
         return ReadEpilogue(None, frozenset(reader.inlined), str(error))
+
+
+def scales_alone(scales: LeadingScales) -> ReadEpilogue:
+    """Return the epilogue of a scaled product that nothing is fused into."""
+    found = ordered_epilogue([Output(scales.term)])
+    return ReadEpilogue(found.epilogue, frozenset(), operands=tuple(scales.tensors[each] for each in found.operands))
 
 
 class _Reader:

@@ -36,7 +36,7 @@ _TEMPLATES_OF = {
     "int_mm": ("aten::_int_mm", "triton::mm"),
 }
 _ROW_FIELDS = {"first", "last", "template", "kwargs", "fuses_cheap", "facts", "kernel", "otherwise"}
-_CUTE, _OPS_OF_CUTE, _CUTE_TEMPLATE = "cute::", ("mm", "addmm"), re.compile(r"cute::\w+", re.ASCII)
+_CUTE, _OPS_OF_CUTE, _CUTE_TEMPLATE = "cute::", ("mm", "addmm", "scaled_mm"), re.compile(r"cute::\w+", re.ASCII)
 _MOST = {**dict.fromkeys(("BLOCK_M", "BLOCK_N", "BLOCK_K", "GROUP_M"), 4096), "num_stages": 10, "num_warps": 32}
 """Keywords of Triton's templates with their largest values; torch derives all others."""
 

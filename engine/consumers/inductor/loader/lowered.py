@@ -56,6 +56,8 @@ class LoweredProduct:
     """Whether some of its strides are expressions; the key has those that torch saw first."""
     batch: Any = 1
     """Number of products: a number or an expression, of which the key has the value that torch saw first."""
+    scales: ReadEpilogue = PLAIN
+    """Scales and bias of 8-bit floats, which every kernel of the product computes."""
     keywords: Mapping[str, bool] = field(default_factory=dict)
     """Keywords of the product's template that the graph gives, not the row."""
 

@@ -25,8 +25,8 @@ def template_of(problem: Problem, choice: Choice) -> str:
         return "triton::bmm" if problem.op.is_batched else "triton::mm"
     if choice.space == "decompose_k" and problem.op is Op.MM:
         return choice.space
-    is_wide = problem.a_dtype.itemsize > 1
-    if is_wide and not problem.op.is_batched and (problem.alpha, problem.beta) == (1, 1) and is_cute(choice.space):
+    is_described = problem.a_dtype.itemsize > 1 or problem.scaling is not None
+    if is_described and not problem.op.is_batched and (problem.alpha, problem.beta) == (1, 1) and is_cute(choice.space):
         return f"cute::{choice.space}"
     raise TableError(
         f"{problem.name}: no Inductor template of {problem.op} for space {choice.space!r}; "

@@ -18,6 +18,8 @@ class ReadEpilogue(NamedTuple):
     epilogue: str = ""
     nodes: frozenset[str] = frozenset()
     reason: str = ""
+    outputs: tuple[Any, ...] = ()
+    operands: tuple[Any, ...] = ()
 
 
 PLAIN = ReadEpilogue()

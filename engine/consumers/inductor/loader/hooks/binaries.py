@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch._inductor.virtualized import V
 
+from gemmtune.engine.consumers.inductor.epilogues.reader import ReadEpilogue
 from gemmtune.engine.consumers.inductor.loader.biases import with_whole_bias
 from gemmtune.engine.consumers.inductor.loader.boundary import or_else
 from gemmtune.engine.consumers.inductor.loader.counts import Counts
 from gemmtune.engine.consumers.inductor.loader.hooks.extern_calls import (
     compute_epilogue,
+    epilogue_operands,
     extern_choice,
     keep_values,
     why_not_computed,
@@ -26,7 +28,6 @@ from gemmtune.engine.consumers.inductor.loader.lowered import (
     has_options,
     is_for_templates,
 )
-from gemmtune.engine.records.epilogue.chain import NO_EPILOGUE
 
 if TYPE_CHECKING:
     from torch._inductor.ir import ChoiceCaller
@@ -67,7 +68,7 @@ class Binaries:
     ) -> tuple[list[ChoiceCaller] | None, ProductRow | None, str]:
         """Return the choices of a row's kernel, else None, the row that runs and why it runs instead of another.
 
-        `asked` are Inductor's operands, templates and operation, and the function that returns ATen's choices.
+        `asked` are Inductor's operands, templates and operation, and a function that returns ATen's choices of them.
         """
         keep_values()
         if row is None or isinstance(product, str) or not row.kernel:
@@ -76,7 +77,7 @@ class Binaries:
             return None, row.otherwise, f" ({row.template} {reason})"
         return self._choices(row, product, *asked), row, ""
 
-    @or_else(lambda self, row, product, *asked: asked[-1](*asked[:-1], None))
+    @or_else(lambda self, row, product, *asked: asked[-1]())
     def _choices(
         self,
         row: ProductRow,
@@ -84,24 +85,25 @@ class Binaries:
         kernel_inputs: KernelInputs,
         templates: list[Template],
         op_name: str,
-        aten: Callable[..., list[ChoiceCaller]],
+        aten: Callable[[], list[ChoiceCaller]],
     ) -> list[ChoiceCaller]:
         """Return the choice of a row's kernel; none where Inductor asks for ATen's alone."""
         if not is_for_templates(op_name, templates):
             return []
         kernel_inputs = with_whole_bias(kernel_inputs, product)
         kernel = self._kernels[row.kernel]
-        if not self._computes(row):
-            return [extern_choice(kernel, kernel_inputs)]
-        stored = compute_epilogue(kernel, kernel_inputs, product)
-        choices = aten(kernel_inputs, templates, op_name, None)  # dropped: nothing reads ATen's product
+        read = self._computed(row, product)
+        if not read.outputs:
+            return [extern_choice(kernel, kernel_inputs, epilogue_operands(kernel_inputs, read))]
+        stored = compute_epilogue(kernel, kernel_inputs, read)
+        choices = aten()  # dropped: nothing reads ATen's product
         if stored is not None:
             choices[0].output_node = lambda: stored  # type: ignore[method-assign]
         return choices
 
-    def _computes(self, row: ProductRow) -> bool:
-        """Return whether a row's kernel computes the product's epilogue, too."""
-        return self._kernels[row.kernel].epilogue != str(NO_EPILOGUE)
+    def _computed(self, row: ProductRow, product: LoweredProduct) -> ReadEpilogue:
+        """Return what a row's kernel computes: the product's epilogue, or its scales alone, if it has any."""
+        return product.read if self._kernels[row.kernel].epilogue == str(product.read.epilogue) else product.scales
 
     def _why_not(self, row: ProductRow, product: LoweredProduct, device: torch.device) -> str:
         """Return why a row's kernel cannot run in this graph, or an empty text.
@@ -113,8 +115,8 @@ class Binaries:
         reason = self._unrunnable.get(row.kernel, "") or link(self._kernels[row.kernel], device.index or 0)
         if not reason and not has_options():
             reason = "needs options=gemmtune_inductor.options() in torch.compile"
-        if not reason and self._computes(row):
-            reason = why_not_computed(product)
+        if not reason and (read := self._computed(row, product)).epilogue:
+            reason = why_not_computed(read)
         if reason:
             self._counts.warn(f"gemmtune's table has a row of {row.template} that {reason}; the row's next choice runs")
         return reason

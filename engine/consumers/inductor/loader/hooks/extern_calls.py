@@ -18,9 +18,10 @@ from torch._inductor.virtualized import V
 from torch.fx import Node, map_arg
 
 from gemmtune.engine.consumers.inductor.epilogues.graph_nodes import are_equal, shape_of, views_of
+from gemmtune.engine.consumers.inductor.epilogues.reader import ReadEpilogue
 from gemmtune.engine.consumers.inductor.loader.kernels.binary import KernelBinary
 from gemmtune.engine.consumers.inductor.loader.kernels.extern import registered
-from gemmtune.engine.consumers.inductor.loader.lowered import LoweredProduct, fix_layouts
+from gemmtune.engine.consumers.inductor.loader.lowered import fix_layouts
 from gemmtune.engine.records.epilogue.terms import Operand
 
 if TYPE_CHECKING:
@@ -53,45 +54,51 @@ def extern_choice(
     return choice
 
 
-def why_not_computed(product: LoweredProduct) -> str:
+def why_not_computed(read: ReadEpilogue) -> str:
     """Return why no binary can compute the epilogue of the product that is lowered now, or an empty text."""
     if not getattr(config, "use_dce", True):
         return "needs Inductor's setting use_dce, which drops what nothing reads"
     sizes = shape_of(V.graph.current_node)
-    for operand, node in _operand_nodes(product):
+    for operand, node in _operand_nodes(read):
         if not _is_there(node):
             return f"cannot compute its epilogue: {operand.name} is computed behind the product"
         if not are_equal(math.prod(shape_of(node)), math.prod(_operand_sizes(operand, *sizes))):
             return f"cannot compute its epilogue: {operand.name} is expanded"
-    if product.read.epilogue and len({output.dtype for output in product.read.epilogue.outputs}) > 1:
+    if read.epilogue and len({output.dtype for output in read.epilogue.outputs}) > 1:
         return "cannot store outputs of several types"
     return ""
 
 
-def compute_epilogue(kernel: KernelBinary, kernel_inputs: KernelInputs, product: LoweredProduct) -> TensorBox | None:
+def epilogue_operands(kernel_inputs: MMKernelInputs, read: ReadEpilogue) -> list[Any]:
+    """Return the operands of an epilogue, as its text orders them and as a kernel reads them."""
+
+    def seen(operand: Operand, node: Node) -> Any:  # noqa: ANN401 (Inductor's TensorBox)
+        m, n, _ = kernel_inputs.mnk_symbolic()
+        found = lowering.view(_lowered_value(node), _operand_sizes(operand, m, n))
+        return ExternKernel.require_stride_order(found, [0, 1] if operand.transposed else [1, 0])
+
+    return [seen(*each) for each in _operand_nodes(read)]
+
+
+def compute_epilogue(kernel: KernelBinary, kernel_inputs: KernelInputs, read: ReadEpilogue) -> TensorBox | None:
     """Let a kernel compute a product and its epilogue, in the place of the epilogue's outputs.
 
     Several outputs lie one behind the other in one buffer. The result is the product, if the epilogue stores it, too.
     """
     assert isinstance(kernel_inputs, MMKernelInputs)
-    assert product.read.epilogue is not None
+    assert read.epilogue is not None
     m, n, _ = kernel_inputs.mnk_symbolic()
-    further = [
-        ExternKernel.require_stride_order(
-            lowering.view(_lowered_value(read), _operand_sizes(operand, m, n)), [0, 1] if operand.transposed else [1, 0]
-        )
-        for operand, read in _operand_nodes(product)
-    ]
-    count, of_product = len(product.read.epilogue.outputs), kernel_inputs.output_layout(flexible=False)
-    dtype = product.read.outputs[0][0].meta["val"].dtype
+    further = epilogue_operands(kernel_inputs, read)
+    count, of_product = len(read.epilogue.outputs), kernel_inputs.output_layout(flexible=False)
+    dtype = read.outputs[0][0].meta["val"].dtype
     layout = FixedLayout(of_product.device, dtype, [count, *of_product.size], [m * n, *of_product.stride])
     if count == 1:
         layout = FixedLayout(of_product.device, dtype, of_product.size, of_product.stride)
     stored = extern_choice(kernel, kernel_inputs, further, layout).output_node()
     outputs = [lowering.select(stored, 0, place) for place in range(count)] if count > 1 else [stored]
-    for node, place in product.read.outputs:
+    for node, place in read.outputs:
         _replace_lowering(node, lowering.view(outputs[place], convert_shape_to_inductor(node.meta["val"].shape)))
-    return outputs[-1] if product.read.epilogue.stores_product else None
+    return outputs[-1] if read.epilogue.stores_product else None
 
 
 def _replace_lowering(node: Node, value: TensorBox) -> None:
@@ -106,9 +113,8 @@ def _replace_lowering(node: Node, value: TensorBox) -> None:
     node.target = lowered
 
 
-def _operand_nodes(product: LoweredProduct) -> Sequence[tuple[Operand, Node]]:
-    epilogue = product.read.epilogue
-    return list(zip(epilogue.operands, product.read.operands, strict=True)) if epilogue else []
+def _operand_nodes(read: ReadEpilogue) -> Sequence[tuple[Operand, Node]]:
+    return list(zip(read.epilogue.operands, read.operands, strict=True)) if read.epilogue else []
 
 
 def _operand_sizes(operand: Operand, m: Any, n: Any) -> list[Any]:  # noqa: ANN401 (numbers, or sizes that torch computes with)

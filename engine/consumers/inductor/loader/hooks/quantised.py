@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -10,7 +9,7 @@ from torch._inductor.kernel_inputs import MMKernelInputs
 from torch._inductor.virtualized import V
 
 from gemmtune.engine.consumers.inductor.epilogues.graph_nodes import name_of
-from gemmtune.engine.consumers.inductor.epilogues.reader import read_epilogue
+from gemmtune.engine.consumers.inductor.epilogues.reader import PLAIN, read_epilogue, scales_alone
 from gemmtune.engine.consumers.inductor.epilogues.scales import SCALED, leading_scales
 from gemmtune.engine.consumers.inductor.loader.lowered import LoweredProduct, is_open, placed
 from gemmtune.engine.records.gemm.stated import stated_texts
@@ -22,17 +21,15 @@ _SHORT = {torch.float8_e4m3fn: "e4m3", torch.float8_e5m2: "e5m2", torch.int8: "i
 _USUAL_OUTPUTS = {torch.float8_e4m3fn: "bfloat16", torch.float8_e5m2: "bfloat16", torch.int8: "int32"}
 
 
-@dataclass(frozen=True)
 class QuantisedProduct(LoweredProduct):
     """Product of 8-bit operands that a row may describe."""
-
-    scales: str = ""
-    """Text of the scales and the bias, with which the key ends; empty for whole numbers."""
 
     @property
     def full_key(self) -> str:
         """Table's key with the epilogue, which begins with the scales."""
-        return f"{self.key.removesuffix(f':{self.scales}')}:{self.read.epilogue}" if self.read.epilogue else self.key
+        if not self.read.epilogue:
+            return self.key
+        return f"{self.key.removesuffix(f':{self.scales.epilogue}')}:{self.read.epilogue}"
 
 
 def quantised_product(kernel_inputs: Any, op_name: str) -> LoweredProduct | str | None:  # noqa: ANN401 (Inductor's)
@@ -59,12 +56,12 @@ def _described(kernel_inputs: MMKernelInputs, op_name: str, node: torch.fx.Node)
         return f"tables have no rows of {str(a).removeprefix('torch.')} by {str(b).removeprefix('torch.')}"
     read, out = read_epilogue(node), str(kernel_inputs.out_dtype()).removeprefix("torch.")
     facts = [] if b is a else [_SHORT[b]]
-    scales, keywords = "", dict[str, bool]()
+    scales, keywords = PLAIN, dict[str, bool]()
     if op_name != _INT_MM:
         leading = leading_scales(node)
         if isinstance(leading, str):
             return leading
-        scales, keywords = leading.text, {"USE_FAST_ACCUM": leading.is_fast}
+        scales, keywords = scales_alone(leading), {"USE_FAST_ACCUM": leading.is_fast}
         facts += [] if leading.is_fast else ["exact"]
     elif read.epilogue:  # types of its text are relative to that of the graph's first output
         out = str(read.outputs[0][0].meta["val"].dtype).removeprefix("torch.")
@@ -81,5 +78,5 @@ def _described(kernel_inputs: MMKernelInputs, op_name: str, node: torch.fx.Node)
     hint, count_n, count_k = kernel_inputs.mnk_hinted()
     kind = "dynamic" if is_open(m) else "static"
     parts = (op_name, dtype, layouts, f"1x{count_n}x{count_k}", "none", kind, *stated_texts(stated))
-    key = ":".join((*parts, *([scales] if scales else [])))
-    return QuantisedProduct(m, hint, key, count_k, read, keywords=keywords, scales=scales)
+    key = ":".join((*parts, *([str(scales.epilogue)] if scales.epilogue else [])))
+    return QuantisedProduct(m, hint, key, count_k, read, scales=scales, keywords=keywords)

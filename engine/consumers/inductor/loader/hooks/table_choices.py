@@ -101,7 +101,9 @@ class TableChoices(AtenChoices):
         found = quantised_product(kernel_inputs, op_name) or lowered_product(kernel_inputs, op_name)
         product = as_in_table(found, self._rows)
         key, row = self._find(product, device)
-        choices, row, instead_of = self._binaries.serve(product, row, *asked, self.aten)
+        choices, row, instead_of = self._binaries.serve(
+            product, row, *asked, lambda: self.aten(*asked, kwarg_overrides)
+        )
         if row is None or isinstance(product, str):
             return self._without_row(product, asked, kwarg_overrides)
         is_apart = key == product.key  # whether an epilogue runs in a kernel of its own

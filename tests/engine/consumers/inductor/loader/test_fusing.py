@@ -45,11 +45,14 @@ H200 = catalogue.device("H200")
 ROOMY = {"BLOCK_M": 64, "BLOCK_N": 32, "BLOCK_K": 128, "GROUP_M": 4, "num_stages": 3, "num_warps": 8}
 FULL = {**ROOMY, "BLOCK_M": 128, "BLOCK_N": 128, "num_warps": 4}
 PRODUCT = "64x96x256:bf16:nt"
+SCALED = "64x96x256:e4m3:nt:epilogue=mul(column[fp32]).mul(row[fp32])"
 SPLIT_K = {"warp_n": 16, "warps_n": 1, "warps_k": 4, "split_k": 1, "k_unroll": 1, "num_stages": 4, "share_a": False}
 QUACK = {"tile_m": 128, "tile_n": 128, "cluster_m": 1, "cluster_n": 2, "pingpong": True, "swap_ab": False}
 QUACK |= {"is_dynamic_persistent": False, "max_swizzle_size": 8}
 SHAPES = {"x": (64, 256), "w": (96, 256), "v": (96, 256), "r": (64, 96), "s": (96,), "large": (32768, 2048)}
-SHAPES["gates"] = (4, 6 * 96)
+SHAPES |= {"gates": (4, 6 * 96), "column": (64, 1), "scales": (1, 96)}
+TYPES = {"x8": torch.float8_e4m3fn, "w8": torch.float8_e4m3fn, "column": torch.float32, "scales": torch.float32}
+SHAPES |= {"x8": SHAPES["x"], "w8": SHAPES["w"]}
 
 
 def row(problem, space, params):
@@ -68,7 +71,8 @@ def kernels(tmp_path, unbuilt, load):
         names = function.__code__.co_varnames[: function.__code__.co_argcount]
         with installed(rows, tmp_path, load) as loader:
             with FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True) as mode:
-                inputs = [torch.empty(SHAPES[name], dtype=torch.bfloat16, device="cuda:0") for name in names]
+                types = [TYPES.get(name, torch.bfloat16) for name in names]
+                inputs = [torch.empty(SHAPES[n], dtype=t, device="cuda:0") for n, t in zip(names, types, strict=True)]
                 module = make_fx(function, decomposition_table=select_decomp_table())(*inputs)
             binaries = sys.modules.get("exported_loader.binaries", loader)
             with patch.object(binaries, "link", lambda *_: "", create=True):  # there is no driver here
@@ -218,6 +222,14 @@ def viewed(x, w, r, s):
     return (F.gelu(y) * r.view(8, 8, 96) * s).float(), r
 
 
+def scaled(x8, w8, column, scales):
+    return torch._scaled_mm(x8, w8.t(), column, scales, out_dtype=torch.bfloat16, use_fast_accum=True)
+
+
+def scaled_silu_mul(x8, w8, column, scales, r):
+    return F.silu(scaled(x8, w8, column, scales)) * r
+
+
 def cute_row(problem, space="cute_splitk", params=SPLIT_K | {"use_pdl": False}):
     other = Choice("aten", Config({}), 120.0, 119.0, 121.0, 32, Evidence.MEASURED, "torch 2.13.0", "events-cold-l2")
     return replace(row(problem, space, params), baseline=other)
@@ -227,7 +239,10 @@ def calls(code):
     """Return the names of the kernels that are called in their place, with the number of their inputs."""
     found = re.findall(r"extern_kernels\.(\w+)\((.*), out=", code)
     return [
-        (name.rsplit("_", 1)[0] if "gemmtune" in name else name, len(re.findall(r"\b(?:buf\d+|[xwvrs]_1)\b", inputs)))
+        (
+            name.rsplit("_", 1)[0] if "gemmtune" in name else name,
+            len(re.findall(r"\b(?:buf\d+|(?:[xwvrs]8?|column|scales)_1)\b", inputs)),
+        )
         for name, inputs in found
     ]
 
@@ -270,6 +285,24 @@ class TestABinaryWithAnEpilogue:
         rows = row(PRODUCT, "aten", {}), cute_row(f"{PRODUCT}:epilogue=mul(matrix.silu)", "quack_gemm", QUACK)
         kinds, report, code = kernels(two_products, *rows)
         assert (kinds, calls(code)) == ([], [("mm", 2), ("gemmtune_quack_gemm", 3)]), report
+
+    def test_takes_the_scales_of_8_bit_floats(self, kernels):
+        kinds, report, code = kernels(scaled, cute_row(SCALED))
+        assert (kinds, calls(code)) == ([], [("gemmtune_cute_splitk", 4)]), report
+        assert "cute::cute_splitk" in report
+
+    def test_takes_the_scales_of_8_bit_floats_and_what_is_behind_them(self, kernels):
+        kinds, report, code = kernels(scaled_silu_mul, cute_row(f"{SCALED}.silu.mul(matrix)"))
+        assert (kinds, calls(code)) == ([], [("gemmtune_cute_splitk", 5)]), report
+
+    def test_of_a_scaled_product_leaves_what_is_behind_to_inductor(self, kernels):
+        kinds, report, code = kernels(scaled_silu_mul, cute_row(SCALED))
+        assert (kinds, calls(code)) == (["pointwise"], [("gemmtune_cute_splitk", 4)]), report
+
+    def test_of_a_scaled_product_serves_none_with_another_scale(self, kernels):
+        with pytest.warns(UserWarning, match="no row for any product"):
+            _, _, code = kernels(scaled, cute_row(SCALED.replace("mul(column", "mul(scalar").replace("row", "scalar2")))
+        assert calls(code) == [("_scaled_mm", 4)]
 
     def test_is_only_for_rows_of_its_epilogue(self, unbuilt):
         table = replace(example_table(), rows=(cute_row(f"{PRODUCT}:epilogue=relu"),), ranges=())

@@ -9,6 +9,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
 from torch._inductor import config, ir  # noqa: E402 (torch is there)
+from torch._inductor.kernel_inputs import MMKernelInputs  # noqa: E402
 from torch.fx import Graph  # noqa: E402
 
 from gemmtune.engine.consumers.inductor.epilogues.reader import PLAIN, ReadEpilogue  # noqa: E402
@@ -33,7 +34,8 @@ def test_operands_and_the_epilogues_tensors_keep_their_layouts_once_a_kernel_is_
     kernel = SimpleNamespace(bind=lambda nodes, layout: bound.append(([*nodes], layout)) or "choice")
     monkeypatch.setattr(extern_calls, "registered", lambda _: kernel)
     a, b, further = computed("a", 16, 64), computed("b", 64, 32), computed("c", 16, 32)
-    inputs = SimpleNamespace(nodes=lambda: [a, b], output_layout=lambda flexible: f"flexible {flexible}")
+    inputs = MMKernelInputs([a, b])
+    monkeypatch.setattr(inputs, "output_layout", lambda flexible: f"flexible {flexible}", raising=False)
     assert all(isinstance(each.data.data.layout, ir.FlexibleLayout) for each in (a, b, further))
     assert extern_calls.extern_choice(None, inputs, [further]) == "choice"
     assert all(isinstance(each.data.data.layout, ir.FixedLayout) for each in (a, b, further))
@@ -61,7 +63,7 @@ def why(monkeypatch, text, *operands, there=True):
         extern_calls, "V", SimpleNamespace(graph=SimpleNamespace(current_node=sized("y", M, N), env=env))
     )
     read = ReadEpilogue(parse_epilogue(text), frozenset(), operands=operands) if text else PLAIN
-    return extern_calls.why_not_computed(SimpleNamespace(read=read))
+    return extern_calls.why_not_computed(read)
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,7 @@ CHEAP = TRITON._replace(fuses_cheap=True)
 CUTE = ProductRow(16, 16, "cute::quack", {"tile": 1}, "k", ATEN)
 CUTE_OR_TRITON = CUTE._replace(otherwise=TRITON)
 RELU = ReadEpilogue(parse_epilogue("relu"), frozenset({"relu_1"}))
+OF_RELU = LoweredProduct(16, 16, KEY, 128, RELU._replace(outputs=((None, 0),)))
 ERF = ReadEpilogue(parse_epilogue("erf"), frozenset({"erf_1"}))
 UNREADABLE = ReadEpilogue(None, frozenset(), "atan, no known name")
 OPTIONS = "pass options=gemmtune_inductor.options() to torch.compile, and keep TRITON in max_autotune_gemm_backends"
@@ -93,9 +94,9 @@ def inductor(monkeypatch):
         "fuse_only": lambda choice, nodes: told.fused.append((choice, nodes)),
         "link": link,
         "difference": lambda kernel, any_version: kernel.other if not any_version else "",
-        "why_not_computed": lambda product: told.epilogue,
-        "extern_choice": lambda kernel, inputs: f"binary {kernel.name}",
-        "compute_epilogue": lambda kernel, inputs, product: told.stored,
+        "why_not_computed": lambda read: told.epilogue,
+        "extern_choice": lambda kernel, inputs, further: f"binary {kernel.name}",
+        "compute_epilogue": lambda kernel, inputs, read: told.stored,
         "registered": lambda kernel: None,
         "MMKernelInputs": Inputs,
         "V": SimpleNamespace(graph=graph),
@@ -272,14 +273,14 @@ def test_no_row_applies_on_another_gpu(inductor):
         ({}, {"other": "was built for sm_90a"}, "was built for sm_90a"),
         ({}, {"binaries": False}, "needs a binary, and install(binaries=False) links none"),
         ({"link": "does not link"}, {}, "does not link"),
-        ({"epilogue": "cannot store"}, {"epilogue": "relu"}, "cannot store"),
+        ({"epilogue": "cannot store", "product": OF_RELU}, {"epilogue": "relu"}, "cannot store"),
     ],
 )
 @pytest.mark.parametrize("row", [CUTE, CUTE_OR_TRITON])
 def test_the_next_choice_runs_where_a_binary_cannot(inductor, here, how, reason, row):
     for name, value in here.items():
         setattr(inductor, name, value)
-    choices = handler([row], **how)
+    choices = handler({f"{KEY}:relu": [row]} if "epilogue" in how else [row], **how)
     text = f"^gemmtune's table has a row of cute::quack that {re.escape(reason)}; the row's next choice runs$"
     with pytest.warns(UserWarning, match=text):
         found = chosen(choices)
@@ -317,7 +318,7 @@ def test_a_binary_is_linked_on_the_products_gpu_and_on_the_first_by_default(indu
 
 @pytest.mark.parametrize("stored", [None, "the product"])
 def test_a_binary_that_computes_the_epilogue_leaves_atens_product_unread(inductor, stored):
-    inductor.product = LoweredProduct(16, 16, KEY, 128, RELU)
+    inductor.product = OF_RELU
     inductor.stored = stored
     choices = handler({f"{KEY}:relu": [CUTE]}, epilogue="relu")
     (choice,) = choices.get_template_configs(Inputs(), BOTH, "mm")
