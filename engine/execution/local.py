@@ -2,7 +2,6 @@
 
 import os
 import platform
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -21,7 +20,6 @@ from gemmtune.engine.seams.pruner import Pruner
 from gemmtune.engine.toolchain.board_facts import XidWatch, board_facts
 from gemmtune.engine.toolchain.gpu_info import equal_gpus
 
-_XID_SECONDS = 1.0  # between two looks for errors that the driver of the GPUs reports
 _CORE_FOR_DRIVER = 32
 """Number of CPUs from which builders leave a whole core to the driver, which many builders keep busy."""
 
@@ -94,14 +92,12 @@ class _LocalMachine:
         for facts in filter(None, map(board_facts, self.workers.boards.values())):
             for line in facts.faults:
                 notify(line)
-        self._xids, self._looked, self._notify = XidWatch(self.workers.boards.values()), time.monotonic(), notify
+        self._xids, self._notify = XidWatch(self.workers.boards.values()), notify
 
     def wait(self, timeout_seconds: float) -> None:
         wait_for_any(self._pools, timeout_seconds)
-        if time.monotonic() - self._looked >= _XID_SECONDS:
-            self._looked = time.monotonic()
-            for line in self._xids.lines():
-                self._notify(line)
+        for line in self._xids.lines():
+            self._notify(line)
 
     def close(self) -> None:
         self._opened.close()

@@ -118,9 +118,10 @@ class BuildMeasurePipeline:
     def collect(self, timeout_seconds: float) -> list[Finished]:
         """Return what has finished; wait up to the timeout for at least one result."""
         if self._machines is not None:
-            if not self._finished:  # what is there already ends the wait at once
-                self._machines.wait(timeout_seconds if self._is_working(self._machines) else 0.0)
             self._handle_results(self._machines)
+            if not self._finished:
+                self._machines.wait(timeout_seconds if self._is_working(self._machines) else 0.0)
+                self._handle_results(self._machines)
         finished, self._finished = self._finished, []
         if self._untrusted is not None and not finished:
             raise self._untrusted

@@ -48,8 +48,8 @@ class FakePool:
 
     size = 100
 
-    def fileno(self):
-        return 2  # any file: the deadline is over
+    def connections(self):
+        return []
 
     def next_deadline(self):
         return 0.0
