@@ -28,7 +28,7 @@ def main() -> None:
     arguments.add_argument("--minutes", type=float, default=5.5, help="wall time of all phases")
     arguments.add_argument("--budget", type=int, default=24, help="evaluations per product of the search")
     arguments.add_argument("--sweep", type=int, default=64, help="random configs per swept product")
-    arguments.add_argument("--spaces", default="triton_mm", help="spaces to search, with commas")
+    arguments.add_argument("--spaces", default="triton_mm,quack_gemm,cute_gemv,cute_splitk", help="spaces to search")
     given = arguments.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
     gpus = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(given.gpus)))
@@ -120,7 +120,9 @@ def report(folder: Path, seconds: float) -> None:
             gains = [
                 line["gain"]
                 for line in lines
-                if f" {kind}" in line["case"] and first <= int(line["case"].split("x")[0]) <= last
+                if f" {kind}" in line["case"]
+                and first <= int(line["case"].split("x")[0]) <= last
+                and not math.isnan(line["gain"])  # torch.compile fails, see the note
             ]
             means[f"{kind}, {name}"] = round(statistics.geometric_mean(gains), 4) if gains else None
     swept = [line["table_us"] / min(line["sweep_us"], line["table_us"]) for line in lines if line["sweep_us"]]
@@ -133,6 +135,7 @@ def report(folder: Path, seconds: float) -> None:
         "slower_by_1_percent": [line["case"] for line in lines if line["gain"] < 1 / SLOWER],
         "worst_over_sweep": round(max(swept, default=math.nan), 4),
         "benchmarked": sum(line["benchmarks"] for line in lines),
+        "failed": [f"{line['case']}:{line['note']}" for line in lines if "FAILED" in line["note"]],
         "wrong": [line["case"] for line in lines if "WRONG" in line["note"]],
     }
     (folder / "result.json").write_text(json.dumps({"summary": summary, "cases": lines}, indent=1) + "\n")
