@@ -21,7 +21,7 @@ chance once in thousands of checks."""
 _NAMED, _QUARANTINED = 0.05, 0.15
 """Differences of a board's times, as a fraction, from which it is named and from which it measures no more."""
 _BAD_CHECKS, _MOST_REPEATS = 2, 4
-"""Checks that must differ by `_QUARANTINED`, as one may by chance, and repeats, at most, that look for the second."""
+"""Checks that must differ by `_QUARANTINED`, as one may by chance, and repeats, at most, that look for the others."""
 _FIRST_RESULTS, _MOST_RESULTS = 64, 1024
 """Results of a board between two checks, doubled by each that finds nothing. Chosen: less than 5 % of its time."""
 _IDLE_SECONDS = 10.0
@@ -65,7 +65,7 @@ class _Board:
     bad: int = 0
     """Checks that differed by `_QUARANTINED`, since the last one that found nothing."""
     repeats: int = 0
-    """Checks since the first of these."""
+    """Checks since the first that found something, however little: a board that errs at random may differ by little."""
 
 
 class BoardChecks:
@@ -91,7 +91,7 @@ class BoardChecks:
         """Return whether no check has compared a worker's board with others yet, or a bad one is being repeated."""
         if (board := self._boards.get(worker)) is None:
             return True
-        is_repeated = bool(board.bad) and (board.due or bool(board.running))
+        is_repeated = bool(board.repeats) and (board.due or bool(board.running))
         return is_repeated or not (board.judged or board.vouched)
 
     def add_result(self, worker: str, uuid: str) -> Iterator[BoardVerdict]:
@@ -175,8 +175,9 @@ class BoardChecks:
         board.ratios, board.checked = board.fresh, board.began
         trusted = self._trusted(live)
         if all(each.ratios for each in trusted.values()):
-            for name in trusted:
-                yield from self._judge(name)
+            for _ in range(2):  # again without those that are quarantined now: they may have spoken against good ones
+                for name in self._trusted(live):
+                    yield from self._judge(name)
 
     def _trusted(self, live: Collection[str]) -> dict[str, _Board]:
         """Return the boards of these workers, by worker, without quarantined ones."""
@@ -187,6 +188,7 @@ class BoardChecks:
         board, voters = self._boards[worker], self._voters(worker)
         if not voters:
             board.vouched = board.vouched or board.ratios
+            yield from self._name(worker, Trust.SEEN, "")
             return
         differences = sorted(_differences(board.ratios, voters), key=abs)
         if not differences:
@@ -207,8 +209,8 @@ class BoardChecks:
         if board.judged is not board.ratios:
             board.judged = board.ratios
             board.bad = 0 if is_good else board.bad + is_bad
-            board.repeats = board.repeats + 1 if board.bad else 0
-            board.due |= 0 < board.bad < _BAD_CHECKS and board.repeats <= _MOST_REPEATS
+            board.repeats = 0 if is_good else board.repeats + 1
+            board.due |= not is_good and board.bad < _BAD_CHECKS and board.repeats <= _MOST_REPEATS
         if abs(off - 1) >= _NAMED and (not is_bad or board.bad == _BAD_CHECKS):
             yield from self._name(worker, trust, how)
         elif is_good:
