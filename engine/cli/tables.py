@@ -301,7 +301,7 @@ def forget(
             if board not in (known := store.boards.names()):
                 there = f"{did_you_mean(board, known)}boards: {', '.join(known) or 'none'}"
                 raise UsageError(f"board {shown(board)} measured nothing that {database} holds; {there}")
-            number = store.boards.withdraw(board, "by hand", since=at)
+            number, _ = store.boards.withdraw(board, "by hand", since=at)
     output.show(withdrawal_report(board, at, number), as_json=as_json)
 
 

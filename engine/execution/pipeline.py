@@ -11,13 +11,12 @@ from datetime import UTC, datetime
 from gemmtune.engine.execution.artifact_cache import ArtifactCache, copied, discard
 from gemmtune.engine.execution.board_checks import BoardChecks
 from gemmtune.engine.execution.build_queue import BuildQueue
-from gemmtune.engine.execution.dispatcher import JobResult
 from gemmtune.engine.execution.drift_monitor import DriftMonitor
 from gemmtune.engine.execution.pruning import UNBUILT, FailedBuild, build_result, pruning_reason
-from gemmtune.engine.execution.workers import Machines, Provenance
+from gemmtune.engine.execution.workers import Done, Machines, Provenance, ranking_of, reading_of
 from gemmtune.engine.measure.builder import BuildFailure, BuildJob
 from gemmtune.engine.measure.jobs import FinalJob, FinalReading, MeasureJob, Reading
-from gemmtune.engine.processes.process_pool import Loss, Notify, Outcome, log_notice
+from gemmtune.engine.processes.process_pool import Notify, Outcome, log_notice
 from gemmtune.engine.records.artifact import Artifact, Resources, Toolchain
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.errors import GemmtuneError
@@ -29,11 +28,8 @@ from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.seams.executor import FINALISTS, Finished, Load
 from gemmtune.engine.seams.pruner import Candidate, Pruner
 
-_STATUS_OF_LOSS = {Loss.TIMED_OUT: Status.TIMED_OUT, Loss.DIED: Status.RUN_FAILED}
 _DOUBTED = (Status.RUN_FAILED, Status.WRONG_RESULT, Status.TIMED_OUT)
 """Failures that a bad board makes, too."""
-
-_Done = JobResult[MeasureJob | FinalJob, Reading | FinalReading]
 
 _BUILT_AHEAD = 128
 """Built configs per GPU worker that may wait before no further build begins. Chosen: more than a GPU times while the
@@ -73,9 +69,9 @@ class BuildMeasurePipeline:
         self._cache = ArtifactCache(FINALISTS)
         self._drift = DriftMonitor()
         self._checks = BoardChecks(_now)
-        self._doubted: dict[int, tuple[MeasureJob, str]] = {}  # failed job and its worker, by the job's identity
+        self._doubted: dict[int, Done] = {}  # failures that another board is to have too, by their jobs' identity
         self._rebuilds: dict[int, tuple[BuildJob, Measurement]] = {}  # builds of stored canaries, by identity
-        self._unproven: list[tuple[MeasureJob, _Done]] = []  # first results of boards, until a check compares them
+        self._unproven: list[tuple[MeasureJob, Done]] = []  # first results of boards, until a check compares them
         self._untrusted: GemmtuneError | None = None  # why no board is left to measure on
         self._finals: dict[Workload, _PendingFinal] = {}
         self._finished: list[Finished] = []
@@ -174,7 +170,7 @@ class BuildMeasurePipeline:
         for result in machines.workers.collect():  # first: if this raises, no other result was taken and lost
             job = result.outcome.job
             if isinstance(job, MeasureJob) and self._checks.is_canary(job):
-                live, reading = machines.workers.busy, _reading(result)
+                live, reading = machines.workers.busy, reading_of(result)
                 self._conclude(machines, self._checks.add_canary_result(job, result.worker, reading, live))
             elif self._checks.is_quarantined(result.worker):
                 machines.workers.submit(job)
@@ -243,25 +239,32 @@ class BuildMeasurePipeline:
         leader = self._leaders.get(job.task) if self._early_stopping else None
         machines.workers.submit(MeasureJob(job.task, job.config, artifact, leader, self._early_stopping))
 
-    def _after_measurement(self, machines: Machines, job: MeasureJob, done: _Done) -> None:
+    def _after_measurement(self, machines: Machines, job: MeasureJob, done: Done) -> None:
         """Take a result: of a failed config on another board first, and of a new board once others vouch for it."""
-        reading, doubted = _reading(done), self._doubted.pop(id(job), None)
-        level = reading.estimate.level if reading.estimate else None
-        board = level.board if level else machines.workers.boards.get(done.worker, "")
-        self._conclude(machines, self._checks.add_result(done.worker, board))
-        is_doubtful = self.evidence is Evidence.MEASURED and doubted is None and reading.status in _DOUBTED
-        if is_doubtful and (other := self._other_board(machines, done.worker)):
-            self._doubted[id(job)] = job, done.worker
-            machines.workers.submit(job, other)
+        reading, doubted = reading_of(done), self._doubted.pop(id(job), None)
+        self._count(machines, done, reading.estimate)
+        if doubted is None and reading.status in _DOUBTED and self._doubt(machines, done):
             return
         if doubted is not None and reading.status is Status.OK:
-            self._checks.suspect(doubted[1])
+            self._checks.suspect(doubted.worker)
         if self._checks.wants(job, reading):
             self._checks.add_canary(replace(job, artifact=copied(job.artifact)))
         if self._checks.is_unproven(done.worker) and self._other_board(machines, done.worker):
             self._unproven.append((job, done))
         else:
             self._accept(machines, job, done)
+
+    def _count(self, machines: Machines, done: Done, estimate: Estimate | None) -> None:
+        level = estimate.level if estimate else None
+        board = level.board if level else machines.workers.boards.get(done.worker, "")
+        self._conclude(machines, self._checks.add_result(done.worker, board))
+
+    def _doubt(self, machines: Machines, done: Done) -> bool:
+        """Give a failed job to another board, and return whether there is one."""
+        if other := self._other_board(machines, done.worker) if self.evidence is Evidence.MEASURED else "":
+            self._doubted[id(done.outcome.job)] = done
+            machines.workers.submit(done.outcome.job, other)
+        return bool(other)
 
     def _release_unproven(self, machines: Machines) -> None:
         """Accept the first results of boards that were compared, and of all where nothing else is on its way."""
@@ -277,9 +280,9 @@ class BuildMeasurePipeline:
             else:
                 self._unproven.append((job, done))
 
-    def _accept(self, machines: Machines, job: MeasureJob, done: _Done) -> None:
+    def _accept(self, machines: Machines, job: MeasureJob, done: Done) -> None:
         """Finish a config that was measured."""
-        reading = _reading(done)
+        reading = reading_of(done)
         if reading.estimate is None or not self.holds_finals:
             discard(job.artifact)
         else:
@@ -316,7 +319,15 @@ class BuildMeasurePipeline:
             del self._finals[final.problem]
             self._finished.append(FinalNotHeld(final.problem, "no finalist was built again"))
 
-    def _after_final(self, machines: Machines, job: FinalJob, done: _Done) -> None:
+    def _after_final(self, machines: Machines, job: FinalJob, done: Done) -> None:
+        """End a final; where finalists failed, once another board has held it too: the one that ranks more counts."""
+        doubted, ranking = self._doubted.pop(id(job), None), ranking_of(done)
+        self._count(machines, done, ranking[0].estimate if ranking else None)
+        if doubted is None and len(ranking) < len(job.finalists) and self._doubt(machines, done):
+            return
+        if doubted is not None and len(ranking) != len(ranking_of(doubted)):
+            worse, done = sorted((doubted, done), key=lambda each: len(ranking_of(each)))
+            self._checks.suspect(worse.worker)
         result, problem = done.outcome.result, job.finalists[0].task.problem
         final = self._finals[problem]
         if isinstance(result, FinalReading):
@@ -383,14 +394,6 @@ class _PendingFinal:
     """Each candidate's artifact; None while it is being built."""
     failed: list[FailedFinalist] = field(default_factory=list)
     """Candidates that have failed."""
-
-
-def _reading(done: _Done) -> Reading:
-    """Return the reading of a measurement, or the one that stands for its loss."""
-    if isinstance(done.outcome.result, Reading):
-        return done.outcome.result
-    assert done.outcome.loss is not None
-    return Reading(_STATUS_OF_LOSS[done.outcome.loss], f"run: {done.outcome.reason}")
 
 
 def _now() -> str:

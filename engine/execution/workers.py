@@ -4,12 +4,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from gemmtune.engine.execution.dispatcher import Dispatcher
+from gemmtune.engine.execution.dispatcher import Dispatcher, JobResult
 from gemmtune.engine.measure.builder import BuildFailure, BuildJob
-from gemmtune.engine.measure.jobs import FinalJob, FinalReading, MeasureJob, Reading
+from gemmtune.engine.measure.jobs import FinalistReading, FinalJob, FinalReading, MeasureJob, Reading
 from gemmtune.engine.measure.protocols import protocol
+from gemmtune.engine.processes.process_pool import Loss
 from gemmtune.engine.records.artifact import Artifact, Toolchain
-from gemmtune.engine.records.measurement import Evidence
+from gemmtune.engine.records.measurement import Evidence, Status
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.workload import Workload
 
@@ -18,6 +19,11 @@ Builders = Dispatcher[BuildJob, Artifact | BuildFailure]
 
 GpuWorkers = Dispatcher[MeasureJob | FinalJob, Reading | FinalReading]
 """Dispatcher of measurements and finals."""
+
+Done = JobResult[MeasureJob | FinalJob, Reading | FinalReading]
+"""A measurement or a final that is over, and its worker."""
+
+_STATUS_OF_LOSS = {Loss.TIMED_OUT: Status.TIMED_OUT, Loss.DIED: Status.RUN_FAILED}
 
 
 class Machines(Protocol):
@@ -65,3 +71,16 @@ def measured_provenance(toolchains: Mapping[str, Toolchain], protocol_name: str)
 def problem_of(job: MeasureJob | FinalJob) -> Workload:
     """Return the problem whose operands and reference a worker needs for the job."""
     return (job.finalists[0] if isinstance(job, FinalJob) else job).task.problem
+
+
+def reading_of(done: Done) -> Reading:
+    """Return the reading of a measurement, or the one that stands for its loss."""
+    if isinstance(done.outcome.result, Reading):
+        return done.outcome.result
+    assert done.outcome.loss is not None
+    return Reading(_STATUS_OF_LOSS[done.outcome.loss], f"run: {done.outcome.reason}")
+
+
+def ranking_of(done: Done) -> tuple[FinalistReading, ...]:
+    """Return the ranking of a final; empty if the final was lost."""
+    return done.outcome.result.ranking if isinstance(done.outcome.result, FinalReading) else ()

@@ -302,10 +302,12 @@ class Scheduler:
         boards.add(verdict)
         if verdict.trust is Trust.QUARANTINED:
             since, workers = verdict.since, [verdict.worker]
-            if number := boards.withdraw(verdict.board, verdict.reason, since=since, workers=workers):
+            numbers = boards.withdraw(verdict.board, verdict.reason, since=since, workers=workers)
+            named = zip(numbers, ("measurement", "final"), strict=True)
+            if what := " and ".join(f"{number} {name}{'s' * (number > 1)}" for number, name in named if number):
                 self._withdrawn = True
-                what = f"{number} measurement{'s' * (number > 1)} of {verdict.board} since {since}"
-                notify(self._callbacks, f"{what} are withdrawn, and made again elsewhere")
+                of = f"of {verdict.board} since {since}"
+                notify(self._callbacks, f"{what} {of} are withdrawn, and made again elsewhere")
 
     def _complete_those(self, tasks: Iterable[Task]) -> None:
         """Find the complete batches among those of tasks that got a result."""

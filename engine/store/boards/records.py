@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import fields
 from datetime import UTC, datetime
 
-from sqlalchemy import Connection, delete, func, insert, inspect, literal, or_, select
+from sqlalchemy import Connection, and_, delete, func, insert, inspect, literal, or_, select
 
 from gemmtune.engine.records.verdict import BoardVerdict
 from gemmtune.engine.seams.codec import decoded
@@ -25,13 +25,19 @@ class BoardRecords:
         self._transactions = transactions
 
     def add(self, verdict: BoardVerdict) -> None:
-        """Store a verdict.
+        """Store a verdict as the board's last, even where an equal one of the same second is stored before another.
 
         Raises:
             StoreError: the database refused.
         """
         row = {name: storable(str(getattr(verdict, name))) for name in _FIELDS}
-        self._transactions.write(lambda connection: insert_new(connection, schema.untyped(boards), [row]))
+        equal = and_(*(boards.c[name] == row[name] for name in ("board", "worker", "trust", "at")))
+
+        def write(connection: Connection) -> None:
+            connection.execute(delete(boards).where(equal))
+            insert_new(connection, schema.untyped(boards), [row])
+
+        self._transactions.write(write)
 
     def verdicts(self) -> dict[str, BoardVerdict]:
         """Return the last verdict on each board, by its UUID, in the order in which they were first seen.
@@ -72,8 +78,8 @@ class BoardRecords:
 
         return self._transactions.read(read)
 
-    def withdraw(self, board: str, why: str, *, since: str = "", workers: Sequence[str] = ()) -> int:
-        """Take what a board measured out of the database's use, and return the number of its measurements.
+    def withdraw(self, board: str, why: str, *, since: str = "", workers: Sequence[str] = ()) -> tuple[int, int]:
+        """Take what a board measured out of the database's use; return the numbers of its measurements and finals.
 
         The rows move to tables of their own. Searches that had finished ask their samplers again.
 
@@ -88,21 +94,20 @@ class BoardRecords:
         """
         at = datetime.now(UTC).isoformat(timespec="seconds")
 
-        def write(connection: Connection) -> int:
+        def write(connection: Connection) -> tuple[int, int]:
             measured_here = queries.BOARD[schema.measurements] == board
             names = {*workers, *connection.execute(select(boards.c.worker).where(boards.c.board == board)).scalars()}
             by_row = select(schema.measurements.c.worker).where(measured_here).distinct()
             names |= {*connection.execute(by_row).scalars()}
-            moved = 0
+            moved = {}
             for table, withdrawn in WITHDRAWN.items():
                 by_worker = queries.BOARD[table].is_(None) & table.c.worker.in_(names)
                 rows = or_(queries.BOARD[table] == board, by_worker) & (table.c.created_at >= since)
                 copied = select(*table.c, literal(why), literal(at)).where(rows)
                 connection.execute(insert(withdrawn).from_select(list(withdrawn.c), copied, include_defaults=False))
-                number = connection.execute(delete(table).where(rows)).rowcount
-                moved += number if table is schema.measurements else 0
+                moved[table] = connection.execute(delete(table).where(rows)).rowcount
             connection.execute(delete(schema.asked))
-            return moved
+            return moved[schema.measurements], moved[schema.finals]
 
         return self._transactions.write(write)
 

@@ -306,20 +306,27 @@ def test_a_gpu_that_lies_is_named_and_the_table_is_that_of_the_others(recorded, 
     assert found.table == alone.table
 
 
-@pytest.mark.parametrize("lie", LIES)
-def test_what_a_gpu_measured_since_it_went_bad_is_measured_again(recorded, alone, tmp_path, monkeypatch, lie):
+@pytest.mark.parametrize(("lie", "seed"), [*((lie, 1) for lie in LIES), ("noisy", 17)])
+def test_what_a_gpu_measured_since_it_went_bad_is_measured_again(recorded, alone, tmp_path, monkeypatch, lie, seed):
     holds_finals, alone = alone
     monkeypatch.setattr(Liar, "honest", 40)
     monkeypatch.setattr(board_checks, "_FIRST_RESULTS", 16)
     path = tmp_path / "m.db"
-    found, held = tuned(recorded, {"GPU-a": 1.0, lie: 1.0}, path, seed=1, holds_finals=holds_finals)
-    assert verdicts(path)[lie] is Trust.QUARANTINED
+    found, held = tuned(recorded, {"GPU-a": 1.0, lie: 1.0}, path, seed=seed, holds_finals=holds_finals)
+    assert verdicts(path) == {"GPU-a": Trust.SEEN, lie: Trust.QUARANTINED}
     assert found.table == alone.table
     with Database.open(path, read_only=True) as database:
         assert database.boards.withdrawn() > 0 or lie == "wrong", (
             "its failures were contradicted before they were stored"
         )
         assert len(database) == len({(m.task, m.config) for m in held})
+
+
+def test_a_gpu_that_only_holds_finals_is_checked_and_its_finals_are_held_again(recorded, tmp_path):
+    alone, path = tuned(recorded, {"GPU-a": 1.0}, tmp_path / "alone.db")[0], tmp_path / "m.db"
+    tuned(recorded, {"GPU-a": 1.0}, path, holds_finals=False)
+    assert tuned(recorded, {"slow": 1.0, "GPU-a": 1.0}, path)[0].table == alone.table
+    assert verdicts(path)["slow"] is Trust.QUARANTINED
 
 
 def test_a_slower_gpu_is_neither_named_nor_left_out_and_one_that_is_off_is_named(

@@ -57,26 +57,26 @@ def test_rows_of_a_board_go_failures_too_and_can_be_measured_again(url):
         database.add([early, late, failed, other])
         database.add_finals([final(early), final(late), final(other)])
         database.add_searches({"key": [late.config.digest]})
-        assert database.boards.withdraw(BAD, "it lies", since="2026-11-22T02:00:00+00:00") == 2
+        assert database.boards.withdraw(BAD, "it lies", since="2026-11-22T02:00:00+00:00") == (2, 1)
         assert list(database.measurements()) == [early, other]
         assert database.finals() == [final(early), final(other)]
         assert database.searches(["key"]) == {}, "its sampler was told what is withdrawn"
         assert database.boards.withdrawn() == 2
         again = replace(failed, worker="worker of GPU-good", reason="again")
         assert database.add([again]) == 1
-        assert database.boards.withdraw(BAD, "it lies") == 1, "all that it ever measured"
+        assert database.boards.withdraw(BAD, "it lies") == (1, 1), "all that it ever measured"
         assert list(database.measurements()) == [other, again]
-        assert database.boards.withdraw(BAD, "it lies") == 0
+        assert database.boards.withdraw(BAD, "it lies") == (0, 0)
 
 
 def test_a_worker_that_only_failed_is_the_boards_by_what_was_said_of_it(url):
     failed = measured(3, BAD, 4, Status.RUN_FAILED)
     with Database.open(url) as database:
         database.add([failed, measured(4, GOOD, 4)])
-        assert database.boards.withdraw(BAD, "it lies") == 0
+        assert database.boards.withdraw(BAD, "it lies") == (0, 0)
         at = failed.created_at
         database.boards.add(BoardVerdict(BAD, failed.worker, Trust.SEEN, "", at, at))
-        assert database.boards.withdraw(BAD, "it lies") == 1
+        assert database.boards.withdraw(BAD, "it lies") == (1, 0)
         assert len(database) == 1
 
 
@@ -88,6 +88,10 @@ def test_the_last_verdict_on_a_board_holds(url):
             database.boards.add(each)
     with Database.open(url, read_only=True) as database:
         assert list(database.boards.verdicts().values()) == [then, replace(first, board=GOOD)]
+    with Database.open(url) as database:
+        for each in (again := replace(first, at=then.at), then, again):  # within one second
+            database.boards.add(each)
+        assert database.boards.verdicts()[BAD] == again
 
 
 def test_a_database_of_an_older_version_gets_the_tables_and_is_read_without(tmp_path):
@@ -99,4 +103,4 @@ def test_a_database_of_an_older_version_gets_the_tables_and_is_read_without(tmp_
     with Database.open(path, read_only=True) as database:
         assert (database.boards.verdicts(), database.boards.withdrawn()) == ({}, 0)
     with Database.open(path) as database:
-        assert database.boards.withdraw(BAD, "it lies") == 1
+        assert database.boards.withdraw(BAD, "it lies") == (1, 0)
