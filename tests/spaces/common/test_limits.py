@@ -110,13 +110,15 @@ def test_the_busiest_sm_loads_its_share_of_tiles():
     [
         ("16x32x64:bf16", ""),
         ("16x32x64:bf16:nt:addmm:out_dtype=fp32", "dtypes"),
-        ("16x32x64:int8", "dtypes"),
+        ("16x32x64:int8", ""),
+        ("16x32x64:int8:nn", "layout"),
+        ("16x32x64:e4m3", "scales"),
         ("1x32x64:bf16:nt:dynamic_m=true", "dynamic m of 1"),
         ("2x32x64:bf16:nt:dynamic_m=true", ""),
         ("1x32x64:bf16", ""),
     ],
 )
-def test_a_template_takes_one_type_and_a_dynamic_m_from_2_on(problem, rule):
+def test_a_template_takes_the_types_that_torch_renders_it_for_and_a_dynamic_m_from_2_on(problem, rule):
     assert rules.serves(task(problem)).rule == rule
 
 

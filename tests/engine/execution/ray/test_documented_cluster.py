@@ -24,8 +24,8 @@ pytestmark = [pytest.mark.slow(15, together="waiting"), pytest.mark.timeout(300)
 
 
 def documented(beginning: str) -> list[str]:
-    """Return the words of the one command of the page that begins so, without its comment."""
-    [line] = re.findall(rf"^({re.escape(beginning)}.*?) *(?:#.*)?$", (ROOT / "docs/cluster.md").read_text(), re.M)
+    """Return the words of the page's first command that begins so, without its comment."""
+    line, *_ = re.findall(rf"^({re.escape(beginning)}.*?) *(?:#.*)?$", (ROOT / "docs/cluster.md").read_text(), re.M)
     return line.split()
 
 
