@@ -94,7 +94,7 @@ class Problem(Workload):
     batch_stride_b: int | None = None
     """Elements from a B of the batch to the next, 0 for one B of all products; None for the dense ones."""
     accumulation: Accumulation = Accumulation.FAST
-    """How 8-bit floats are summed; exact products get no kernel that sums them fast."""
+    """Way to sum 8-bit floats; exact products get no kernel that sums them fast."""
     weight: float = field(default=1.0, compare=False)
     """Call frequency in the user's workload, relative to the other problems."""
 

@@ -116,7 +116,7 @@ class DType(StrEnum):
 
 
 class Accumulation(StrEnum):
-    """How a product of 8-bit floats is summed."""
+    """Way to sum a product of 8-bit floats."""
 
     FAST = "fast"
     """In the tensor cores' registers, on Hopper with 14 bits: torch's `use_fast_accum`."""

@@ -37,7 +37,7 @@ class EagerProducts(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch
         self._patches = ExitStack()
 
     def __enter__(self) -> Self:
-        """Begin to count."""
+        """Begin to count products and recurrent layers."""
         for name in _RECURRENT:
             layer = partial(self._layer, name, getattr(torch._VF, name))
             counted = torch.compiler.disable(layer)  # type: ignore[no-untyped-call] # as above
@@ -48,7 +48,7 @@ class EagerProducts(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, place: TracebackType | None
     ) -> None:
-        """Stop to count."""
+        """Stop counting, and give torch its own layers back."""
         self._patches.close()
         super().__exit__(kind, error, place)  # type: ignore[no-untyped-call] # as above
 

@@ -17,7 +17,7 @@ from gemmtune.engine.records.epilogue.chain import Output, epilogue_of
 from gemmtune.engine.records.epilogue.terms import Call, Operand, OperandShape, Product, Term
 
 SCALED = ("_scaled_mm", "_scaled_mm_v2")
-"""Operators with scales."""
+"""Names of torch's operators that multiply with scales."""
 _RECIPES = {0: "tensor", 1: "row"}  # of torch.nn.functional.ScalingType, for one scale per tensor or row
 
 

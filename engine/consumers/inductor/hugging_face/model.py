@@ -130,7 +130,7 @@ class _Fixed:
     arguments: Mapping[str, object]
 
     def make_arguments(self, _device: torch.device) -> Mapping[str, object]:
-        """Return the arguments."""
+        """Return the arguments, which are those of any device."""
         return self.arguments
 
 
