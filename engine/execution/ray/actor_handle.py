@@ -157,7 +157,7 @@ class ActorHandle(Generic[J, R]):
         if isinstance(error, ActorUnschedulableError):
             self._lost = GemmtuneError(f"{self._name} is gone: its machine has left the cluster")
         elif not isinstance(error, ActorUnavailableError):
-            self._lost = GemmtuneError(f"{self._name} is lost: {_description(error)}")
+            self._lost = GemmtuneError(f"{self._name} is lost: {description(error)}")
         elif ticket is None:  # it was called too soon after an end
             self._listen(None, self._actor.begin.remote())
         elif ticket.start == self._starts:  # the first call of several that end with their actor, in any order
@@ -173,8 +173,8 @@ def first_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"[:300]
 
 
-def _description(error: BaseException) -> str:
-    """Return what the actor raised, or else what Ray says of its end."""
+def description(error: BaseException) -> str:
+    """Return what was raised in the other process, or else what Ray says here."""
     lines = str(error).splitlines()
     raised = any(line.lstrip().startswith('File "') for line in lines)
     return lines[-1][:300] if raised else first_line(error)

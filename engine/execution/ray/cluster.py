@@ -10,7 +10,7 @@ import socket
 import threading
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -29,7 +29,7 @@ from ray._private.accelerators import NvidiaGPUAcceleratorManager
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from gemmtune.engine.execution.ray.actor import JobActor, MakeWorker
-from gemmtune.engine.execution.ray.actor_handle import first_line
+from gemmtune.engine.execution.ray.actor_handle import description, first_line
 from gemmtune.engine.processes.process_pool import Notify, log_notice
 from gemmtune.engine.processes.scratch import ScratchFolder
 from gemmtune.engine.records.device import Device
@@ -45,6 +45,8 @@ _SILENT_SECONDS = 2.0
 """Wait for a cluster before a person is told of it."""
 _ANSWER_SECONDS = 8.0
 """Further wait for a cluster."""
+_FURTHER_TRIES = 3
+"""Connections asked for again where the server of ray:// started no process."""
 _LONGEST_ADDRESS = 300
 _NEEDED = ("gcs_server", "raylet")
 """Processes that a cluster cannot do without."""
@@ -287,12 +289,26 @@ def _connect(address: str | None, cpus: int | None, notify: Notify) -> ScratchFo
     _await_answer(found, notify)
     try:
         with warnings.catch_warnings(action="ignore"):  # the error repeats them
-            init(address=found)
+            _init_patiently(partial(init, address=found), notify)
     except ConnectionError as error:
         # A cluster that asks for a token answers a driver without one as if it was not there.
         way_out = "one that asks for a token needs RAY_AUTH_MODE=token, and its ~/.ray/auth_token here"
-        raise UsageError(f"no Ray cluster answers at {found}: {first_line(error)}; {way_out}") from None
+        raise UsageError(f"no Ray cluster answers at {found}: {description(error)}; {way_out}") from None
     return None
+
+
+def _init_patiently(init: Callable[[], object], notify: Notify) -> None:
+    """Connect, again where the server of ray:// could not start its process for this driver.
+
+    It forks beside threads of gRPC, and about one such process in twenty dies on a busy host before it runs.
+    """
+    for _ in range(_FURTHER_TRIES):
+        try:
+            init()
+            return
+        except ConnectionAbortedError as error:
+            notify(f"Ray's server started no process for this driver, asking again: {description(error)}")
+    init()
 
 
 def _await_answer(address: str, notify: Notify) -> None:

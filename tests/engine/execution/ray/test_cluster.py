@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from threading import Timer
 
 import pytest
@@ -128,6 +129,27 @@ def test_a_ray_that_does_not_start_is_one_error_and_leaves_no_folder(tmp_path, m
     assert len(sockets) <= 107 - len(".10")
     assert given["mode"] == 0o700
     assert not os.path.exists(os.path.dirname(given["_temp_dir"]))
+
+
+@pytest.mark.parametrize("failures", [2, 9])
+def test_a_server_that_starts_no_process_for_the_driver_is_asked_again(monkeypatch, failures):
+    from gemmtune.engine.execution.ray import cluster as ray_cluster
+
+    asked = []
+    cause = 'Traceback:\n  File "proxier.py"\nRuntimeError: Starting Ray client server failed.'
+
+    def init(*, address, **_):
+        asked.append(address)
+        if len(asked) <= failures:
+            raise ConnectionAbortedError(f"Initialization failure from server:\n{cause}")
+
+    monkeypatch.setattr(ray, "init", init)
+    notices = []
+    outcome = pytest.raises(UsageError, match="answers at name: RuntimeError: Starting Ray client server failed")
+    with outcome if failures > 3 else nullcontext():
+        ray_cluster._connect("name", None, notices.append)
+    assert len(asked) == min(failures, 3) + 1
+    assert len(notices) == min(failures, 3)
 
 
 def test_a_ray_that_runs_here_is_found_where_ray_leaves_its_address(tmp_path, monkeypatch):

@@ -58,13 +58,20 @@ def host(tmp_path_factory, monkeypatch):
     monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
 
+    started = []
+
     def start(words: list[str], *more: str, **environment: str) -> subprocess.Popen[str]:
         command, pipe = [str(BIN / words[0]), *words[1:], *more], subprocess.PIPE
-        return subprocess.Popen(command, env=os.environ | environment, cwd=home, stdout=pipe, stderr=pipe, text=True)
+        process = subprocess.Popen(command, env=os.environ | environment, cwd=home, stdout=pipe, stderr=pipe, text=True)
+        started.append(process)
+        return process
 
     yield start
     for number in processes(folder):
         os.kill(number, signal.SIGKILL)
+    for process in started:
+        process.kill()
+        process.communicate()
     shutil.rmtree(folder, ignore_errors=True)
 
 
