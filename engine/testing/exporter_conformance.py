@@ -13,7 +13,7 @@ from gemmtune.engine.records.table import Choice, Row, Table
 from gemmtune.engine.seams.exporter import Exporter
 from gemmtune.engine.seams.kinds import parse_workload
 from gemmtune.engine.tables.export import file_fault
-from gemmtune.engine.testing._contract import require, require_lightness
+from gemmtune.engine.testing._contract import require, require_lightness, run_checks
 
 _DEVICE = catalogue.device("H200")
 
@@ -33,8 +33,7 @@ def check_exporter(exporter: type[Exporter]) -> None:
     Raises:
         ContractError: the exporter broke its contract; the message says how.
     """
-    for check in CHECKS:
-        check(exporter)
+    run_checks(CHECKS, exporter, Exporter)
 
 
 def writes_texts_to_plain_files(exporter: type[Exporter]) -> None:

@@ -12,7 +12,7 @@ from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.measurement import DeviceState, Estimate, Evidence, Measurement, Status
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams.objective import Objective
-from gemmtune.engine.testing._contract import require, require_lightness
+from gemmtune.engine.testing._contract import require, require_lightness, run_checks
 
 _SAMPLES_NS = (91_800.0, 90_200.0, 90_500.0, 90_300.0, 97_100.0, 90_400.0, 90_250.0, 90_350.0, 90_450.0)
 _POWER_WATTS = 600.0
@@ -63,8 +63,7 @@ def check_objective(objective: type[Objective]) -> None:
     Raises:
         ContractError: the objective broke its contract; the message says how.
     """
-    for check in CHECKS:
-        check(objective)
+    run_checks(CHECKS, objective, Objective)
 
 
 def names_its_protocol_and_unit(objective: type[Objective]) -> None:

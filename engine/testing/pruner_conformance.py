@@ -8,7 +8,7 @@ from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.measurement import Measurement, Status
 from gemmtune.engine.records.verdict import Verdict
 from gemmtune.engine.seams.pruner import Candidate, Pruner
-from gemmtune.engine.testing._contract import require
+from gemmtune.engine.testing._contract import require, run_checks
 from gemmtune.engine.testing.objective_conformance import example_failure, example_measurement
 
 _TASK = example_measurement().task
@@ -24,8 +24,7 @@ def check_pruner(pruner: type[Pruner]) -> None:
     Raises:
         ContractError: the pruner broke its contract; the message says how.
     """
-    for check in CHECKS:
-        check(pruner)
+    run_checks(CHECKS, pruner, Pruner)
 
 
 def keeps_without_evidence(pruner: type[Pruner]) -> None:

@@ -12,7 +12,7 @@ from gemmtune.engine.records.config import Config, Param, Value
 from gemmtune.engine.records.measurement import Status, Trial
 from gemmtune.engine.records.search import Search, SourceTask
 from gemmtune.engine.seams.sampler import Sampler
-from gemmtune.engine.testing._contract import require
+from gemmtune.engine.testing._contract import require, require_repeat, run_checks
 
 _Outcome = Callable[[Config], Trial]
 
@@ -21,7 +21,8 @@ def check_sampler(sampler: type[Sampler]) -> None:
     """Run whole searches with a sampler, and check every promise of its contract.
 
     Each search checks that the sampler asks feasible configs, none twice and no more than it may. It must ask some
-    while any is left. One check runs only for a `multi_objective` sampler, one only for a sampler that `learns`.
+    while any is left. One check runs only for a `multi_objective` sampler, one only for a sampler that `learns`. Most
+    of the searches have no features, as some spaces have none.
 
     Example:
         >>> from gemmtune.engine.search.samplers.random import RandomSampler
@@ -30,8 +31,7 @@ def check_sampler(sampler: type[Sampler]) -> None:
     Raises:
         ContractError: the sampler broke its contract; the message says how.
     """
-    for check in CHECKS:
-        check(sampler)
+    run_checks(CHECKS, sampler, Sampler)
 
 
 def example_search(budget: int = 12, seeds: Sequence[int] = (20, 3), objectives: int = 1) -> Search:
@@ -90,13 +90,18 @@ def searches_small_spaces(sampler: type[Sampler]) -> None:
     _drive(sampler, Search((Param("tile", (1, 2)),), (), (), budget=8, seed=0), _flat, batch=2)
 
 
-def repeats_itself(sampler: type[Sampler]) -> None:
-    """Check that two runs ask one sequence, whatever the process's own random state."""
+def repeats_itself_elsewhere(sampler: type[Sampler]) -> None:
+    """Check that two processes ask one sequence, whatever their own random state and seed of hashes."""
+    require_repeat(_sequence, sampler, "asked another sequence in a fresh process, with another PYTHONHASHSEED")
+
+
+def repeats_itself_here(sampler: type[Sampler]) -> None:
+    """Check that two runs of one process ask one sequence, whatever its random state."""
     sequences = []
     for state in (1, 2):
         random.seed(state)
         np.random.seed(state)
-        sequences.append(_drive(sampler, example_search(), _bowl, batch=4, most=16))
+        sequences.append(_sequence(sampler))
     require(sequences[0] == sequences[1], sampler, "asked another sequence in a second run of the same search")
 
 
@@ -106,12 +111,12 @@ def resumes_from_a_database(sampler: type[Sampler]) -> None:
     database = {config: _bowl(config) for config in whole[:16]}
     resumed = sampler(example_search())
     for start in range(0, 16, 4):
-        again = resumed.ask(4)
+        again = list(resumed.ask(4))
         require(
             again == whole[start : start + 4], sampler, f"asked {again} where {whole[start : start + 4]} is recorded"
         )
         resumed.tell([database[config] for config in again])
-    require(resumed.ask(4) == whole[16:20], sampler, "asked other configs after it was resumed")
+    require(list(resumed.ask(4)) == whole[16:20], sampler, "asked other configs after it was resumed")
 
 
 def searches_two_objectives(sampler: type[Sampler]) -> None:
@@ -142,7 +147,8 @@ CHECKS: tuple[Callable[[type[Sampler]], None], ...] = (
     survives_failures_and_ties,
     searches_without_seeds,
     searches_small_spaces,
-    repeats_itself,
+    repeats_itself_here,
+    repeats_itself_elsewhere,
     resumes_from_a_database,
     searches_two_objectives,
     learns_from_a_history,
@@ -153,10 +159,13 @@ CHECKS: tuple[Callable[[type[Sampler]], None], ...] = (
 def _drive(sampler: type[Sampler], search: Search, outcome: _Outcome, *, batch: int, most: int = 1000) -> list[Config]:
     """Ask and tell until every config, or `most` of them, has been asked; raise at the first broken promise."""
     running = sampler(search)
+    require(getattr(running, "search", None) is search, sampler, "does not call super().__init__(search)")
     left = set(search.feasible)
     asked: list[Config] = []
     while len(asked) < most:
         configs = running.ask(batch)
+        listed = isinstance(configs, list | tuple) and all(isinstance(config, Config) for config in configs)
+        require(listed, sampler, f"returned {repr(configs)[:100]} from ask, not a list of configs")
         require(len(configs) <= batch, sampler, f"asked {len(configs)} configs where {batch} were asked for")
         require(bool(configs) or not left, sampler, f"asked nothing, {len(left)} configs are left")
         if not configs:
@@ -169,6 +178,10 @@ def _drive(sampler: type[Sampler], search: Search, outcome: _Outcome, *, batch: 
             asked.append(config)
         running.tell([outcome(config) for config in configs])
     return asked
+
+
+def _sequence(sampler: type[Sampler]) -> str:
+    return "\n".join(config.json for config in _drive(sampler, example_search(), _bowl, batch=4, most=16))
 
 
 def _grid(values: Mapping[str, tuple[Value, ...]]) -> Search:

@@ -15,6 +15,8 @@ from functools import cache, lru_cache
 from itertools import islice
 from pathlib import Path
 
+import numpy as np
+
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.artifact import Artifact, Toolchain
 from gemmtune.engine.records.config import Config, Param, Value
@@ -25,7 +27,7 @@ from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.space import BuildError, Space
-from gemmtune.engine.testing._contract import require, require_lightness
+from gemmtune.engine.testing._contract import require, require_lightness, run_checks
 
 _MOST_POINTS = 20_000  # listed per task
 _MOST_JUDGED = 2_000  # of them, drawn at random, whose verdict is read
@@ -68,8 +70,7 @@ def check_space(space: type[Space]) -> None:
     Raises:
         ContractError: the space broke its contract; the message says how.
     """
-    for check in CHECKS:
-        check(space)
+    run_checks(CHECKS, space, Space)
 
 
 def spans_its_params(space: type[Space]) -> None:
@@ -149,6 +150,26 @@ def estimates_feasible_configs(space: type[Space]) -> None:
             require(feasible, space, f"estimates {config}, which is not feasible for {task.problem.name}")
 
 
+def gives_equal_names_of_features(space: type[Space]) -> None:
+    """Check that features are finite numbers under equal names everywhere, and that `features_of` gives the same."""
+    names: tuple[str, ...] | None = None
+    for task in _tasks(space):
+        configs = _drawn([point for point in _judged(space, task) if space().check(task, point)], _MOST_COMPARED)
+        if not configs:
+            continue
+        rows = [dict(space().features(task, config)) for config in configs]
+        for config, row in zip(configs, rows, strict=True):
+            names = tuple(sorted(row)) if names is None else names
+            same = tuple(sorted(row)) == names
+            require(same, space, f"gives {config} the features {sorted(row)}, and other configs {sorted(names)}")
+            odd = {name: value for name, value in row.items() if not math.isfinite(value)}
+            require(not odd, space, f"gives {config} the features {odd}")
+        together = space().features_of(task, configs)
+        apart = {name: [row[name] for row in rows] for name in rows[0]}
+        equal = set(together) == set(apart) and all(np.allclose(together[name], apart[name]) for name in apart)
+        require(equal, space, f"gives other features together than apart for {task.problem.name}")
+
+
 def gives_each_config_its_key(space: type[Space]) -> None:
     """Check that each config of a task has an artifact key of its own."""
     for task in _tasks(space):
@@ -204,6 +225,7 @@ CHECKS: tuple[Callable[[type[Space]], None], ...] = (
     explains_every_rejection,
     has_feasible_seeds,
     estimates_feasible_configs,
+    gives_equal_names_of_features,
     gives_each_config_its_key,
     is_stateless,
     names_its_toolchain,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass, fields, replace
 from itertools import count
+from threading import Lock
 from typing import ClassVar
 
 import pytest
@@ -28,6 +29,7 @@ from gemmtune.engine.testing import (
     space_conformance,
     workload_conformance,
 )
+from gemmtune.engine.testing.sampler_conformance import check_sampler
 from gemmtune.engine.testing.space_conformance import check_build, example_tasks
 from gemmtune.objectives.latency import Latency
 from gemmtune.objectives.latency_energy import LatencyEnergy
@@ -105,6 +107,8 @@ TWO = Config({"TILE": 2})
         ({"seeds": [TWO]}, KIT.has_feasible_seeds, "not a tuple"),
         ({"seeds": (TWO, TWO)}, KIT.has_feasible_seeds, "a seed twice"),
         ({"seeds": (Config({"TILE": 9}),)}, KIT.has_feasible_seeds, "not of its params"),
+        ({"features": {"waves": float("nan")}}, KIT.gives_equal_names_of_features, "the features {'waves': nan}"),
+        ({"features_of": {"waves": [1.0]}}, KIT.gives_equal_names_of_features, "other features together than apart"),
         ({"prior": None}, KIT.estimates_feasible_configs, "not a Prior"),
         ({"prior": Prior({TWO: 1.0}, "toy", "why")}, KIT.estimates_feasible_configs, "1 estimates by 'toy'"),
         ({"prior": Prior({}, "", "two\nlines")}, KIT.estimates_feasible_configs, "more than one line"),
@@ -481,11 +485,37 @@ class Backwards(Impulsive):
         return batch[::-1] if self.number % 2 else batch
 
 
+class Hashed(ExhaustiveSampler):
+    def __init__(self, search):
+        super().__init__(replace(search, feasible=tuple(set(search.feasible))))
+        self.search = search
+
+
+class Alone(ExhaustiveSampler):
+    def __init__(self, search):
+        self._left = list(search.feasible)
+
+
+class AnswersDicts(ExhaustiveSampler):
+    def ask(self, count):
+        return [dict(config) for config in super().ask(count)]
+
+
+class Divides(ExhaustiveSampler):
+    def tell(self, trials):
+        return 1 / 0
+
+
 @pytest.mark.parametrize(
     ("sampler", "check", "broken"),
     [
         (Backwards, SEARCHED.resumes_from_a_database, "asked .* where .* is recorded"),
-        (Backwards, SEARCHED.repeats_itself, "another sequence in a second run of the same search"),
+        (Backwards, SEARCHED.repeats_itself_here, "another sequence in a second run of the same search"),
+        (Hashed, SEARCHED.repeats_itself_elsewhere, "another sequence in a fresh process, with another PYTHONHASHSEED"),
+        (Alone, check_sampler, r"Alone does not call super\(\).__init__\(search\)"),
+        (AnswersDicts, check_sampler, r"returned \[{'kind': .* from ask, not a list of configs"),
+        (Divides, check_sampler, r"raised ZeroDivisionError: .* \(.*, line \d+\); the suite checked that a sampler"),
+        (OrderedDict, check_sampler, "OrderedDict'> is not a class derived from Sampler"),
         (StopsEarly, SEARCHED.exhausts_the_feasible_set, "asked nothing, 1 configs are left"),
         (NeedsSeeds, SEARCHED.searches_without_seeds, "asked nothing, 28 configs are left"),
         (FearsFailures, SEARCHED.survives_failures_and_ties, "asked nothing"),
@@ -497,6 +527,23 @@ class Backwards(Impulsive):
 )
 def test_a_sampler_that_breaks_its_promise_is_refused(sampler, check, broken):
     refused(check, sampler, broken)
+
+
+def test_names_of_features_that_differ_are_refused():
+    class Names(Toy):
+        def features(self, task, config):
+            return {f"tile{config['TILE']}": 1.0}
+
+    refused(KIT.gives_equal_names_of_features, Names, r"the features \['tile\d'\], and other configs \['tile\d'\]")
+
+
+def test_a_class_that_no_module_has_is_compared_with_a_fresh_process_too():
+    class Here(Hashed):
+        """A class as a notebook's cell makes one."""
+
+    refused(SEARCHED.repeats_itself_elsewhere, Here, "another sequence in a fresh process")
+    with pytest.warns(UserWarning, match=r"Locked is not compared with a fresh process \(TypeError: .*: move it into"):
+        check_sampler(type("Locked", (Here,), {"__module__": "__main__", "lock": Lock()}))
 
 
 def test_a_sampler_of_one_objective_without_a_history_is_not_asked_for_more():
