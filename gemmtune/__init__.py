@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from gemmtune.engine.api.tune_result import TuneResult
     from gemmtune.engine.api.tuning import tune
     from gemmtune.engine.api.verifying import verify
+    from gemmtune.engine.records.artifact import Artifact, Toolchain
+    from gemmtune.engine.records.config import Config, Param
     from gemmtune.engine.records.errors import (
         ContractError,
         DeviceError,
@@ -35,38 +37,55 @@ if TYPE_CHECKING:
         UsageError,
     )
     from gemmtune.engine.records.gemm.problem import Problem
+    from gemmtune.engine.records.measurement import Measurement, Status, Trial
+    from gemmtune.engine.records.search import Prior, Search
+    from gemmtune.engine.records.task import Task
+    from gemmtune.engine.records.verdict import Verdict
     from gemmtune.engine.scheduling.callbacks import Callback
     from gemmtune.engine.seams.exporter import Exporter
     from gemmtune.engine.seams.objective import Objective
-    from gemmtune.engine.seams.pruner import Pruner
+    from gemmtune.engine.seams.pruner import Candidate, Pruner
     from gemmtune.engine.seams.sampler import Sampler
-    from gemmtune.engine.seams.space import Space
+    from gemmtune.engine.seams.space import BuildError, Space
     from gemmtune.engine.store.database import Database
 
     __version__: str
 
 __all__ = [
+    "Artifact",
+    "BuildError",
     "Callback",
+    "Candidate",
+    "Config",
     "ContractError",
     "Database",
     "DeviceError",
     "Exporter",
     "GemmtuneError",
     "LandscapeError",
+    "Measurement",
     "Objective",
+    "Param",
+    "Prior",
     "Problem",
     "ProblemError",
     "Pruner",
     "Sampler",
+    "Search",
     "Space",
+    "Status",
     "StoreError",
     "Study",
     "Table",
     "TableError",
+    "Task",
+    "Toolchain",
     "ToolchainMissing",
+    "Trial",
     "TuneResult",
     "UnknownPlugin",
     "UsageError",
+    "Verdict",
     "__version__",
     "bench",
     "capture",
@@ -80,27 +99,40 @@ __all__ = [
 ]
 
 _MODULES = {
+    "Artifact": "records.artifact",
+    "BuildError": "seams.space",
     "Callback": "scheduling.callbacks",
+    "Candidate": "seams.pruner",
+    "Config": "records.config",
     "ContractError": "records.errors",
     "Database": "store.database",
     "DeviceError": "records.errors",
     "Exporter": "seams.exporter",
     "GemmtuneError": "records.errors",
     "LandscapeError": "records.errors",
+    "Measurement": "records.measurement",
     "Objective": "seams.objective",
+    "Param": "records.config",
+    "Prior": "records.search",
     "Problem": "records.gemm.problem",
     "ProblemError": "records.errors",
     "Pruner": "seams.pruner",
     "Sampler": "seams.sampler",
+    "Search": "records.search",
     "Space": "seams.space",
+    "Status": "records.measurement",
     "StoreError": "records.errors",
     "Study": "api.replaying",
     "Table": "api.table",
     "TableError": "records.errors",
+    "Task": "records.task",
+    "Toolchain": "records.artifact",
     "ToolchainMissing": "records.errors",
+    "Trial": "records.measurement",
     "TuneResult": "api.tune_result",
     "UnknownPlugin": "records.errors",
     "UsageError": "records.errors",
+    "Verdict": "records.verdict",
     "bench": "api.benching",
     "capture": "api.capturing",
     "check": "api.checking",

@@ -8,7 +8,13 @@ from functools import lru_cache
 
 @dataclass(frozen=True, slots=True)
 class Toolchain:
-    """Versions that a binary, and so its time, depends on."""
+    """Versions that a binary, and so its time, depends on.
+
+    Example:
+        >>> import gemmtune as gt
+        >>> gt.Toolchain((("torch", "2.13.0"), ("triton", "3.7.0"))).text
+        'torch 2.13.0, triton 3.7.0'
+    """
 
     versions: tuple[tuple[str, str], ...]
     """Pairs of package and version, sorted by package."""
@@ -48,7 +54,14 @@ class Resources:
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """Built kernel. The record is small and picklable; the binary stays in its file."""
+    """Built kernel. The record is small and picklable; the binary stays in its file.
+
+    Example:
+        >>> import gemmtune as gt
+        >>> made_with = gt.Toolchain((("torch", "2.13.0"),))
+        >>> gt.Artifact("mm", "mine", "", "0" * 64, (("grid", 8),), None, 0.5, made_with).launch
+        (('grid', 8),)
+    """
 
     key: str
     """Key that is equal for tasks and configs that may share the binary."""

@@ -14,7 +14,13 @@ Value = bool | int | float | str
 
 @dataclass(frozen=True, slots=True)
 class Param:
-    """One parameter of a space, with its values."""
+    """One parameter of a space, with its values.
+
+    Example:
+        >>> import gemmtune as gt
+        >>> gt.Param("BLOCK_M", (16, 32, 64)).values
+        (16, 32, 64)
+    """
 
     name: str
     """Name that the kernel uses, `BLOCK_M`."""
@@ -28,6 +34,11 @@ class Config(Mapping[str, Value]):
     """One value per parameter, as an immutable, hashable and picklable mapping, sorted by name.
 
     Its canonical JSON has no spaces, so equal configs have equal text and equal digests on every machine.
+
+    Example:
+        >>> import gemmtune as gt
+        >>> gt.Config({"num_warps": 4, "BLOCK_M": 64}).json
+        '{"BLOCK_M":64,"num_warps":4}'
     """
 
     def __init__(self, values: Mapping[str, Value]) -> None:

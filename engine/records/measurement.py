@@ -14,6 +14,11 @@ class Status(StrEnum):
     """Outcome of an evaluation, with the `invalidity` of the T4 results schema in brackets.
 
     Source: T4 auto-tuning results schema, github.com/odgaard/TuningSchema.
+
+    Example:
+        >>> import gemmtune as gt
+        >>> gt.Status("build_failed") is gt.Status.BUILD_FAILED
+        True
     """
 
     OK = "ok"
@@ -139,7 +144,14 @@ class Reading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement(Reading):
-    """One evaluation of a config with its context. Failures are measurements too."""
+    """One evaluation of a config with its context. Failures are measurements too.
+
+    Example:
+        >>> import gemmtune as gt
+        >>> measurement = gt.testing.example_measurement()
+        >>> measurement.status, measurement.estimate.time_ns
+        (<Status.OK: 'ok'>, 90400.0)
+    """
 
     task: Task
     """Task that was evaluated."""
@@ -163,7 +175,13 @@ class Measurement(Reading):
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """Outcome of a config, as a sampler sees it."""
+    """Outcome of a config, as a sampler sees it.
+
+    Example:
+        >>> import gemmtune as gt
+        >>> gt.Trial(gt.Config({"BLOCK_M": 64}), gt.Status.OK, 9.5e3).score
+        9500.0
+    """
 
     config: Config
     """Config that was evaluated."""

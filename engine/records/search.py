@@ -27,7 +27,14 @@ class SourceTask:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """Feasible set of one task with budget, seed and history."""
+    """Feasible set of one task with budget, seed and history.
+
+    Example:
+        >>> import gemmtune as gt
+        >>> search = gt.testing.example_search(budget=8)
+        >>> search.budget, len(search.feasible)
+        (8, 28)
+    """
 
     params: tuple[Param, ...]
     """Parameters that span the space."""
@@ -51,7 +58,13 @@ class Search:
 
 @dataclass(frozen=True, slots=True)
 class Prior:
-    """Estimated times of one task's configs; they rank only against times of one model, problem and device."""
+    """Estimated times of one task's configs; they rank only against times of one model, problem and device.
+
+    Example:
+        >>> import gemmtune as gt
+        >>> gt.Prior({gt.Config({"BLOCK_M": 64}): 9.5e3}, model="roofline 1").model
+        'roofline 1'
+    """
 
     times_ns: Mapping[Config, float] = field(default_factory=dict)
     """Estimated time of one launch in ns, above 0, by config; a config that the model does not cover is missing."""

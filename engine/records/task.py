@@ -8,7 +8,14 @@ from gemmtune.engine.records.workload import Workload
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """Workload to search on one device in one space."""
+    """Workload to search on one device in one space.
+
+    Example:
+        >>> import gemmtune as gt
+        >>> task = gt.testing.example_tasks()[0]
+        >>> task.problem.m, task.device.name
+        (2048, 'NVIDIA H200')
+    """
 
     problem: Workload
     """Workload that the kernels serve; a GEMM, for example."""

@@ -8,7 +8,13 @@ from enum import StrEnum
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Decision on a config. A yes is truthy; a no has a reason with the value and the bound."""
+    """Decision on a config. A yes is truthy; a no has a reason with the value and the bound.
+
+    Example:
+        >>> import gemmtune as gt
+        >>> bool(gt.Verdict.yes()), bool(gt.Verdict.no("shared memory", "250 KiB > 227 KiB"))
+        (True, False)
+    """
 
     reason: str = ""
     """Reason of a no, for people; empty for yes."""

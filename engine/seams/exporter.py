@@ -18,6 +18,7 @@ class Exporter(ABC):
         ...         return {"problems.txt": " ".join(row.problem.name for row in table.rows)}
         >>> ProblemNames().export(gt.testing.example_table())
         {'problems.txt': '16x4096x4096:bf16:nt 2048x4096x4096:bf16:nt 512x1280x3424:bf16:nn'}
+        >>> gt.testing.check_exporter(ProblemNames)
     """
 
     example: ClassVar[tuple[str, Config]] = ("aten", Config({}))

@@ -15,11 +15,12 @@ class Objective(ABC):
         ...     protocol, unit = "graph-cold-l2", "ns"
         ...
         ...     def score(self, measurement):
-        ...         if not measurement.samples_ns:
+        ...         if measurement.status is not gt.Status.OK:
         ...             raise ValueError(f"a measurement that is {measurement.status} has no score")
         ...         return max(measurement.samples_ns)
         >>> WorstLaunch().score(gt.testing.example_measurement())
         97100.0
+        >>> gt.testing.check_objective(WorstLaunch)
     """
 
     protocol: ClassVar[str]

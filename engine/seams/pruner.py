@@ -13,7 +13,14 @@ from gemmtune.engine.records.verdict import Verdict
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """Config that waits for its measurement, with the evidence so far."""
+    """Config that waits for its measurement, with the evidence so far.
+
+    Example:
+        >>> import gemmtune as gt
+        >>> task = gt.testing.example_tasks()[0]
+        >>> gt.Candidate(task, gt.Config({"BLOCK_M": 64})).artifact is None
+        True
+    """
 
     task: Task
     """Task that the search belongs to."""
@@ -28,13 +35,12 @@ class Pruner(ABC):
 
     Example:
         >>> import gemmtune as gt
-        >>> from gemmtune.engine.records.verdict import Verdict
         >>> class SharedMemoryPruner(gt.Pruner):
         ...     def judge(self, candidate, history):
         ...         resources = candidate.artifact.resources if candidate.artifact else None
         ...         if resources is None or resources.shared_bytes <= 100_000:
-        ...             return Verdict.yes()
-        ...         return Verdict.no("shared memory", f"{resources.shared_bytes} B per block > 100000 B")
+        ...             return gt.Verdict.yes()
+        ...         return gt.Verdict.no("shared memory", f"{resources.shared_bytes} B per block > 100000 B")
         >>> gt.testing.check_pruner(SharedMemoryPruner)
     """
 

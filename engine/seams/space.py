@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from gemmtune.engine.records.artifact import Artifact, Toolchain
 from gemmtune.engine.records.config import Config, Param
+from gemmtune.engine.records.errors import GemmtuneError
 from gemmtune.engine.records.search import Prior
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
@@ -20,7 +21,7 @@ if TYPE_CHECKING:  # the names of plug-ins are listed without numpy
     from numpy.typing import NDArray
 
 
-class BuildError(Exception):
+class BuildError(GemmtuneError):
     """Config that cannot be built; the message is the reason in the database and the report."""
 
 

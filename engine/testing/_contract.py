@@ -87,7 +87,7 @@ def _answer_elsewhere(
     None, with a warning, for a class of a notebook, a script or a function that nothing can carry to another process.
     """
     name, carried = plugin.__qualname__, b""
-    if plugin.__module__ == "__main__" or "<locals>" in name:
+    if not _is_importable(plugin):
         try:
             import cloudpickle
 
@@ -112,6 +112,17 @@ def _answer_elsewhere(
     require(done.returncode == 0, plugin, f"fails in a fresh process: {last[:300]}")
     found: tuple[str, list[str], list[str]] = tuple(json.loads(done.stdout))
     return found
+
+
+def _is_importable(plugin: type) -> bool:
+    """Return whether another process finds the class by its name: not one of a notebook, a script or a function."""
+    module = plugin.__module__
+    if module == "__main__" or module not in sys.modules:
+        return module != "__main__"
+    found: object = sys.modules[module]
+    for part in plugin.__qualname__.split("."):
+        found = getattr(found, part, None)
+    return found is plugin
 
 
 def _root(module: str) -> list[str]:

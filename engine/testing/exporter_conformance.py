@@ -63,16 +63,20 @@ def tells_tables_apart(exporter: type[Exporter]) -> None:
 
 
 def refuses_an_unknown_space(exporter: type[Exporter]) -> None:
-    """Check that a row of an unknown space raises a one-line TableError that names the space and the problem."""
+    """Check that a row of an unknown space is refused in a line with space and problem, or written by one for all."""
+    named: object = exporter.spaces
+    listed = isinstance(named, tuple) and all(isinstance(space, str) for space in named)
+    require(listed, exporter, f"names its spaces {named!r}, not a tuple of names")
     row = _row(exporter.example_problems[0], "no_such_space", Config({}))
     try:
         exporter().export(replace(example_table(exporter), rows=(row,)))
     except TableError as error:
-        named = "no_such_space" in str(error) and row.problem.name in str(error)
-        require(named, exporter, f"its refusal does not name both space and problem: {error}")
+        both = "no_such_space" in str(error) and row.problem.name in str(error)
+        require(both, exporter, f"its refusal does not name both space and problem: {error}")
         require("\n" not in str(error), exporter, "its refusal is longer than one line")
     else:
-        require(False, exporter, "exported a row of a space that does not exist")
+        broken = f"exported a row of a space that does not exist, and names its spaces: {exporter.spaces!r}"
+        require(exporter.spaces == (), exporter, broken)
 
 
 def is_pure_in_a_fresh_process(exporter: type[Exporter]) -> None:

@@ -271,6 +271,13 @@ class Sound(Exporter):
         raise TableError(f"no space {row.choices[0].space} for {row.problem.name}")
 
 
+class Generic(Exporter):
+    """Writes the rows of any space."""
+
+    def export(self, table):
+        return {"table.txt": "\n".join(f"{row.problem.name} {row.choices[0].space}" for row in table.rows)}
+
+
 def refusing(text):
     def refuse(_, row):
         raise TableError(text.format(space=row.choices[0].space, problem=row.problem.name))
@@ -287,6 +294,8 @@ KEPT = exporter_conformance
         (answering(Sound, export={}), KEPT.writes_texts_to_plain_files, "no file for a table of"),
         (answering(Sound, export={"a.txt": "x"}), KEPT.tells_tables_apart, "a shorter table alike"),
         (answering(Sound, export={"/a.txt": "x"}), KEPT.writes_texts_to_plain_files, "plain names"),
+        (answering(Sound, spaces="aten"), KEPT.refuses_an_unknown_space, "names its spaces 'aten', not a tuple"),
+        (answering(Generic, spaces=("aten",)), KEPT.refuses_an_unknown_space, "exported a row of a space that"),
         (refusing("no space {space}"), KEPT.refuses_an_unknown_space, "does not name both"),
         (refusing("no space for {problem}"), KEPT.refuses_an_unknown_space, "does not name both"),
         (refusing("{space}\n{problem}"), KEPT.refuses_an_unknown_space, "longer than one line"),
@@ -299,6 +308,7 @@ def test_an_exporter_that_breaks_its_promise_is_refused(exporter, check, broken)
 def test_a_sound_exporter_is_taken_and_one_that_counts_its_instances_is_not():
     for check in KEPT.CHECKS[:-1]:
         check(Sound)
+    exporter_conformance.check_exporter(Generic)
     made = []
 
     class Counted(Sound):

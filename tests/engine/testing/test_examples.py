@@ -8,6 +8,11 @@ import importlib
 import pytest
 
 MODULES = (
+    "seams.exporter",
+    "seams.objective",
+    "seams.pruner",
+    "seams.sampler",
+    "seams.space",
     "search.samplers.auto",
     "search.samplers.evolution",
     "search.samplers.transfer",
