@@ -93,8 +93,8 @@ class Study:
     def summary(self, width: int | None = None) -> str:
         """Return the results as text; several samplers side by side, in at most `width` columns."""
         if len(self.found) == 1:
-            return study_report(next(iter(self.results.values()))).to_text()
-        return comparison_report(self.comparison).to_text(width)
+            return study_report(next(iter(self.results.values())), self.settings).to_text()
+        return comparison_report(self.comparison, self.settings).to_text(width)
 
     def plot(self) -> Figure:
         """Return the best-so-far curves as a matplotlib figure; a notebook draws it."""

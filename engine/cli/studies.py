@@ -29,6 +29,7 @@ Budget = Annotated[int, plan_option("budget")]
 Batch = Annotated[int, plan_option("batch")]
 Workers = Annotated[int, typer.Option(min=1, help="Processes; the result does not depend on their number.")]
 Cold = Annotated[bool, typer.Option("--cold", help="Keep the recorded space's starting points from the sampler.")]
+Apart = Annotated[bool, typer.Option("--apart", help="Let no search learn from other landscapes.")]
 
 
 def replay(
@@ -39,6 +40,7 @@ def replay(
     batch: Batch = 1,
     workers: Workers = 1,
     cold: Cold = False,
+    apart: Apart = False,
     as_json: AsJson = False,
 ) -> None:
     """Measure one sampler on recorded landscapes.
@@ -60,9 +62,10 @@ def replay(
             batch=batch,
             workers=workers,
             cold=cold,
+            apart=apart,
             progress=count,
         )
-    output.show(study_report(next(iter(study.results.values()))), as_json=as_json)
+    output.show(study_report(next(iter(study.results.values())), study.settings), as_json=as_json)
 
 
 def compare(
@@ -74,7 +77,7 @@ def compare(
     batch: Batch = 1,
     workers: Workers = 1,
     cold: Cold = False,
-    apart: Annotated[bool, typer.Option("--apart", help="Let no search learn from other landscapes.")] = False,
+    apart: Apart = False,
     as_json: AsJson = False,
 ) -> None:
     """Compare samplers on recorded landscapes: curves and scores.
@@ -108,5 +111,5 @@ def compare(
     if as_json:
         print_json(study.to_json())
     else:
-        report = comparison_report(study.comparison).to_text(output.columns())
+        report = comparison_report(study.comparison, study.settings).to_text(output.columns())
         print_text("\n".join([report, "", *map(str, study.written)]))

@@ -1,33 +1,42 @@
 """Reports of `gemmtune replay` and `gemmtune compare`."""
 
+from collections.abc import Mapping
+
 from gemmtune.engine.report.layout import Grid, Report, count, json_fields
-from gemmtune.engine.studies.comparison import BUDGETS, GOALS, Comparison, Curve
+from gemmtune.engine.studies.comparison import BUDGETS, GOALS, LEAST_SEEDS, Comparison, Curve
 from gemmtune.engine.studies.sampler_study import StudyResult
 
 
-def study_report(result: StudyResult) -> Report:
-    """Report the fraction of the optimum per problem, and their mean."""
+def study_report(result: StudyResult, settings: Mapping[str, object]) -> Report:
+    """Report the fraction of the optimum per problem, and their mean; for `settings`, see `settings_text`."""
     rows = [[name, f"{fraction:.4f}"] for name, fraction in result.problems.items()]
     rows.append(["mean", f"{result.fraction_of_optimum:.4f}"])
-    terms = f"sampler {result.sampler}, budget {result.budget}, {count(result.seeds, 'seed')}"
+    terms = (
+        f"sampler {result.sampler}, budget {result.budget}, {count(result.seeds, 'seed')}, {settings_text(settings)}"
+    )
     grid = Grid.of_rows(["problem", "of optimum"], rows, left=("problem",))
     record = json_fields(result, "sampler", "budget", "seeds", "fraction_of_optimum", "problems")
     return Report(record, [f"{terms}: optimum / best found", grid])
 
 
-def comparison_report(result: Comparison) -> Report:
-    """Report the curves over all landscapes, and the score P per landscape."""
+def settings_text(settings: Mapping[str, object]) -> str:
+    """Return in words what decides a ranking beside budget and seeds: `batch`, `apart` and `cold` of a study."""
+    mode = "searches apart" if settings["apart"] else "a campaign per seed"
+    return f"batch {settings['batch']}, {mode}" + (", cold" if settings["cold"] else "")
+
+
+def comparison_report(result: Comparison, settings: Mapping[str, object]) -> Report:
+    """Report the curves over all landscapes, and the score P per landscape; for `settings`, see `settings_text`."""
     terms = f"{count(len(result.landscapes), 'landscape')}, budget {result.budget}, {count(result.seeds, 'seed')}"
     budgets = [budget for budget in BUDGETS if budget <= result.budget]
-    headers = ["sampler", *map(str, budgets), *(f"to {goal:.0%}" for goal in GOALS), "P"]
-    rows = [
-        [*_row(result.curve(arm), budgets, result.seeds, result.budget), mean_score_text(result, arm)]
-        for arm in result.arms
-    ]
+    curves = [[arm, *(fraction_text(result.curve(arm), budget) for budget in budgets)] for arm in result.arms]
+    goals = [[arm, *_goals(result.curve(arm), result.budget), mean_score_text(result, arm)] for arm in result.arms]
     sections: list[str | Grid] = [
-        f"{terms}: optimum / best found after so many evaluations (± half of the 95 % interval),\n"
-        f"evaluations in the median search to find so much of the optimum, and the performance score P",
-        Grid.of_rows(headers, rows, left=("sampler",)),
+        f"{terms}, {settings_text(settings)}:\n"
+        f"optimum / best found after so many evaluations {interval_text(result.seeds)}",
+        Grid.of_rows(["sampler", *map(str, budgets)], curves, left=("sampler",)),
+        "evaluations in the median search to find so much of the optimum, and the performance score P",
+        Grid.of_rows(["sampler", *(f"to {goal:.0%}" for goal in GOALS), "P"], goals, left=("sampler",)),
     ]
     if len(result.landscapes) > 1:
         by_landscape = [
@@ -45,14 +54,20 @@ def comparison_report(result: Comparison) -> Report:
     return Report(result.to_json(), sections)
 
 
-def _row(curve: Curve, budgets: list[int], seeds: int, most: int) -> list[str]:
-    cells = [curve.arm]
-    for budget in budgets:
-        half = (curve.high[budget - 1] - curve.low[budget - 1]) / 2
-        cells.append(f"{curve.mean[budget - 1]:.3f}" + (f" ± {half:.3f}" if seeds > 1 else ""))
+def interval_text(seeds: int) -> str:
+    """Return what stands behind the numbers of so many seeds."""
+    return "[95 % interval over the seeds]" if seeds >= LEAST_SEEDS else f"(no interval below {LEAST_SEEDS} seeds)"
+
+
+def fraction_text(curve: Curve, budget: int) -> str:
+    """Return the fraction of the optimum after so many evaluations, `0.993 [0.911, 1.000]`."""
+    ends = f" [{curve.low[budget - 1]:.3f}, {curve.high[budget - 1]:.3f}]" if curve.low else ""
+    return f"{curve.mean[budget - 1]:.3f}{ends}"
+
+
+def _goals(curve: Curve, most: int) -> list[str]:
     medians = [curve.reached[goal].median for goal in GOALS]
-    cells += [f"> {most}" if median is None else str(median) for median in medians]
-    return cells
+    return [f"> {most}" if median is None else str(median) for median in medians]
 
 
 def mean_score_text(comparison: Comparison, arm: str) -> str:
@@ -67,6 +82,9 @@ def of_landscapes(known: int, landscapes: int) -> str:
 
 
 def score_text(curve: Curve) -> str:
-    """Return the score as `0.81 [0.78, 0.84]`; a dash where P is undefined."""
+    """Return the score as `0.81 [0.78, 0.84]`, without an interval where there is none; a dash where P is undefined."""
     score = curve.score
-    return "-" if score is None else f"{score.value:.2f} [{score.low:.2f}, {score.high:.2f}]"
+    if score is None:
+        return "-"
+    ends = "" if score.low is None or score.high is None else f" [{score.low:.2f}, {score.high:.2f}]"
+    return f"{score.value:.2f}{ends}"

@@ -20,14 +20,13 @@ from gemmtune.engine.report.html.drawing import (
 )
 from gemmtune.engine.report.html.page import Card, Page, Section, Sheet, render
 from gemmtune.engine.report.layout import count
-from gemmtune.engine.report.studies import mean_score_text, score_text
+from gemmtune.engine.report.studies import fraction_text, interval_text, mean_score_text, score_text, settings_text
 from gemmtune.engine.studies.comparison import BUDGETS, GOALS, Comparison
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _COLUMNS = 3
-_FEW_SEEDS = 5  # below, an interval by Student's t says little
 _MEAN = ("",)
 
 
@@ -57,15 +56,14 @@ def comparison_html(comparison: Comparison, settings: Mapping[str, object], prov
     Equal comparisons give equal text.
     """
     terms = f"{count(len(comparison.landscapes), 'landscape')}, budget {comparison.budget}"
-    terms += f", {count(comparison.seeds, 'seed')}"
-    chosen = ", ".join(f"{name} {value}" for name, value in settings.items() if value)
+    terms += f", {count(comparison.seeds, 'seed')}, {settings_text(settings)}"
     sections = [_mean(comparison), _goals(comparison), _scores(comparison)]
     if len(comparison.landscapes) > 1:
         names = comparison.landscapes
         draw = partial(_draw, comparison=comparison, names=names)
         picture = Picture(f"Regret on each of {len(names)} landscapes", _height(len(names)), draw, solved=False)
         sections.insert(1, Section("Each landscape", "Regret on each landscape by itself.", [picture]))
-    subtitle = " · ".join(part for part in (terms, chosen, *provenance) if part)
+    subtitle = " · ".join(part for part in (terms, *provenance) if part)
     title = f"gemmtune compare: {', '.join(comparison.arms)}"
     return render(Page(title, subtitle, sections, _cards(comparison)))
 
@@ -83,16 +81,12 @@ def _mean(comparison: Comparison) -> Section:
     rows = []
     for arm in comparison.arms:
         curve = comparison.curve(arm)
-        halves = [(curve.high[b - 1] - curve.low[b - 1]) / 2 for b in budgets]
-        means = [curve.mean[b - 1] for b in budgets]
-        rows.append([arm, *(f"{m:.4f} ± {h:.4f}" for m, h in zip(means, halves, strict=True))])
+        rows.append([arm, *(fraction_text(curve, budget) for budget in budgets)])
     text = (
         f"Slowdown of the best config so far against the optimum, mean over {count(number, 'landscape')} and "
-        f"{count(comparison.seeds, 'seed')}, with 95 % intervals over the seeds. Lower is better. "
-        "The numbers are optimum / best found."
+        f"{count(comparison.seeds, 'seed')}. Lower is better. The numbers are optimum / best found "
+        f"{interval_text(comparison.seeds)}."
     )
-    if comparison.seeds < _FEW_SEEDS:
-        text += f" {count(comparison.seeds, 'seed')} say little about the noise: take {_FEW_SEEDS} or more."
     sheet = Sheet(["sampler", *(f"after {b}" for b in budgets)], rows, ("sampler",))
     return Section("Regret over evaluations", text, [picture], sheet)
 
@@ -139,7 +133,8 @@ def _draw(figure: Figure, comparison: Comparison, names: Sequence[str]) -> None:
             color, curve = COLORS[SERIES[number % len(SERIES)]].light, comparison.curve(arm, name)
             dashes = ("-", "--", ":")[number // len(SERIES) % 3]
             axes.plot(evaluations, _regret(curve.mean), label=arm, color=color, linestyle=dashes, lw=1.5)
-            axes.fill_between(evaluations, _regret(curve.high), _regret(curve.low), color=color, alpha=0.18, lw=0)
+            if curve.low:
+                axes.fill_between(evaluations, _regret(curve.high), _regret(curve.low), color=color, alpha=0.18, lw=0)
         loss_ticks(axes)
         title = name or f"mean of {len(comparison.landscapes)} landscapes"
         axes.set_title(wrapped(title, 30), fontsize=8 if several else 9)

@@ -21,5 +21,5 @@ def test_replay_json_is_the_promised_object(run, small):
 
 def test_replay_for_a_person_ends_with_the_mean(run, small):
     lines = run("replay", small, "--sampler", "exhaustive", "--budget", "1000", "--seeds", "1").out.splitlines()
-    assert lines[0] == "sampler exhaustive, budget 1000, 1 seed: optimum / best found"
+    assert lines[0] == "sampler exhaustive, budget 1000, 1 seed, batch 1, a campaign per seed: optimum / best found"
     assert [line.split() for line in lines[-2:]] == [[DECODE, "1.0000"], ["mean", "1.0000"]]

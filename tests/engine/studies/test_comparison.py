@@ -40,16 +40,30 @@ def test_ended_search_keeps_its_best_and_search_without_success_is_zero():
     assert found.curve("failed").mean == (0, 0, 0)
 
 
-def test_the_interval_is_students_over_the_seeds_and_one_seed_has_none():
-    found = compare([P], {"arm": [[search(10)], [search(20)], [search(40)]]}, 1).curve("arm")
-    half = 4.302653 * stdev([1, 0.5, 0.25]) / 3**0.5
-    assert (found.low[0], found.high[0]) == (0, 1)
-    assert half > 0.58  # so that both ends are cut to what a fraction can be
-    near = compare([P], {"arm": [[search(20)], [search(20)], [search(40)]]}, 1).curve("arm")
-    half = 4.302653 * stdev([0.5, 0.5, 0.25]) / 3**0.5
-    assert near.high[0] - near.mean[0] == pytest.approx(half, rel=1e-5)
-    alone = compare([P], {"arm": [[search(20)]]}, 1).curve("arm")
-    assert alone.low == alone.mean == alone.high
+def test_the_interval_is_students_over_the_seeds_and_four_seeds_have_none():
+    found = compare([P], {"arm": [[search(time)] for time in (10, 10, 10, 80, 80)]}, 1).curve("arm")
+    half = 2.776445 * stdev([1, 1, 1, 0.125, 0.125]) / 5**0.5
+    assert half > 0.57
+    assert found.low[0] == pytest.approx(0.65 - half, rel=1e-5)
+    assert found.high[0] == 1  # cut to what a fraction can be
+    few = compare([P], {"arm": [[search(20)]] * 4}, 1).curve("arm")
+    assert few.low == few.high == ()
+
+
+def test_the_interval_of_the_score_is_students_over_the_seeds_left_out_in_turn():
+    studied = [wide(), wide("other")]
+    arms = {"random": list(replays(studied, "random", 64, seeds=6))}
+    score = compare(studied, arms, 64).curve("random").score
+    without = [
+        compare(studied, {"random": [each for j, each in enumerate(arms["random"]) if j != i]}, 64)
+        .curve("random")
+        .score.value
+        for i in range(6)
+    ]
+    half = 2.570582 * 5 * stdev(without) / 6**0.5
+    assert (score.low, score.high) == pytest.approx((score.value - half, score.value + half), rel=1e-5)
+    four = compare(studied, {"random": arms["random"][:4]}, 64).curve("random").score
+    assert (four.low, four.high) == (None, None)
 
 
 def test_evaluations_to_a_fraction_are_those_of_the_median_search():
@@ -102,8 +116,8 @@ def test_the_json_object_holds_curves_counts_and_scores():
         "arm": "arm",
         "landscape": "p",
         "fraction_of_optimum": [0.25, 1.0],
-        "low": [0.25, 1.0],
-        "high": [0.25, 1.0],
+        "low": None,
+        "high": None,
         "evaluations_to": {"0.95": {"median": 2, "share": 1.0}, "0.99": {"median": 2, "share": 1.0}},
         "score": None,
     }

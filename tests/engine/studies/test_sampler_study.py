@@ -122,7 +122,11 @@ def test_names_shared_within_a_file_are_prefixed_by_space_or_number():
 
 
 def test_json_object_has_the_documented_keys():
-    printed = json.dumps(study_report(replay_study([landscape([10.0, 20.0])], FromSeed, 1, seeds=2)).to_json())
+    printed = json.dumps(
+        study_report(
+            replay_study([landscape([10.0, 20.0])], FromSeed, 1, seeds=2), {"batch": 8, "cold": False, "apart": True}
+        ).to_json()
+    )
     assert printed == (
         '{"sampler": "FromSeed", "budget": 1, "seeds": 2, "fraction_of_optimum": 0.75, "problems": {"p": 0.75}}'
     )

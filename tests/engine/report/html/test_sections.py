@@ -285,24 +285,23 @@ def test_a_roofline_is_logarithmic_with_a_point_per_row_and_a_line_per_roof(draw
 
 def test_a_comparison_shows_each_samplers_regret_with_its_interval(drawn):
     fast, slow = (
-        [[searched(20, 10, 10)] * 2] * 3,
-        [[searched(80, 40, 20)] * 2, [searched(80, 80, 20)] * 2, [searched(80, 80, 80)] * 2],
+        [[searched(20, 10, 10)] * 2] * 5,
+        [[searched(80, *rest)] * 2 for rest in ((40, 20), (80, 20), (80, 80), (80, 80), (80, 40))],
     )
     found = compare([landscape("p"), landscape("q")], {"slow": slow, "fast": fast}, 3)
-    page = comparison_page.comparison_html(found, {"pruner": "static", "none": ""}, ["recorded 2026"])
+    page = comparison_page.comparison_html(found, {"batch": 1, "cold": True, "apart": True}, ["recorded 2026"])
     mean, each = drawn
     assert [line[1] for line in mean[0].lines] == [
-        pytest.approx([7, 5, 1.666666]),
+        pytest.approx([7, 1 / 0.15 - 1, 1 / 0.3 - 1]),
         pytest.approx([1, 1e-4, 1e-4], abs=2e-4),
     ]
     assert [axes.title for axes in each if axes.lines] == ["p", "q"]
     assert "0.00% behind the optimum after 3 evaluations" in page
-    assert "2 landscapes, budget 3, 3 seeds · pruner static · recorded 2026" in page
-    assert "none" not in page.partition("pruner static")[2][:20]
+    assert "2 landscapes, budget 3, 5 seeds, batch 1, searches apart, cold · recorded 2026" in page
     goals, regret = comparison_page._goals(found), comparison_page._mean(found)
     assert goals.sheet.rows == [["slow", "> 3", "> 3", "0%", "0%"], ["fast", "2", "2", "100%", "100%"]]
     assert [each[0] for each in regret.sheet.rows] == ["slow", "fast"]
-    assert regret.sheet.rows[1][1:] == ["1.0000 ± 0.0000"]
+    assert regret.sheet.rows[1][1:] == ["1.000 [1.000, 1.000]"]
     assert regret.sheet.headers == ["sampler", "after 3"]
     assert [each[0] for each in comparison_page._scores(found).sheet.rows] == ["mean", "p", "q"]
 
@@ -323,7 +322,7 @@ def test_a_figure_for_a_notebook_has_a_panel_per_landscape_and_one_of_their_mean
 
 def test_a_comparison_of_one_landscape_has_one_picture(drawn):
     found = compare([landscape("p")], {"arm": [[searched(20)]]}, 20)
-    comparison_page.comparison_html(found, {}, [])
+    comparison_page.comparison_html(found, {"batch": 1, "cold": False, "apart": False}, [])
     assert len(drawn) == 1
     assert comparison_page._mean(found).sheet.headers == ["sampler", "after 16"]
     [card] = comparison_page._cards(found)
