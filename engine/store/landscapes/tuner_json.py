@@ -153,12 +153,22 @@ def _t4_point(where: str, result: Mapping[str, object], unit_ns: float) -> Point
 
 
 def _t4_time_ns(where: str, result: Mapping[str, object], samples_ns: Sequence[float]) -> float:
-    """Return the objective if it is a time, else the measurement `time`, else the mean of the launches."""
+    """Return the objective if it is a time, else the measurement `time`, else the mean of the launches.
+
+    Raises:
+        LandscapeError: there is no time, or each objective is neither a time nor a rate, such as GFLOP/s.
+    """
     measured = {}
     for entry in _array(f"{where}, measurements", result.get("measurements", [])):
         measurement = _object(f"{where}, measurements", entry)
         measured[str(measurement.get("name"))] = measurement
     objectives = [str(name) for name in _array(f"{where}, objectives", result.get("objectives", []))]
+    units = {name: str(measured.get(name, {}).get("unit", "")).lower() for name in objectives}
+    if units and not any(unit in _UNITS_NS or "time" in name or "/s" in name + unit for name, unit in units.items()):
+        raise LandscapeError(
+            f"{where} is of a search for {', '.join(objectives)}, and a landscape holds times; "
+            "gemmtune takes T4 files whose objective is a time or a rate, such as GFLOP/s"
+        )
     for name in (*objectives, "time"):
         unit_ns = _UNITS_NS.get(str(measured[name].get("unit", "")).lower()) if name in measured else None
         if unit_ns is not None:

@@ -147,6 +147,16 @@ def test_if_the_objective_is_no_time_the_time_or_the_launches_are_read(tmp_path)
     assert "results[1]: no time" in refusal(tmp_path, found)
 
 
+def test_a_search_for_what_is_no_time_is_refused_by_its_objective(tmp_path):
+    found = json.loads(T4.read_text())
+    for result in found["results"]:
+        result["objectives"] = ["score"]
+        result["measurements"].append({"name": "score", "value": -1.295, "unit": ""})
+    assert "results[0] is of a search for score, and a landscape holds times" in refusal(tmp_path, found)
+    found["results"][0]["objectives"] = ["energy", "time"]
+    assert "results[1] is of a search for score" in refusal(tmp_path, found)
+
+
 def test_the_first_entry_of_a_repeated_config_counts(tmp_path):
     found = json.loads(T4.read_text())
     again = json.loads(json.dumps(found["results"][0]))
