@@ -16,6 +16,8 @@ from gemmtune.engine.io.options import Option, Value, limits_of, show_options
 from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.records.workload import Workload, summed
 from gemmtune.engine.seams.kinds import expand_workloads
+from gemmtune.engine.seams.plugin_class import adopted
+from gemmtune.engine.seams.space import Space
 
 _F = TypeVar("_F", bound=Callable[..., object])
 
@@ -57,8 +59,11 @@ def plan_with(plan: Plan, problems: ProblemLike | Iterable[ProblemLike], **optio
 def _value(plan: Plan, option: Option, value: Any) -> Any:  # noqa: ANN401 (of the option's kind)
     """Return the value of an option's field; None and empty for one that is not given."""
     match option.value:
+        case Value.NAME:
+            return value and adopted(option.of, value)
         case Value.NAMES:
-            return (value,) if isinstance(value, str) else tuple(value or ())
+            given = (value,) if isinstance(value, str | type) else tuple(value or ())
+            return given if option.of is Space else tuple(adopted(option.of, each) for each in given)
         case Value.PROBLEMS:
             return parse_problems(value or ())
         case Value.LIMITS:

@@ -16,7 +16,9 @@ from gemmtune.engine.records.table import Choice
 from gemmtune.engine.records.table import Table as TableRecord
 from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.seams import registry
+from gemmtune.engine.seams.exporter import Exporter
 from gemmtune.engine.seams.kinds import parse_workload
+from gemmtune.engine.seams.plugin_class import adopted
 from gemmtune.engine.store.dataframe import config_columns, dataframe
 from gemmtune.engine.tables import table_file
 from gemmtune.engine.tables.diff import TableDiff, diff_tables
@@ -70,7 +72,7 @@ class Table(TableRecord):
 
     def export(
         self,
-        consumer: str,
+        consumer: str | type[Exporter],
         folder: str | os.PathLike[str],
         *,
         estimated: bool = False,
@@ -79,7 +81,7 @@ class Table(TableRecord):
         """Write the files that a consumer loads to `folder`/`consumer`; return their paths.
 
         Args:
-            consumer: name of an exporter, for example "inductor" or "cute".
+            consumer: an exporter's name, for example "inductor" or "cute", or its class, which goes by its own name.
             folder: created unless it exists.
             estimated: export rows whose first choice was estimated and not timed.
             beside: tables of other GPUs for the same folder; a loader picks the table of its GPU.
@@ -90,6 +92,7 @@ class Table(TableRecord):
             TableError: the consumer cannot be given this table, or it has estimated rows and `estimated` is False.
             UsageError: the folder cannot be written.
         """
+        consumer = adopted(Exporter, consumer)
         files = export_bundle(registry.exporter(consumer), [self, *beside], estimated=estimated)
         return write_all(files, Path(folder) / consumer)
 

@@ -148,8 +148,8 @@ class PlanOptions(TypedDict, total=False):
 
     space: str | Iterable[str] | None
     sampler: str | type[Sampler] | None
-    pruner: str | Iterable[str] | None
-    objective: str | None
+    pruner: str | type[Pruner] | Iterable[str | type[Pruner]] | None
+    objective: str | type[Objective] | None
     budget: int | None
     seed: int | None
     batch: int | None

@@ -15,7 +15,9 @@ from gemmtune.engine.records.errors import UsageError, did_you_mean
 from gemmtune.engine.records.workload import Workload, summed
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.kinds import kind_of, parse_workload, workload_of
-from gemmtune.engine.seams.sampler_class import sampler_named
+from gemmtune.engine.seams.plugin_class import adopted, class_named
+from gemmtune.engine.seams.sampler import Sampler
+from gemmtune.engine.seams.space import Space
 from gemmtune.engine.seams.workload import WorkloadKind
 
 _T = TypeVar("_T")
@@ -136,11 +138,12 @@ def _value(option: Option, value: object, folder: Path) -> Any:  # noqa: ANN401 
     """Return the value of an option's field; a plan checks its numbers and names."""
     match option.value:
         case Value.NAME:
-            return _checked(option.name, value, str)
+            return adopted(option.of, _checked(option.name, value, str), folder)
         case Value.NAMES:
-            return tuple(_texts(option.name, value))
+            texts = _texts(option.name, value)
+            return tuple(texts if option.of is Space else (adopted(option.of, text, folder) for text in texts))
         case Value.SAMPLER:
-            return sampler_named(_checked(option.name, value, str), folder)
+            return class_named(Sampler, _checked(option.name, value, str), folder)
         case Value.PROBLEMS:
             return _workloads(option.name, value)
         case Value.LIMITS:

@@ -88,7 +88,7 @@ def tune(
         from gemmtune.engine.scheduling.callbacks import Callback
 
         plan = read_plan(*campaign, options=options) if campaign else Plan()
-        unit = registry.objective(options.get("objective") or plan.objective).unit
+        unit = registry.objective(str(options.get("objective") or plan.objective)).unit
     with ExitStack() as opened:
         state, shown = opened.enter_context(show_progress(quiet=as_json, unit=unit))
         callbacks: list[Callback] = [state, shown]

@@ -1,6 +1,7 @@
 """The options that several commands share."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -10,7 +11,9 @@ from gemmtune.engine.campaign.plan import OPTIONS
 from gemmtune.engine.cli.choices import SEAMS, Kind, completed, completed_problem, one_of
 from gemmtune.engine.io.options import Value, show_options
 from gemmtune.engine.records.errors import UsageError
-from gemmtune.engine.seams.sampler_class import sampler_named
+from gemmtune.engine.seams.plugin_class import adopted, class_named
+from gemmtune.engine.seams.sampler import Sampler
+from gemmtune.engine.seams.space import Space
 
 _Command = TypeVar("_Command", bound=Callable[..., None])
 
@@ -68,7 +71,7 @@ _SPELLED: dict[Value, tuple[object, str | None, Callable[[str], object] | None, 
     Value.SECONDS: (float | None, "N", time_span, ": 300, 5m or 1h"),
     Value.NAME: (str | None, "NAME", None, ""),
     Value.NAMES: (list[str] | None, "NAME", None, ""),
-    Value.SAMPLER: (str | None, "NAME", lambda text: sampler_named(text, Path()), _CLASS),
+    Value.SAMPLER: (str | None, "NAME", lambda text: class_named(Sampler, text, Path()), _CLASS),
     Value.PROBLEMS: (list[str] | None, "P", None, ""),
     Value.LIMITS: (bool, None, None, ""),
 }
@@ -88,6 +91,8 @@ def plan_option(name: str, default: str = "", group: str | None = None) -> Any: 
     kind = next((kind for kind, seam in SEAMS.items() if seam is option.of), None)
     if kind and not spelled:
         spelled = f": {one_of(kind)}"
+        if option.of is not Space:
+            spelled, parser = f"{spelled}; or a class, ./FILE.py:CLASS", partial(adopted, option.of)
     repeated = " Repeat for more." if option.value in (Value.NAMES, Value.PROBLEMS) else ""
     return typer.Option(
         f"--{name.replace('_', '-')}",

@@ -12,8 +12,8 @@ from gemmtune.engine.io.printing import print_json, print_text
 from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.report.progress.work import show_work
 from gemmtune.engine.seams import registry
+from gemmtune.engine.seams.plugin_class import class_named
 from gemmtune.engine.seams.sampler import Sampler
-from gemmtune.engine.seams.sampler_class import sampler_named
 
 _LANDSCAPES_HELP = (
     "Landscapes: a device that is recorded, such as h200; CSV, Kernel Tuner cache files or T4 results (JSON), or .gz. "
@@ -98,7 +98,7 @@ def compare(
     with progress_bar("searches", quiet=as_json) as count:
         study = replay_samplers(
             files or landscapes(),
-            [sampler_named(name, Path()) for name in names],
+            [class_named(Sampler, name, Path()) for name in names],
             budget=budget,
             seeds=seeds,
             batch=batch,

@@ -32,12 +32,14 @@ from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.errors import GemmtuneError, Stopped, TableError, UsageError, did_you_mean
 from gemmtune.engine.report.progress.work import show_work
 from gemmtune.engine.seams import registry
+from gemmtune.engine.seams.exporter import Exporter
+from gemmtune.engine.seams.plugin_class import adopted
 from gemmtune.engine.store.files import write_whole
 from gemmtune.engine.toolchain.installed import require_extra
 
 _WATCH_SECONDS = 2.0
 _OPTUNA_HELP = "Write the database's tasks as Optuna studies to this storage, for example sqlite:///studies.db."
-_TO_HELP = f"The consumer to write for, {one_of(Kind.EXPORTERS)}."
+_TO_HELP = f"The consumer to write for, {one_of(Kind.EXPORTERS)}; or a class, ./FILE.py:CLASS."
 _EXPORTED_HELP = "The table to export: table.json or a campaign's folder. Several are of one GPU each."
 _INTO_HELP = "The database to add to, file or URL; or the table.json to write, to whose rows, if any, others are added."
 _REFRESH_HELP = "Only rows made with another driver, torch or Triton than those here; the others stay as they are."
@@ -161,6 +163,7 @@ def export(
         for each in (content, *beside) if device is not None else ():
             each.require_device(catalogue.device(str(device)))
         folder = out or Path(find(table[0], FileKind.TABLE)).parent
+        to = adopted(Exporter, to)
         written = content.export(to, folder, estimated=estimated, beside=beside)
     print_text("\n".join(map(str, with_packages(written))))
     if others := left_behind(folder / to, written):

@@ -11,7 +11,7 @@ from typing import TypeVar
 from gemmtune.engine.io.blame import STOPS, account
 from gemmtune.engine.io.numbers import shown
 from gemmtune.engine.io.printing import one_line
-from gemmtune.engine.records.errors import ContractError, ToolchainMissing, UnknownPlugin, did_you_mean
+from gemmtune.engine.records.errors import ContractError, ToolchainMissing, UnknownPlugin, UsageError, did_you_mean
 from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.seams.exporter import Exporter
 from gemmtune.engine.seams.objective import Objective
@@ -21,6 +21,8 @@ from gemmtune.engine.seams.space import Space
 from gemmtune.engine.seams.workload import WorkloadKind
 
 _Plugin = TypeVar("_Plugin")
+_ADOPTED: dict[tuple[type, str], type] = {}
+"""Classes that no package registers, by seam and name."""
 
 
 def names(kind: type) -> tuple[str, ...]:
@@ -35,6 +37,8 @@ def look_up(kind: type, name: str) -> EntryPoint:
         UnknownPlugin: no plug-in of the seam has that name; the message lists the known names.
         ContractError: several have it.
     """
+    if adopted := _ADOPTED.get((kind, name)):
+        return EntryPoint(name, f"{adopted.__module__}:{adopted.__qualname__}", "")
     found = {point.value: point for point in _points(kind) if point.name == name}
     if len(found) > 1:
         both = " and ".join(f"{value} ({_distribution(point)})" for value, point in found.items())
@@ -43,6 +47,24 @@ def look_up(kind: type, name: str) -> EntryPoint:
         return point
     known = names(kind)
     raise UnknownPlugin(f"no {_noun(kind)} {name!r}; {did_you_mean(name, known)}known: {', '.join(known)}")
+
+
+def adopt(kind: type, plugin: type) -> str:
+    """Make a class known in this process by its own name, and return that; a registered one keeps its name.
+
+    Raises:
+        UsageError: the class is of another seam, or its name is a registered plug-in's.
+    """
+    if not (isinstance(plugin, type) and issubclass(plugin, kind)):
+        raise UsageError(f"{plugin!r} is not a subclass of gemmtune.{kind.__name__}")
+    name = plugin.__qualname__.rpartition(".")[2]
+    for point in _points(kind):
+        if point.value == f"{plugin.__module__}:{plugin.__qualname__}":
+            return point.name
+        if point.name == name:
+            raise UsageError(f"{_noun(kind)} {name!r} is registered as {point.value}: give the class another name")
+    _ADOPTED[kind, name] = plugin
+    return name
 
 
 def describe(kind: type, name: str) -> dict[str, str]:
@@ -152,7 +174,7 @@ def _create(kind: type[_Plugin], name: str) -> _Plugin:
 
 def _loaded(kind: type[_Plugin], point: EntryPoint) -> type[_Plugin]:
     with _blaming(kind, point):
-        plugin: object = point.load()
+        plugin: object = _ADOPTED.get((kind, point.name)) or point.load()
     if not (isinstance(plugin, type) and issubclass(plugin, kind)):
         raise ContractError(f"{_noun(kind)} {point.name!r} ({point.value}) is not a subclass of {kind.__qualname__}")
     return plugin
