@@ -51,9 +51,13 @@ def strides_of(layout: str, sizes: tuple[Any, Any], lead: int | None, batch_stri
 def layout_of(size: Sequence[int], stride: Sequence[int]) -> tuple[str, int | None]:
     """Return `n` for rows of contiguous elements, `t` for such columns, else an empty text, and their distance.
 
-    A lone row is contiguous whatever its step to a next row is: Inductor writes 0 where the model has one token.
+    The stride of a dimension of size 1 says nothing: Inductor writes 0 where the model has one token.
     """
     (rows, columns), (of_row, of_column) = size[-2:], stride[-2:]
+    if columns == 1 != of_column:
+        of_column = rows if of_row == 1 else 1
+    if rows == 1 != of_column:
+        of_row = 1
     if (of_row, of_column) == (1, rows) != (columns, 1):
         return "t", rows
     if of_column == 1 and (rows == 1 or of_row >= columns):
@@ -69,7 +73,7 @@ def bias_of(
     if not size or (n != 1 and not (equal(size[-1], n) and equal(stride[-1], 1))):
         return ""
     lone = len(size) == 1 or equal(stride[-2], 0) or (equal(size[-2], 1) and m != 1)
-    of_product = "vector" if lone else "matrix" if equal(stride[-2], n) else ""
+    of_product = "vector" if lone else "matrix" if equal(stride[-2], n) or equal(size[-2], 1) else ""
     if len(size) < 3 or (of_product == "vector" and batch == 1) or equal(stride[0], 0):
         return of_product
     if batch != 1 and equal(size[0], 1):

@@ -50,12 +50,18 @@ def should_pad(match: Any, mat1: torch.Tensor, mat2: torch.Tensor, op: Any, inpu
     if op is torch.ops.aten.bmm or not is_known or not mat1.is_cuda:
         return False
     m, k, _, n = sizes
-    rows = (max(mat1.stride()), max(mat2.stride()), n)
+    rows = (_row(mat1), _row(mat2), n)
     if not any(row % _ALIGNED for row in rows):
         return False
     copied = [operand for operand, size in ((mat1, m), (mat2, n)) if size % _ALIGNED or k % _ALIGNED]
     copies = (_LAUNCH + each.numel() * (_COPY if each.stride(1) == 1 else _TRANSPOSED_COPY) for each in copied)
     return bool(m * n * k * (_SAVED_ODD if any(row % 2 for row in rows) else _SAVED) > sum(copies))
+
+
+def _row(operand: torch.Tensor) -> int:
+    """Return the elements from one row, or column, of a matrix to the next; those of a lone one, whatever its step."""
+    steps = zip(operand.shape, operand.stride(), strict=True)
+    return max(step if size > 1 else operand.numel() for size, step in steps)
 
 
 def asking_for_products(lower: Callable[..., Any]) -> Callable[..., Any]:
