@@ -208,6 +208,6 @@ def _tensors(values: object) -> list[torch.Tensor]:
 
 
 def _is_drawn(func: torch._ops.OpOverload, made: torch.Tensor) -> bool:
-    """Return whether the numbers that an operation makes are chance's."""
-    is_random = torch.Tag.nondeterministic_seeded in func.tags and made.is_floating_point()
-    return is_random or func._opname.startswith(("empty", "new_empty"))
+    """Return whether the numbers that an operation makes are chance's; integers without a value are written later."""
+    is_random = torch.Tag.nondeterministic_seeded in func.tags or func._opname.startswith(("empty", "new_empty"))
+    return is_random and made.is_floating_point()

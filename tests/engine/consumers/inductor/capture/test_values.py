@@ -43,6 +43,13 @@ def repeated(ids, x, w):
     return x[0].repeat_interleave((ids[0] < 50).long() * 3, 0) @ w
 
 
+def written(_mask, x, w):
+    sizes = torch.empty(2, 2, dtype=torch.long, device=x.device)
+    for row in range(2):
+        sizes[row, 0], sizes[row, 1] = 3, row + 1
+    return x[0, : int((sizes[:, 0] * sizes[:, 1]).sum())] @ w
+
+
 def changed(mask, x, w):
     view = mask.view(-1)
     view[3:] = False
@@ -57,6 +64,7 @@ def changed(mask, x, w):
         (scattered, MASK, 64),
         (counted, IDS, 32),
         (repeated, IDS, 48),
+        (written, MASK, 9),
         (changed, MASK, 3),
     ],
 )
