@@ -1,4 +1,4 @@
-"""Products and recurrent layers that run outside of compiled graphs. Imports torch."""
+"""Products and kernels of libraries that run outside of compiled graphs. Imports torch."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -17,12 +17,14 @@ from gemmtune.engine.consumers.inductor.floor.shares import Cost
 
 _PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "addbmm", "mv", "addmv", "dot", "_int_mm", "_scaled_mm", "_grouped_mm")
 
+_KERNELS = ("convolution", "attention")
+"""Parts of names of other operations that multiply matrices."""
 _RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 """Functions of whole recurrent layers: each is one call of cuDNN on a GPU, and many products elsewhere."""
 
 
 class EagerProducts(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch's, untyped
-    """Counter of the products that torch runs one by one, such as those behind a graph break."""
+    """Counter of products, convolutions and attentions that torch runs one by one, as behind a graph break."""
 
     supports_higher_order_operators = True
     """Whether torch hands operators such as flex_attention and cond to this mode, rather than refuse them."""
@@ -79,7 +81,8 @@ class EagerProducts(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch
     ) -> Any:  # noqa: ANN401 (as above)
         """Count an operation that multiplies matrices, and run it."""
         name = getattr(func, "_opname", "")
-        if name in _PRODUCTS and not self._in_layer and not self._is_compiled() and not torch.compiler.is_compiling():
+        is_counted = name in _PRODUCTS or any(part in name for part in _KERNELS)
+        if is_counted and not self._in_layer and not self._is_compiled() and not torch.compiler.is_compiling():
             sizes = "×".join(str(list(a.shape)) for a in args if isinstance(a, torch.Tensor))
             out = func(*args, **(kwargs or {}))
             self.costs[f"aten.{name}{sizes}"][cost_of_call(func, args, kwargs or {}, out)] += 1

@@ -1,4 +1,4 @@
-"""Products that run outside of graphs are counted by their sizes."""
+"""Products and libraries' kernels that run outside of graphs are counted by their sizes."""
 
 from __future__ import annotations
 
@@ -22,6 +22,10 @@ PRODUCTS = {
     "aten.mv[2, 3]×[3]": lambda: A @ V,
     "aten.addmv[2]×[2, 3]×[3]": lambda: torch.addmv(torch.ones(2), A, V),
     "aten.dot[3]×[3]": lambda: V @ V,
+    "aten.convolution[1, 1, 2, 3]×[2, 1, 1, 1]": lambda: torch.conv2d(A[None, None], torch.ones(2, 1, 1, 1)),
+    "aten._scaled_dot_product_flash_attention_for_cpu[1, 1, 2, 3]×[1, 1, 2, 3]×[1, 1, 2, 3]": (
+        lambda: torch.nn.functional.scaled_dot_product_attention(*[A[None, None]] * 3)
+    ),
 }
 
 
