@@ -15,7 +15,7 @@ from typing import Any
 
 _SIZES = re.compile(r"\b(\d+(?:x\d+){2,3})\b")
 _EAGER = re.compile(r"aten\.(\w+?)((?:\[[0-9, ]*\]×?)+)")
-_LIBRARY = ("_grouped_mm", "_scaled_mm", "_int_mm")
+_LIBRARY = ("_grouped_mm", "_scaled_mm", "_int_mm", "lstm", "gru")
 _ALIGNMENT = {"fp32": 4, "tf32": 4, "fp64": 2}  # elements of 16 bytes; 8 of the rest
 
 
@@ -26,9 +26,9 @@ def difference(found: dict[str, Any], truth: dict[str, Any], grad: bool) -> dict
     for operation, reason, count in found["unseen"]:
         eager = _EAGER.fullmatch(operation)
         sizes = _SIZES.findall(reason)[-1:]  # those of operands come first
-        name = operation.removeprefix("aten.").partition(".")[0]
-        if eager:
-            have[eager_sizes(*eager.groups())] += count
+        name = eager[1] if eager else operation.removeprefix("aten.").partition(".")[0]
+        if eager and name in ("mm", "addmm", "bmm", "baddbmm"):
+            have[eager_sizes(eager[2])] += count
         elif sizes:
             have[whole(sizes[0])] += count
         elif "attention" in name and "backward" not in name:
@@ -69,12 +69,8 @@ def whole(sizes: str) -> str:
     return sizes if sizes.count("x") == 3 else f"1x{sizes}"
 
 
-def eager_sizes(name: str, operands: str) -> str:
-    shapes = [
-        [int(size) for size in part.split(",") if size.strip()] for part in re.findall(r"\[([0-9, ]*)\]", operands)
-    ]
-    if len(shapes) < 2 or len(shapes[-1]) < 2:
-        return f"{name}{operands}"
+def eager_sizes(operands: str) -> str:
+    shapes = [[int(size) for size in part.split(",")] for part in re.findall(r"\[([0-9, ]+)\]", operands)]
     left, right = shapes[-2:]
     batch = left[0] if len(left) == 3 else 1
     return f"{batch}x{left[-2]}x{right[-1]}x{left[-1]}"

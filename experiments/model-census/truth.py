@@ -11,13 +11,15 @@ import json
 import os
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from itertools import islice
 from typing import Any
+from unittest.mock import patch
 
 import inputs as dummies
 import models
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves
 
 from gemmtune.engine.consumers.inductor.capture.inputs import parse_inputs
@@ -35,32 +37,48 @@ class Counts(TorchDispatchMode):
         self.products: Counter[str] = Counter()
         self.others: Counter[str] = Counter()
         self.convolutions: Counter[str] = Counter()
+        self._is_paused = False
+
+    @classmethod
+    def is_infra_mode(cls) -> bool:
+        """Return that torch.compile goes on under this mode."""
+        return True
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Count nothing meanwhile."""
+        before, self._is_paused = self._is_paused, True
+        try:
+            yield
+        finally:
+            self._is_paused = before
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.take(func, args, [each for each in args if isinstance(each, torch.Tensor)])
         out = func(*args, **(kwargs or {}))
-        if getattr(func, "_opname", "") == "convolution":
-            self.convolutions[pointwise(args[0], args[1], args[3:], out)] += 1
+        if not self._is_paused and not torch.compiler.is_compiling():
+            self.take(func, args, [each for each in args if isinstance(each, torch.Tensor)], out)
         return out
 
-    def take(self, func: Any, args: Any, tensors: Any) -> None:
+    def take(self, func: Any, args: Any, tensors: Any, out: Any) -> None:
         """Count an operation."""
         name = getattr(func, "_opname", str(func))
+        if name in ("mm", "addmm", "bmm", "baddbmm", "convolution"):
+            kinds = {each.dtype for each in tensors}
+            if len(kinds) > 1:
+                raise TypeError(f"{name} of several types: {sorted(map(str, kinds))}")
         if name in ("mm", "addmm", "bmm", "baddbmm"):
             left, right = tensors[-2:]
             batch = left.shape[0] if "bmm" in name else 1
             sizes = (batch, left.shape[-2], right.shape[-1], left.shape[-1])
             self.products[f"{'x'.join(map(str, sizes))}:{_NAMES.get(left.dtype, left.dtype)}"] += 1
+        elif name == "convolution":
+            self.convolutions[pointwise(tensors[0], tensors[1], args[3:], out)] += 1
         elif (
             name == "convolution_backward"
             or name in ("_grouped_mm", "_scaled_mm", "_int_mm", "addbmm")
             or "attention" in name
         ):
             self.others[name] += 1
-        if name in ("mm", "addmm", "bmm", "baddbmm", "convolution"):
-            kinds = {each.dtype for each in tensors}
-            if len(kinds) > 1:
-                raise TypeError(f"{name} of several types: {sorted(map(str, kinds))}")
 
 
 def pointwise(data: Any, weight: Any, rest: Any, out: Any) -> str:
@@ -74,22 +92,31 @@ def pointwise(data: Any, weight: Any, rest: Any, out: Any) -> str:
 
 
 @contextlib.contextmanager
-def opaque_attention(found: Counter[str]) -> Iterator[None]:
-    """Replace attention by a function of its sizes, and note them."""
-    real = torch.nn.functional.scaled_dot_product_attention
+def opaque(found: Counter[str], layers: Counter[str]) -> Iterator[None]:
+    """Replace attention by a function of its sizes, and note them; count recurrent layers as one call each."""
 
-    def attention(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> Any:
+    def attention(query: Any, key: Any, value: Any, attn_mask: Any = None, *_: Any, **__: Any) -> Any:
+        if query.shape[0] != key.shape[0] and 1 not in (query.shape[0], key.shape[0]):
+            raise RuntimeError(f"attention of batches of {query.shape[0]} and {key.shape[0]}")
         batch = query.shape[:-2].numel()
         found[f"{batch}x{query.shape[-2]}x{key.shape[-2]}x{query.shape[-1]}x{value.shape[-1]}"] += 1
         moved = query.transpose(-2, -3) if query.dim() > 3 else query
         wide = moved[..., :1].expand(*moved.shape[:-1], value.shape[-1]) * (key.sum() + value.sum())
+        if attn_mask is not None and attn_mask.requires_grad:  # a bias that is computed has a gradient
+            wide = wide * attn_mask.sum().to(wide.dtype)
         return wide.transpose(-2, -3) if query.dim() > 3 else wide
 
-    torch.nn.functional.scaled_dot_product_attention = attention
-    try:
+    def recurrent(name: str, run: Any, *args: Any) -> Any:
+        layers[name] += 1
+        with _disable_current_modes():
+            return run(*args)
+
+    with contextlib.ExitStack() as stack:
+        for name in ("lstm", "gru"):
+            layer = partial(recurrent, name, getattr(torch._VF, name))
+            stack.enter_context(patch.object(torch._VF, name, layer, create=True))
+        stack.enter_context(patch.object(torch.nn.functional, "scaled_dot_product_attention", attention))
         yield
-    finally:
-        torch.nn.functional.scaled_dot_product_attention = real
 
 
 def tensors_of(texts: list[str], device: str, grad: bool) -> tuple[list[Any], dict[str, Any]]:
@@ -130,15 +157,18 @@ def counted(model: Any, texts: list[str], device: str, grad: bool) -> dict[str, 
     model.train(grad)
     positional, named = tensors_of(texts, device, grad)
     attention: Counter[str] = Counter()
-    with torch.set_grad_enabled(grad), opaque_attention(attention), Counts() as counts:
+    with torch.set_grad_enabled(grad), Counts() as counts, opaque(attention, counts.others):
         output = model(*positional, **named)
         if grad:
             backward(output)
     return summed(counts, attention)
 
 
-def graphs(name: str, dtype: str, cut: bool, texts: list[str], grad: bool) -> dict[str, Any]:
-    """Return the counts of AOTAutograd's graphs on a CPU whose tensors have no data."""
+def graphs(name: str, dtype: str, cut: bool, texts: list[str], grad: bool, device: str) -> dict[str, Any]:
+    """Return the counts of AOTAutograd's graphs, by their runs, and of what runs between them.
+
+    The `device` "fake" is a CPU whose tensors have no data, "cpu" one whose tensors have.
+    """
     from functorch.compile import make_boxed_func
     from torch._dynamo.backends.common import aot_autograd
     from torch._functorch.partitioners import min_cut_rematerialization_partition
@@ -148,33 +178,41 @@ def graphs(name: str, dtype: str, cut: bool, texts: list[str], grad: bool) -> di
     counts, attention = Counts(), Counter()
 
     def take(module: Any, _: Any) -> Any:
-        for node in module.graph.nodes:
-            if node.op == "call_function" and hasattr(node.target, "_opname"):
-                values = [each.meta["val"] for each in node.args if isinstance(each, torch.fx.Node)]
-                counts.take(node.target, node.args, values)
-                if node.target._opname == "convolution":
-                    out = node.meta["val"]
-                    counts.convolutions[pointwise(values[0], values[1], node.args[3:], out)] += 1
-        return make_boxed_func(module.forward)
+        def run(*arguments: Any) -> Any:
+            for node in module.graph.nodes:
+                if node.op == "call_function" and hasattr(node.target, "_opname"):
+                    values = [each.meta["val"] for each in node.args if isinstance(each, torch.fx.Node)]
+                    counts.take(node.target, node.args, values, node.meta["val"])
+            with counts.paused():
+                return module.forward(*arguments)
+
+        return make_boxed_func(run)
 
     table = {
         key: rule
         for key, rule in select_decomp_table().items()
         if getattr(key, "_opname", "") not in ("mm", "addmm", "bmm", "baddbmm", "convolution", "convolution_backward")
     }
-    backend = aot_autograd(
+    aot = aot_autograd(
         fw_compiler=take,
         bw_compiler=take,
         inference_compiler=take,
         partition_fn=min_cut_rematerialization_partition,
         decompositions=table,
     )
-    model = built_without_data(name, dtype, cut)
-    with FakeTensorMode(allow_non_fake_inputs=True):
-        on_cpu(model)
+
+    def backend(module: Any, inputs: Any) -> Any:
+        with counts.paused():
+            return aot(module, inputs)
+
+    is_fake = device == "fake"
+    model = built_without_data(name, dtype, cut) if is_fake else models.made(name, dtype, cut)
+    with FakeTensorMode(allow_non_fake_inputs=True) if is_fake else contextlib.nullcontext():
+        if is_fake:
+            on_cpu(model)
         model.train(grad)
-        positional, named = tensors_of(texts, "fake", grad)
-        with torch.set_grad_enabled(grad), opaque_attention(attention):
+        positional, named = tensors_of(texts, device, grad)
+        with torch.set_grad_enabled(grad), opaque(attention, counts.others), counts:
             output = torch.compile(model, backend=backend)(*positional, **named)
             if grad:
                 backward(output)
