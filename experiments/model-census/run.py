@@ -64,7 +64,8 @@ def main() -> int:
     wanted = [key for key in ordered(models.names()) if any(text in key for text in only)]
     wanted = [key for key in wanted if key not in lines or (given.again and given.again in json.dumps(lines[key]))]
     torch.set_num_threads(1)
-    many(wanted, given.jobs, end, lambda key: write_line(given.out, one(key, startup)))
+    commit = subprocess.check_output(["git", "rev-parse", "--short", "HEAD"], cwd=HERE, text=True).strip()
+    many(wanted, given.jobs, end, lambda key: write_line(given.out, one(key, startup) | {"commit": commit}))
     return 0
 
 
@@ -139,12 +140,8 @@ def one(key: str, startup: float) -> dict[str, Any]:
     line: dict[str, Any] = {"name": key, "at": time.time()}
     truth, _ = forked(truth_of, name, grad)
     if "inputs" not in truth:
-        return {
-            **line,
-            "outcome": "not runnable",
-            "why": truth.get("why") or truth["died"],
-            "all": truth.get("all", []),
-        }
+        why = truth.get("why") or truth["died"]
+        return {**line, "outcome": "not runnable", "why": why, "all": truth.get("all", [])}
     line |= {each: truth[each] for each in ("class", "dtype", "cut", "inputs", "device")}
     found, seconds = forked(captured, name, truth, grad)
     line["seconds"] = round(startup + seconds, 1)
@@ -158,20 +155,12 @@ def one(key: str, startup: float) -> dict[str, Any]:
         again, _ = forked(graphs_of, name, truth, grad, "fake")
         if "products" not in again:
             again, _ = forked(graphs_of, name, truth, grad, "cpu")
-        apart_again = (
-            difference(found, again, grad)
-            if "products" in again
-            else {"no graphs": again.get("why", again.get("died"))}
-        )
+        no_graphs = {"no graphs": again.get("why", again.get("died"))}
+        apart_again = difference(found, again, grad) if "products" in again else no_graphs
         line["by"] = "graphs"
         if apart_again:
-            return {
-                **line,
-                "outcome": "unequal",
-                "difference": apart,
-                "of graphs": apart_again,
-                "unseen": found["unseen"],
-            }
+            both = {"difference": apart, "of graphs": apart_again}
+            return {**line, "outcome": "unequal", **both, "unseen": found["unseen"]}
     return {**line, "outcome": "equal"}
 
 
@@ -229,11 +218,8 @@ def captured(name: str, how: dict[str, Any], grad: bool) -> dict[str, Any]:
         its = each.problem
         products[f"{its.batch}x{its.m}x{its.n}x{its.k}:{its.name.split(':')[1]}"] += int(each.count)
     unseen = [[each.operation, each.reason, int(each.count)] for each in found.unseen]
-    return {
-        "products": dict(products),
-        "unserved": sum(each[2] for each in unseen if " of " in each[1]),
-        "unseen": unseen,
-    }
+    unserved = sum(each[2] for each in unseen if " of " in each[1])
+    return {"products": dict(products), "unserved": unserved, "unseen": unseen}
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Result of a census: the lines of every capture up to the first that is missing in the seeded order. Imports nothing.
 
-Lines beyond it are left out: a rerun may have dropped failures there and kept what was equal.
+Lines beyond it are counted apart: they say something of all only if they were drawn at random.
 """
 
 from __future__ import annotations
@@ -15,12 +15,17 @@ def write(path: Path, lines: dict[str, dict[str, Any]], order: list[str]) -> Non
     """Write counts, seconds, and the reason of everything that is not equal."""
     end = next((number for number, key in enumerate(order) if key not in lines), len(order))
     found = [lines[key] for key in order[:end]]
+    beyond = [lines[key] for key in order[end:] if key in lines]
+    commits: dict[str, list[str]] = {}
+    for line in (*found, *beyond):
+        commits.setdefault(line.get("commit", ""), []).append(line["name"])
     seconds = sorted(line["seconds"] for line in found if line["outcome"] in ("equal", "unequal")) or [0.0]
     result = {
         "captures": len(order),
         "reached": end,
         "outcomes": dict(Counter(line["outcome"] for line in found)),
         "equal by": dict(Counter(line.get("by", "dispatch") for line in found if line["outcome"] == "equal")),
+        "beyond": dict(Counter(line["outcome"] for line in beyond)),
         "whole depth": sum(not line.get("cut", True) for line in found),
         "cpu seconds": {
             "median": seconds[len(seconds) // 2],
@@ -28,8 +33,9 @@ def write(path: Path, lines: dict[str, dict[str, Any]], order: list[str]) -> Non
             "most": seconds[-1],
             "at most 6": sum(each <= 6 for each in seconds),
         },
-        "equal": {line["name"]: line["seconds"] for line in found if line["outcome"] == "equal"},
-        "others": [_short(line) for line in found if line["outcome"] != "equal"],
+        "later commits": {commit: names for commit, names in commits.items() if commit},
+        "equal": {line["name"]: line["seconds"] for line in (*found, *beyond) if line["outcome"] == "equal"},
+        "others": [_short(line) for line in (*found, *beyond) if line["outcome"] != "equal"],
     }
     path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
 

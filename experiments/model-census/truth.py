@@ -73,11 +73,7 @@ class Counts(TorchDispatchMode):
             self.products[f"{'x'.join(map(str, sizes))}:{_NAMES.get(left.dtype, left.dtype)}"] += 1
         elif name == "convolution":
             self.convolutions[pointwise(tensors[0], tensors[1], args[3:], out)] += 1
-        elif (
-            name == "convolution_backward"
-            or name in ("_grouped_mm", "_scaled_mm", "_int_mm", "addbmm")
-            or "attention" in name
-        ):
+        elif name in ("_grouped_mm", "_scaled_mm", "_int_mm"):
             self.others[name] += 1
 
 
@@ -144,12 +140,8 @@ def backward(output: Any) -> None:
 
 def summed(counts: Counts, attention: Counter[str]) -> dict[str, Any]:
     """Return counts as a line of the census holds them."""
-    return {
-        "products": dict(counts.products),
-        "convolutions": dict(counts.convolutions),
-        "attention": dict(attention),
-        "others": dict(counts.others),
-    }
+    its = {"products": counts.products, "convolutions": counts.convolutions, "others": counts.others}
+    return {name: dict(each) for name, each in (its | {"attention": attention}).items()}
 
 
 def counted(model: Any, texts: list[str], device: str, grad: bool) -> dict[str, Any]:
@@ -193,13 +185,8 @@ def graphs(name: str, dtype: str, cut: bool, texts: list[str], grad: bool, devic
         for key, rule in select_decomp_table().items()
         if getattr(key, "_opname", "") not in ("mm", "addmm", "bmm", "baddbmm", "convolution", "convolution_backward")
     }
-    aot = aot_autograd(
-        fw_compiler=take,
-        bw_compiler=take,
-        inference_compiler=take,
-        partition_fn=min_cut_rematerialization_partition,
-        decompositions=table,
-    )
+    compilers = dict.fromkeys(("fw_compiler", "bw_compiler", "inference_compiler"), take)
+    aot = aot_autograd(**compilers, partition_fn=min_cut_rematerialization_partition, decompositions=table)
 
     def backend(module: Any, inputs: Any) -> Any:
         with counts.paused():
