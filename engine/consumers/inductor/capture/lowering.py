@@ -15,6 +15,7 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
+from torch._dynamo import config as dynamo_config
 from torch._functorch import config as functorch_config
 from torch._inductor import compile_fx
 from torch._inductor.fx_passes import pad_mm
@@ -45,7 +46,11 @@ from gemmtune.engine.records.gemm.problem import Problem
 
 _SETTINGS = {**options(), "fx_graph_cache": False, "compile_threads": 1}
 """Settings that a table needs, without caches: a cached graph lowers nothing."""
-
+_UNUSED: Mapping[str, Callable[..., Any]] = {
+    "torch._dynamo.symbolic_convert.get_funcname": lambda *_: None,
+    "torch._dynamo.guards.profile_guard_manager": lambda *_: 0.0,
+}
+"""Functions whose results Dynamo writes to logs alone: they parse a model's sources, and flush a core's caches."""
 
 _OF_ONE_TYPE = (
     torch.ops.aten.mm.default,
@@ -109,6 +114,8 @@ class Lowering:
             return SimpleNamespace(call=lambda _: None, __file__=__file__, runner=None)
 
         with (
+            contextlib.ExitStack() as stack,
+            dynamo_config.patch(run_gc_after_compile=False),  # a search for cycles per graph
             functorch_config.patch(
                 enable_autograd_cache=False,
                 donated_buffer=False,
@@ -118,6 +125,8 @@ class Lowering:
             patch.object(pad_mm, "should_pad", should_pad),
             patch.dict(lowerings, {CONVOLUTION: asking_for_products(lowerings[CONVOLUTION])}),
         ):
+            for name, answer in _UNUSED.items():
+                stack.enter_context(patch(name, answer))
             yield
 
     def compile(self, module: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
