@@ -64,7 +64,7 @@ def main() -> int:
     wanted = [key for key in ordered(models.names()) if any(text in key for text in only)]
     wanted = [key for key in wanted if key not in lines or (given.again and given.again in json.dumps(lines[key]))]
     torch.set_num_threads(1)
-    commit = subprocess.check_output(["git", "rev-parse", "--short", "HEAD"], cwd=HERE, text=True).strip()
+    commit = subprocess.check_output(["git", "log", "-1", "--format=%s"], cwd=HERE, text=True).strip()
     many(wanted, given.jobs, end, lambda key: write_line(given.out, one(key, startup) | {"commit": commit}))
     return 0
 

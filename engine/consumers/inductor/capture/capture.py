@@ -27,7 +27,7 @@ from gemmtune.engine.consumers.inductor.capture.captured import (
     Unseen,
     merged,
 )
-from gemmtune.engine.consumers.inductor.capture.data_on_cpu import DataOnCpu
+from gemmtune.engine.consumers.inductor.capture.data_on_cpu import DRAWN, FINITE, DataOnCpu
 from gemmtune.engine.consumers.inductor.capture.eager import EagerProducts
 from gemmtune.engine.consumers.inductor.capture.fake_gpu import GPU, fake_gpu
 from gemmtune.engine.consumers.inductor.capture.inputs import InputSpec, open_sizes
@@ -40,7 +40,8 @@ from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import UsageError, did_you_mean
 
 _OBJECTS_PER_COLLECTION = 500_000  # further ones in memory that start a search for cycles
-_DRAWN = "a number drawn at random"
+_READ = {DRAWN: "captured as one draw", FINITE: "captured as if all are"}
+"""Assumption about each kind of value that a model reads and no device knows."""
 _OUTSIDE = "runs outside of compiled graphs"
 
 
@@ -123,7 +124,7 @@ def _captured(
         compiled = torch.compile(function, backend=lowering.compile)
         for number, sizes in enumerate(values):
             positional, named = _arguments(call.inputs, sizes, grad=grad, is_open=number == 0)
-            data.begin_draws()
+            data.begin_call()
             try:
                 with EagerProducts(lambda: lowering.is_running) as eager:
                     output = compiled(*positional, **named)
@@ -145,8 +146,8 @@ def _captured(
             ran, others, moved = lowering.take_runs()
             others += [Unseen(name, _OUTSIDE, costs.total(), dict(costs)) for name, costs in eager.costs.items()]
             others += [Unseen(name, LIBRARY, costs.total(), dict(costs)) for name, costs in eager.layers.items()]
-            draws = data.take_draws().items()
-            others += [Unseen(_DRAWN, f"read at {place}, and captured as one draw", count) for place, count in draws]
+            reads = data.take_reads().items()
+            others += [Unseen(what, f"read at {place}, and {_READ[what]}", count) for (what, place), count in reads]
             ran, others = merged(ran, others)
             products, unseen = merged([*products, *ran], [*unseen, *others], max)
             rest = max(rest, moved)

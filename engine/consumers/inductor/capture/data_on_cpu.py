@@ -1,7 +1,8 @@
 """Values of small tensors, which a model may read, computed on the CPU. Imports torch.
 
 Masks, positions, lengths and anchors follow from sizes and integers, without a weight of the model. A program that
-reads them (`if mask.all()`, `hidden[mask]`) goes on as it does on a GPU. Random numbers but integers are unknown.
+reads them (`if mask.all()`, `hidden[mask]`) goes on as it does on a GPU. Random numbers but integers are unknown, and
+all unknown ones are taken for finite.
 """
 
 import contextlib
@@ -26,6 +27,8 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from gemmtune.engine.io.blame import line_above
 
 _MOST = 2**20  # elements of a tensor with values
+DRAWN = "a number drawn at random"
+FINITE = "whether numbers are finite"
 
 
 class DataOnCpu(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch's, untyped
@@ -38,8 +41,8 @@ class DataOnCpu(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch's, 
         super().__init__()  # type: ignore[no-untyped-call] # as above
         self._values: Any = WeakTensorKeyDictionary()
         self._changed: set[object] = set()  # storages that unknown values were written to
-        self._drawn: Any = WeakTensorKeyDictionary()  # those that follow from chance
-        self._draws: Counter[str] = Counter()
+        self._taken: Any = WeakTensorKeyDictionary()  # those that follow from chance or from what is taken for granted
+        self._reads: Counter[tuple[str, str]] = Counter()
 
     @classmethod
     def is_infra_mode(cls) -> bool:
@@ -58,27 +61,30 @@ class DataOnCpu(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch's, 
         if CompileContext.try_get() is not None:
             return func(*args, **given)
         made = self._run(func, args, given)
-        self._follow_draws(func, (args, given), made)
+        self._follow(func, (args, given), made)
         return made
 
-    def begin_draws(self) -> None:
+    def begin_call(self) -> None:
         """Take what was drawn before, such as weights and inputs, for given."""
-        self._drawn.clear()
+        self._taken.clear()
 
-    def take_draws(self) -> Counter[str]:
-        """Return the places in the user's code that read a number that chance drew, and how often, and forget them."""
-        taken, self._draws = self._draws, Counter()
-        return taken
+    def take_reads(self) -> Counter[tuple[str, str]]:
+        """Return what was read of numbers that no device knows, and the place in the user's code, and forget them."""
+        found, self._reads = self._reads, Counter()
+        return found
 
-    def _follow_draws(self, func: Callable[..., Any], given: object, made: object) -> None:
+    def _follow(self, func: Callable[..., Any], given: object, made: object) -> None:
+        """Note what follows from chance, and from numbers that are taken for finite, and each read of such a value."""
         is_random = torch.Tag.nondeterministic_seeded in getattr(func, "tags", ())
-        if not is_random and not (len(self._drawn) and any(each in self._drawn for each in _tensors(given))):
+        known = (self._taken[each] for each in _tensors(given) if each in self._taken) if len(self._taken) else ()
+        what = DRAWN if is_random else next(iter(known), "")
+        if not what:
             return
         for each in _tensors(made):
             if self._value(each) is not None:
-                self._drawn[each] = True
+                self._taken[each] = what
         if func is torch.ops.aten._local_scalar_dense.default:
-            self._draws[line_above() or "a package"] += 1
+            self._reads[what, line_above() or "a package"] += 1
 
     def _run(self, func: Callable[..., Any], args: Sequence[Any], given: Mapping[str, Any]) -> Any:  # noqa: ANN401
         if _is_on_cpu([*args, *given.values()]):
@@ -89,7 +95,12 @@ class DataOnCpu(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch's, 
         tensors = _tensors([args, given])
         if any(self._value(each) is None for each in tensors):
             self._forget(func, args, given)
-            return func(*self._without_masks(func, args), **given)
+            made = func(*self._without_masks(func, args), **given)
+            if (answer := _of_finite(func, args)) is not None and made.numel() <= _MOST:
+                with unset_fake_temporarily():
+                    self._values[made] = torch.full(made.shape, answer, device="cpu")
+                self._taken[made] = FINITE
+            return made
         try:
             made = func(*args, **given)
         except (DataDependentOutputException, DynamicOutputShapeException):
@@ -211,3 +222,13 @@ def _is_drawn(func: torch._ops.OpOverload, made: torch.Tensor) -> bool:
     """Return whether the numbers that an operation makes are chance's; integers without a value are written later."""
     is_random = torch.Tag.nondeterministic_seeded in func.tags or func._opname.startswith(("empty", "new_empty"))
     return is_random and made.is_floating_point()
+
+
+def _of_finite(func: torch._ops.OpOverload, args: Sequence[Any]) -> bool | None:
+    """Return what an operation answers for each finite number; None for one that asks something else."""
+    name = func._opname
+    if name in ("isfinite", "isnan", "isinf"):
+        return name == "isfinite"
+    if name in ("eq", "ne") and (args[0] is args[1] or (isinstance(args[1], float) and args[1] == math.inf)):
+        return name == ("eq" if args[0] is args[1] else "ne")
+    return None

@@ -72,6 +72,20 @@ def test_what_follows_from_integers_is_known(call, first, rows):
     assert rows_by_count(call, first, ROWS, WEIGHT) == {rows: 1}
 
 
+def finite(_mask, x, w):
+    y = x @ w
+    if not torch.isfinite(y).all() or torch.isinf(y).any():
+        y = y.clamp(-1, 1) @ w.T
+    return y
+
+
+def test_unknown_numbers_are_taken_for_finite_and_each_read_is_named():
+    found = gt.capture(finite, MASK, ROWS, WEIGHT, device="H200")
+    assert [(product.problem.m, product.count) for product in found.products] == [(64, 1)]
+    assert {(each.operation, each.count) for each in found.unseen} == {("whether numbers are finite", 2)}
+    assert all(each.reason.endswith("and captured as if all are") for each in found.unseen)
+
+
 def of_weights(mask, x, w):
     mask[(x @ w).sum(-1) > 0] = False  # from here on the mask is the weights'
     return x[mask] @ w
