@@ -5,6 +5,7 @@ import inspect
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from traceback import walk_tb
 from typing import Any, TypeAlias
 
 import torch
@@ -15,6 +16,8 @@ from gemmtune.engine.records.errors import UsageError
 
 Call: TypeAlias = Callable[..., Any]
 """A model, or a function of its inputs."""
+_COMPILERS = {"torch", "functorch", "sympy", "triton"}
+"""Packages that no model's code is of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +61,15 @@ def cause_of(error: BaseException) -> BaseException:
 
 
 def described(error: BaseException) -> str:
-    """Return the type and the first line of the exception behind one of a callable, and where the user's code is."""
+    """Return the type and first line of the exception behind one of a callable, and its line of the user's code.
+
+    Where none of the user's code is on the way, the line is that of the model's package.
+    """
     cause = cause_of(error)
     line = next(iter(str(cause).strip().splitlines()), "")
+    packages = {str(frame.f_globals.get("__name__")).partition(".")[0] for frame, _ in walk_tb(cause.__traceback__)}
     place = line_of(cause) or line_in(f"{cause}\n{error}")  # traced code is in no frame
+    place = place or line_of(cause, packages - _COMPILERS)
     return f"{type(cause).__name__}: {line[:300]}" + (f" ({place})" if place else "")
 
 

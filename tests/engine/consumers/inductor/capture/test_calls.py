@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import warnings
 
 import pytest
@@ -153,3 +154,15 @@ def test_models_get_tensors_without_data_within_the_block_and_their_own_back_aft
         assert model.weight.shape == (4,)
     assert model.weight is model.shared is weight
     assert model.running_mean is mean
+
+
+def test_a_failure_within_an_installed_model_names_its_line_and_not_the_compilers(tmp_path, monkeypatch):
+    folder = tmp_path / "site-packages"
+    folder.mkdir()
+    (folder / "installed_model.py").write_text("import torch\n\n\ndef call(x):\n    return torch.nn.Linear(2, 2)(x)\n")
+    monkeypatch.syspath_prepend(folder)
+    call = importlib.import_module("installed_model").call
+    with pytest.raises(RuntimeError) as caught:
+        call(torch.ones(2, 3))
+    its_own = caught.value.with_traceback(caught.value.__traceback__.tb_next)
+    assert calls.described(its_own).endswith("installed_model.py, line 5)")
