@@ -19,25 +19,26 @@ def write(path: Path, lines: dict[str, dict[str, Any]], order: list[str]) -> Non
     commits: dict[str, list[str]] = {}
     for line in (*found, *beyond):
         commits.setdefault(line.get("commit", ""), []).append(line["name"])
-    seconds = sorted(line["seconds"] for line in found if line["outcome"] in ("equal", "unequal")) or [0.0]
     result = {
         "captures": len(order),
         "reached": end,
         "outcomes": dict(Counter(line["outcome"] for line in found)),
-        "equal by": dict(Counter(line.get("by", "dispatch") for line in found if line["outcome"] == "equal")),
         "beyond": dict(Counter(line["outcome"] for line in beyond)),
-        "whole depth": sum(not line.get("cut", True) for line in found),
         "cpu seconds": {
-            "median": seconds[len(seconds) // 2],
-            "90 %": seconds[len(seconds) * 9 // 10],
-            "most": seconds[-1],
-            "at most 6": sum(each <= 6 for each in seconds),
+            "first commit": _seconds([line for line in found if "commit" not in line]),
+            "later commits": _seconds([line for line in (*found, *beyond) if "commit" in line]),
         },
         "later commits": {commit: names for commit, names in commits.items() if commit},
         "equal": {line["name"]: line["seconds"] for line in (*found, *beyond) if line["outcome"] == "equal"},
         "others": [_short(line) for line in (*found, *beyond) if line["outcome"] != "equal"],
     }
     path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+
+
+def _seconds(lines: list[dict[str, Any]]) -> dict[str, float]:
+    found = sorted(line["seconds"] for line in lines if line["outcome"] in ("equal", "unequal")) or [0.0]
+    half, most = found[len(found) // 2], found[len(found) * 9 // 10]
+    return {"median": half, "90 %": most, "most": found[-1], "at most 6": sum(each <= 6 for each in found)}
 
 
 def _short(line: dict[str, Any]) -> dict[str, Any]:
