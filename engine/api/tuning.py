@@ -138,7 +138,10 @@ def tune(
             for note in opened.notes:
                 notify(callbacks, note)
             location = gethostname() if fleet == "local" else ray_address or fleet
-            with registered(store, plan, state, callbacks, name=name, location=location, price=hourly) as follower:
+            campaign_row = registered(
+                store, plan, state, callbacks, name=name, location=location, price=hourly, more=opened.more
+            )
+            with campaign_row as follower:
                 found = execute(plan, opened, store, [*callbacks, follower], follower.orders)
             run = recorder.run(command, _optima(found.findings), hourly)
             result = TuneResult(plan, opened.device, found, url, run, is_cancelled=follower.orders.is_cancelled)

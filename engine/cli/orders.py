@@ -16,7 +16,7 @@ from gemmtune.engine.report.progress.work import show_work
 from gemmtune.engine.seams.kinds import parse_workload
 
 if TYPE_CHECKING:
-    from gemmtune.engine.store.shared.campaigns import Campaigns
+    from gemmtune.engine.store.shared.campaigns import Added, Campaigns
 
 _ORDER_HELP = "What to tell a campaign: pause, resume, cancel, priority or add. Without one, campaigns are listed."
 _VALUES_HELP = "Behind priority a number, behind add problems."
@@ -34,7 +34,8 @@ def campaigns(
     A driver obeys within two seconds. A paused one ends what is in work and submits nothing until it is resumed. A
     cancelled one ends what is in work, writes its table of what is done, and exits with status 3. Where campaigns take
     the GPUs of one host or cluster, those of a lower priority (by default 0) wait until the higher ones end. Problems
-    that are added are searched when the campaign's own are done.
+    that are added are searched when the campaign's own are done; its driver answers how many it adds, has already, or
+    cannot measure.
     """
     with show_work("reading the database", quiet=as_json):
         from gemmtune.engine.report.campaigns import campaigns_report, order_report
@@ -51,8 +52,8 @@ def campaigns(
     output.show(report, as_json=as_json)
 
 
-def _order(order: str, name: str | None, values: Sequence[str]) -> Callable[[Campaigns], int]:
-    """Return the function that gives an order to a database's campaigns and returns the number of drivers.
+def _order(order: str, name: str | None, values: Sequence[str]) -> Callable[[Campaigns], int | Added]:
+    """Return the function that gives an order to a database's campaigns and returns what `order_report` takes.
 
     Raises:
         UsageError: the order is unknown, lacks its name or values, or has too many.

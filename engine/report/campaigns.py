@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from gemmtune.engine.report.layout import Grid, Report, count, json_fields
+from gemmtune.engine.report.layout import Grid, Report, count, json_fields, tally
 from gemmtune.engine.report.progress.state import duration
-from gemmtune.engine.store.shared.campaigns import Listed, State, Wish
+from gemmtune.engine.store.shared.campaigns import ADDED, PRESENT, Added, Listed, State, Wish
 
 _MOST_ENDED = 20  # campaigns that are over, in a text
 _EFFECTS = {
@@ -12,7 +12,7 @@ _EFFECTS = {
     "resume": "it goes on",
     "cancel": "what is in work ends, and its table is written of what is done; its command goes on later",
     "priority": "campaigns of a lower one at its host or cluster wait",
-    "add": "they are searched when its own problems are done; its driver says which cannot be",
+    "add": "they are searched when its own problems are done",
 }
 
 
@@ -43,7 +43,7 @@ def campaigns_grid(campaigns: Sequence[Listed]) -> Grid:
         "GPU-s held": [f"{each.gpu_seconds_held:.0f}" if each.gpu_seconds_held else "" for each in campaigns],
         "busy": [f"{each.gpu_seconds_busy:.0f}" if each.gpu_seconds_held else "" for each in campaigns],
         "core-s": [f"{each.core_seconds:.0f}" if each.core_seconds else "" for each in campaigns],
-        "gain": [f"{each.gain:.2%}" for each in campaigns],
+        "gain": [f"{each.gain:.2%} of {each.gain_problems}" if each.gain_problems else "" for each in campaigns],
         "per hour": ["" if each.gain_per_hour is None else f"{each.gain_per_hour:.2%}" for each in campaigns],
         "cost": ["" if each.cost is None else f"{each.cost:.2f}" for each in campaigns],
     }
@@ -57,10 +57,21 @@ def campaign_json(campaign: Listed) -> dict[str, object]:
     return json_fields(campaign, *names)
 
 
-def order_report(order: str, name: str, told: int) -> Report:
-    """Report an order that a number of drivers will obey within two seconds, and its effect."""
-    text = f"{order}: {name}, {count(told, 'driver')}; {_EFFECTS[order]}"
-    return Report({"order": order, "campaign": name, "drivers": told}, [text])
+def order_report(order: str, name: str, told: int | Added) -> Report:
+    """Report an order that a number of drivers will obey within two seconds, and its effect, or what they answered."""
+    drivers = told if isinstance(told, int) else told.drivers
+    record: dict[str, object] = {"order": order, "campaign": name, "drivers": drivers}
+    text = f"{order}: {name}, {count(drivers, 'driver')}; {_EFFECTS[order]}"
+    if isinstance(told, int):
+        return Report(record, [text])
+    of = {kind: [name for name, said in told.answers.items() if said == kind] for kind in (ADDED, PRESENT)}
+    unknown = {name: why for name, why in told.answers.items() if why not in (ADDED, PRESENT, "")}
+    unanswered = [name for name, why in told.answers.items() if not why]
+    numbers = {**{kind: len(names) for kind, names in of.items()}, "unknown": len(unknown)}
+    numbers |= {"not answered in time": len(unanswered)} if unanswered else {}
+    text += f"\n{tally(numbers)}"
+    lines = [f"{name} is unknown: {why}" for name, why in unknown.items()]
+    return Report(record | of | {"unknown": unknown, "unanswered": unanswered}, ["\n".join([text, *lines])])
 
 
 def _state(campaign: Listed) -> str:

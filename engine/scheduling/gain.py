@@ -22,20 +22,26 @@ class _Scores:
     baseline: float = math.inf
 
     @property
-    def saved(self) -> float:
-        return max(0.0, self.baseline - self.best) if math.isfinite(self.baseline) else 0.0
+    def counted(self) -> tuple[float, float]:
+        """Baseline's score, and what the best config saves of it; zeros until both are measured."""
+        if not math.isfinite(self.baseline + self.best):
+            return 0.0, 0.0
+        return self.baseline, max(0.0, self.baseline - self.best)
 
 
 class Gain(Callback):
-    """Share of the baselines' weighted score that the best configs save, over the plan's problems with a baseline.
+    """Share of the baselines' weighted score that the best configs save.
 
-    Its growth is looked at over a window: the last quarter of the time since `start`, at least a minute.
+    It is of the plan's problems whose baseline and a config are measured. Its growth is looked at over a window: the
+    last quarter of the time since `start`, at least a minute.
     """
 
     def __init__(self, now: Callable[[], float]) -> None:
         """Start; `now` returns the seconds of a monotonic clock."""
         self._now = now
         self._scores: dict[Workload, _Scores] = {}
+        self.problems = 0
+        """Number of problems that the gain is of."""
         self._before = self._saved = 0.0  # weighted sums of the baselines' scores, and of what the best ones save
         self._samples: deque[tuple[float, float]] = deque()
         self.start()
@@ -43,7 +49,7 @@ class Gain(Callback):
     def start(self) -> None:
         """Begin the time that the window is a part of."""
         self._started = self._now()
-        self._samples = deque([(self._started, self.value)])
+        self._samples = deque([(self._started, self._saved)])
 
     def on_begin(self, searches: Sequence[TaskSearch]) -> None:
         """Expect the problems of the first searches; those of ranges count for nothing."""
@@ -55,26 +61,28 @@ class Gain(Callback):
         found = self._scores.get(problem)
         if found is None or score is None:
             return
-        before = found.saved
-        if measurement.task.is_baseline and score < found.baseline:
-            self._before += problem.weight * (score - (found.baseline if math.isfinite(found.baseline) else 0.0))
-            found.baseline = score
-        elif not measurement.task.is_baseline:
+        before, saved = found.counted
+        if measurement.task.is_baseline:
+            found.baseline = min(found.baseline, score)
+        else:
             found.best = min(found.best, score)
-        self._saved += problem.weight * (found.saved - before)
+        baseline, saves = found.counted
+        self.problems += not before and bool(baseline)
+        self._before += problem.weight * (baseline - before)
+        self._saved += problem.weight * (saves - saved)
 
     def on_load(self, load: Load | None, seconds_left: float | None) -> None:
         """Keep a sample for the window, at most _MOST_SAMPLES over the time so far."""
         now = self._now()
         if now - self._samples[-1][0] >= max(1.0, (now - self._started) / _MOST_SAMPLES):
-            self._samples.append((now, self.value))
+            self._samples.append((now, self._saved))
         begin = now - self._window
         while len(self._samples) > 1 and self._samples[1][0] <= begin:
             self._samples.popleft()
 
     @property
     def value(self) -> float:
-        """Gain so far; 0 before the first baseline."""
+        """Gain so far; 0 before the first problem counts."""
         return self._saved / self._before if self._before > 0 else 0.0
 
     @property
@@ -84,7 +92,8 @@ class Gain(Callback):
         if now - self._started < _LEAST_SECONDS:
             return None
         at, before = self._samples[0]
-        return (self.value - before) / max(now - at, 1e-3) * 3600
+        grown = (self._saved - before) / self._before if self._before > 0 else 0.0
+        return grown / max(now - at, 1e-3) * 3600
 
     @property
     def _window(self) -> float:

@@ -57,6 +57,9 @@ def _prepare(transactions: Transactions, read_only: bool) -> None:
     if transactions.read(lambda connection: _has_tables(connection, transactions.name)):
         for each in [] if read_only else transactions.read(_missing):
             _add(transactions, each)
+        if lacked := transactions.read(_lacked_of_campaigns):
+            values = {f"campaigns.{name}": schema.ADDED_TO_CAMPAIGNS[name][1] for name in lacked}
+            read_instead(transactions.engine, values)
         columns = transactions.read(_columns)
         if schema.DIGEST not in columns:
             read_instead(transactions.engine, {f"{name}.{schema.DIGEST}": "NULL" for name in schema.RECORDS})
@@ -90,6 +93,7 @@ def _missing(connection: Connection) -> list[Table | Index | Addition]:
     due = (schema.asked, schema.campaigns, *tables_of_boards.TABLES, *shared)
     tables = [table for table in due if not inspect(connection).has_table(table.name)]
     tables += [] if schema.DIGEST in columns else [schema.measurements]
+    tables += [schema.campaigns] if _lacked_of_campaigns(connection) else []
     times = [each for each in schema.TIMES if on_server and each.name not in held | columns]
     return [*tables, *times, *(index for index in schema.indexes(connection.dialect.name) if index.name not in held)]
 
@@ -100,6 +104,14 @@ def _columns(connection: Connection) -> set[str]:
     return {*found.keys()}
 
 
+def _lacked_of_campaigns(connection: Connection) -> list[str]:
+    """Return the columns that the table of campaigns, where there is one, does not have."""
+    if not inspect(connection).has_table(schema.campaigns.name):
+        return []
+    held = connection.exec_driver_sql("SELECT * FROM campaigns LIMIT 0").keys()
+    return [name for name in schema.ADDED_TO_CAMPAIGNS if name not in held]
+
+
 def _add(transactions: Transactions, missing: Table | Index | Addition) -> None:
     """Make what a database lacks; an index that only the owner of its table may make is done without."""
 
@@ -108,6 +120,10 @@ def _add(transactions: Transactions, missing: Table | Index | Addition) -> None:
             return  # another process was faster
         if missing is schema.measurements:
             _add_digests(connection)
+        elif missing is schema.campaigns and (lacked := _lacked_of_campaigns(connection)):
+            for name in lacked:
+                kind, value = schema.ADDED_TO_CAMPAIGNS[name]
+                connection.exec_driver_sql(f"ALTER TABLE campaigns ADD COLUMN {name} {kind} NOT NULL DEFAULT {value}")
         elif isinstance(missing, Addition):
             connection.exec_driver_sql(missing.statement)
         else:

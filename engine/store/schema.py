@@ -139,6 +139,7 @@ campaigns = Table(
     Column("wanted", Text, nullable=False),  # what the driver is told: run, pause or cancel
     Column("priority", Integer, nullable=False),
     Column("added", Text, nullable=False),  # problems that were added, a line of JSON each, as in `tasks`
+    Column("answers", Text, nullable=False),  # what the driver says to each added problem: a JSON object of texts
     Column("problems", Integer, nullable=False),
     Column("done", Integer, nullable=False),  # evaluations, with those that the database answered
     Column("total", Integer, nullable=False),
@@ -146,10 +147,13 @@ campaigns = Table(
     Column("gpu_seconds_busy", Double, nullable=False),
     Column("core_seconds", Double, nullable=False),
     Column("gain", Double, nullable=False),  # share of the baselines' weighted time that is saved
+    Column("gain_problems", Integer, nullable=False),  # problems that the gain is of
     Column("gain_per_hour", Double),
     Column("cost", Double),
 )
-"""One row per driver that runs or ran a campaign. Older databases lack the table."""
+"""One row per driver that runs or ran a campaign. Older databases lack the table, or some of the columns below."""
+ADDED_TO_CAMPAIGNS = {"answers": ("TEXT", "''"), "gain_problems": ("INTEGER", "0")}
+"""Columns that older databases lack, with their type and value there."""
 
 
 SHARED = MetaData()

@@ -29,6 +29,7 @@ _METRICS: dict[str, tuple[str, str, Callable[[Observed], float | None]]] = {
     "gpu.busy": ("s", "Seconds of GPUs that had a config to time.", lambda its: its.state.gpu_seconds_busy),
     "core": ("s", "Seconds of cores that built kernels.", lambda its: its.state.core_seconds),
     "gain": ("1", "Share of the baselines' weighted time that is saved.", lambda its: its.state.gain.value),
+    "gain.problems": ("1", "Problems that the gain is of.", lambda its: its.state.gain.problems),
     "cost": ("1", "Cost by the price that was named.", lambda its: its.price.of(its.state) if its.price else None),
 }
 

@@ -6,8 +6,10 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
+from gemmtune.engine.campaign.backend import More, no_more
 from gemmtune.engine.campaign.plan import Plan
-from gemmtune.engine.records.errors import StoreError
+from gemmtune.engine.records.errors import GemmtuneError, StoreError
+from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.report.progress.metrics import observed
 from gemmtune.engine.report.progress.price import Price
 from gemmtune.engine.report.progress.state import CampaignState
@@ -15,7 +17,7 @@ from gemmtune.engine.scheduling.callbacks import Callback, notify
 from gemmtune.engine.scheduling.orders import Orders
 from gemmtune.engine.seams.executor import Load
 from gemmtune.engine.store.database import Database
-from gemmtune.engine.store.shared.campaigns import Account, Instructions, State, Wish
+from gemmtune.engine.store.shared.campaigns import ADDED, PRESENT, Account, Instructions, State, Wish
 
 _REPORT_SECONDS = 1.0
 
@@ -23,7 +25,9 @@ _REPORT_SECONDS = 1.0
 class RegisteredCampaign(Callback):
     """Writes a campaign's progress into its database once per second, and passes on what it is told there."""
 
-    def __init__(self, database: Database, number: int, state: CampaignState, price: Price | None) -> None:
+    def __init__(
+        self, database: Database, number: int, state: CampaignState, price: Price | None, more: More = no_more
+    ) -> None:
         """Follow a campaign.
 
         Args:
@@ -31,6 +35,7 @@ class RegisteredCampaign(Callback):
             number: number of the row.
             state: progress of the campaign, which hears each event first.
             price: price of its machines; None if nobody named one.
+            more: returns the searches of a problem that is added.
         """
         self.orders = Orders()
         """Orders to the campaign, read from the database."""
@@ -42,6 +47,8 @@ class RegisteredCampaign(Callback):
         self._price = price
         self._reported = state.clock()
         self._why = ""
+        self._more = more
+        self._answers: dict[Workload, str] = {}
 
     def on_load(self, load: Load | None, seconds_left: float | None) -> None:
         """Write the progress, unless it was written a moment ago.
@@ -52,7 +59,7 @@ class RegisteredCampaign(Callback):
         now = self._state.clock()
         if now - self._reported >= _REPORT_SECONDS:
             self._reported = now
-            self._obey(self._campaigns.report(self._number, self._now(), self._account()))
+            self._obey(self._campaigns.report(self._number, self._now(), self._account(), self._answers))
 
     def end(self, state: State) -> None:
         """Write the last state.
@@ -77,7 +84,18 @@ class RegisteredCampaign(Callback):
         elif why != self._why:
             notify(self.callbacks, why or "goes on")
         self._why = why
+        self._state.held_back = why and ("paused" if why == _PAUSED else "waiting")
+        self._answers |= {problem: self._answer(problem) for problem in told.added if problem not in self._answers}
         self.orders.is_paused, self.orders.is_cancelled, self.orders.added = bool(why), cancelled, told.added
+
+    def _answer(self, problem: Workload) -> str:
+        if problem in self._state.problems:
+            return PRESENT
+        try:
+            self._more(problem)
+        except GemmtuneError as error:
+            return str(error)
+        return ADDED
 
     def _account(self) -> Account:
         state = self._state
@@ -88,6 +106,7 @@ class RegisteredCampaign(Callback):
             gpu_seconds_busy=state.gpu_seconds_busy,
             core_seconds=state.core_seconds,
             gain=state.gain.value,
+            gain_problems=state.gain.problems,
             gain_per_hour=state.gain.per_hour,
             cost=None if self._price is None else self._price.of(state),
         )
@@ -106,6 +125,7 @@ def registered(
     name: str,
     location: str,
     price: Price | None,
+    more: More = no_more,
 ) -> Iterator[RegisteredCampaign]:
     """Register a campaign while the block runs; yield the callback to give to it, behind its state.
 
@@ -119,6 +139,7 @@ def registered(
         name: name of the campaign; empty for the owner's, with a digest of the plan.
         location: host or cluster whose GPUs it takes.
         price: price of its machines; None if nobody named one.
+        more: returns the searches of a problem that is added.
 
     Raises:
         StoreError: the database refused.
@@ -132,7 +153,7 @@ def registered(
             "they have in common is evaluated twice; drivers on a PostgreSQL server share it (--database postgresql://...)",
         )
     number = database.campaigns.register(name, _digest(plan), location, len(state.problems) or len(plan.problems))
-    follower = RegisteredCampaign(database, number, state, price)
+    follower = RegisteredCampaign(database, number, state, price, more)
     follower.callbacks = callbacks
     try:
         with observed(state, name or _digest(plan), location, price):

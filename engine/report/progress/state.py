@@ -62,6 +62,7 @@ class CampaignState(Callback):
     load: Load | None = None  # latest load of the executor
     core_seconds: float = 0.0  # seconds in which builders built what this run measured
     gain: Gain = field(init=False)  # what the best configs save so far
+    held_back: str = ""  # word for why nothing is submitted; empty where something is
     saving: bool = False  # whether searching is over, and the table is written
     seconds_left: float | None = None  # seconds until searching ends; None without a time limit
     _spent: dict[Task, int] = field(default_factory=dict)
@@ -198,6 +199,8 @@ class CampaignState(Callback):
         """Time left at the present rate, at most the time limit's rest: `about 12 s left`."""
         if self.saving:
             return "writing table and report"
+        if self.held_back:
+            return self.held_back
         if self.new < _FIRST_EVALUATIONS or not self.rate:
             return "starting" if self.new < _FIRST_EVALUATIONS else "waiting"
         seconds = (self.total - self.done) / self.rate

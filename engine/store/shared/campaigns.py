@@ -1,11 +1,15 @@
 """Campaigns that drivers run on a database: who, how far, and what they are told to do."""
 
+import json
 import os
 import socket
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from pwd import getpwuid
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, insert, inspect, select, update
 
@@ -16,6 +20,10 @@ from gemmtune.engine.store.column_types import DECODING_ERRORS, PROBLEM
 from gemmtune.engine.store.connection import Transactions
 from gemmtune.engine.store.shared.claims import LEASE_SECONDS, is_dead, server_seconds
 
+ADDED, PRESENT = "added", "present"
+"""Answers of a driver to a problem that is added: it will be searched, or is in the campaign already."""
+_ANSWER_SECONDS, _LOOK_SECONDS = 5.0, 0.2  # wait for answers, and between two looks
+_NONE: Mapping[Any, str] = MappingProxyType({})
 _COLUMNS = schema.campaigns.c
 
 
@@ -62,6 +70,8 @@ class Account:
     """Seconds of cores that built kernels."""
     gain: float = 0.0
     """Share of the baselines' weighted time that the best configs save."""
+    gain_problems: int = 0
+    """Problems that the gain is of: those whose baseline and a config are measured."""
     gain_per_hour: float | None = None
     """Growth of the gain per hour; None in the first minute."""
     cost: float | None = None
@@ -115,6 +125,15 @@ class Instructions:
     """Problems that were added."""
 
 
+class Added(NamedTuple):
+    """Answer to problems that were added."""
+
+    drivers: int
+    """Number of drivers that were told."""
+    answers: dict[str, str]
+    """ADDED, PRESENT, why it cannot be searched, or empty where no driver answered in time, by a problem's name."""
+
+
 class Campaigns:
     """The table of campaigns on a database."""
 
@@ -141,19 +160,30 @@ class Campaigns:
         times = {"started": server_seconds(), "seen": server_seconds(), "priority": 0}
 
         def write(connection: Connection) -> int:
-            row = values | times | asdict(Account()) | {"added": connection.execute(added).scalar() or ""}
+            texts = {"added": connection.execute(added).scalar() or "", "answers": ""}
+            row = values | times | asdict(Account()) | texts
             return int(connection.execute(insert(schema.campaigns).values(row).returning(_COLUMNS.id)).scalar_one())
 
         return self._transactions.write(write)
 
-    def report(self, number: int, state: State, account: Account) -> Instructions:
+    def report(
+        self, number: int, state: State, account: Account, answers: Mapping[Workload, str] = _NONE
+    ) -> Instructions:
         """Write the state of the campaign of this process; return what it is told.
+
+        Args:
+            number: number of its row.
+            state: state that it is in.
+            account: progress so far.
+            answers: ADDED, PRESENT, or why it cannot be searched, by each problem that was added.
 
         Raises:
             StoreError: the database refused.
         """
         own = update(schema.campaigns).where(_COLUMNS.id == number).values(seen=server_seconds(), state=state)
         own = own.values(asdict(account))
+        if answers:
+            own = own.values(answers=json.dumps({PROBLEM.encode(problem): said for problem, said in answers.items()}))
         told = own.returning(_COLUMNS.wanted, _COLUMNS.added, _COLUMNS.location, _COLUMNS.priority)
         higher = select(_COLUMNS.name, _COLUMNS.host, _COLUMNS.pid).where(
             _COLUMNS.state.in_((State.RUNNING, State.WAITING)), _COLUMNS.seen > server_seconds() - LEASE_SECONDS
@@ -196,14 +226,42 @@ class Campaigns:
             UsageError: no live campaign has that name; the message names those that run.
         """
         values = {"wanted": wish, "priority": priority}
-        return self._change(name, {column: value for column, value in values.items() if value is not None})
+        return self._change(self._live(name), {name: value for name, value in values.items() if value is not None})
 
-    def add(self, name: str, problems: Sequence[Workload]) -> int:
-        """Add problems to every live campaign of a name; return the number of campaigns; raises as `tell` does."""
-        lines = "".join(f"{PROBLEM.encode(problem)}\n" for problem in problems)
-        return self._change(name, {"added": _COLUMNS.added + lines})
+    def add(self, name: str, problems: Sequence[Workload], answer_seconds: float = _ANSWER_SECONDS) -> Added:
+        """Add problems to every live campaign of a name; return what its drivers answer.
 
-    def _change(self, name: str, values: dict[str, object]) -> int:
+        Args:
+            name: name of the campaigns.
+            problems: problems to search once the campaigns' own are done.
+            answer_seconds: time to wait for the first answer to all of them, at most.
+
+        Raises:
+            StoreError: the database refused.
+            UsageError: no live campaign has that name; the message names those that run.
+        """
+        chosen, lines = self._live(name), {PROBLEM.encode(problem): problem.name for problem in problems}
+        texts = select(_COLUMNS.added, _COLUMNS.answers).where(_COLUMNS.id.in_(chosen))
+
+        def look(connection: Connection) -> list[tuple[str, dict[str, str]]]:
+            return [(row.added, _answers(row.answers)) for row in connection.execute(texts)]
+
+        before = set(lines).intersection(*(held.splitlines() for held, _ in self._transactions.read(look)))
+        drivers = self._change(chosen, {"added": _COLUMNS.added + "".join(f"{line}\n" for line in lines)})
+        until, answers = time.monotonic() + answer_seconds, dict[str, str]()
+        while not answers.keys() >= lines.keys() and time.monotonic() < until:
+            time.sleep(_LOOK_SECONDS)
+            answers = {line: said for _, its in self._transactions.read(look) for line, said in its.items()}
+        answers |= {line: PRESENT for line in before if answers.get(line, ADDED) == ADDED}
+        return Added(drivers, {name: answers.get(line, "") for line, name in lines.items()})
+
+    def _change(self, chosen: Sequence[int], values: dict[str, object]) -> int:
+        statement = update(schema.campaigns).where(_COLUMNS.id.in_(chosen)).values(values)
+        self._transactions.write(lambda connection: connection.execute(statement))
+        return len(chosen)
+
+    def _live(self, name: str) -> list[int]:
+        """Return the numbers of the live campaigns of a name; raises as `tell` does."""
         every = self.all()
         live = [each for each in every if each.is_live]
         chosen = [each.id for each in live if each.name == name]
@@ -215,9 +273,7 @@ class Campaigns:
                 raise UsageError(f"campaign {name!r} is over ({ended.state}) and takes no orders; {way}{running}")
             known = f"{did_you_mean(name, names)}{running}"
             raise UsageError(f"no campaign {name!r} runs on {self._transactions.name}; {known}")
-        statement = update(schema.campaigns).where(_COLUMNS.id.in_(chosen)).values(values)
-        self._transactions.write(lambda connection: connection.execute(statement))
-        return len(chosen)
+        return chosen
 
 
 def _listed(found: Listed) -> Listed:
@@ -237,6 +293,14 @@ def _problems(lines: str) -> tuple[Workload, ...]:
         if not any(problem.described_by):
             found[problem] = None
     return tuple(found)
+
+
+def _answers(text: str) -> dict[str, str]:
+    """Return what a driver said to each added problem, by its line; nothing of a damaged text."""
+    try:
+        return {line: str(said) for line, said in json.loads(text or "{}").items()}
+    except (ValueError, AttributeError):
+        return {}
 
 
 def _user() -> str:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.store.database import Database
 
 pytestmark = pytest.mark.slow(55, together="waiting")
@@ -166,6 +167,11 @@ def test_a_driver_pauses_goes_on_and_is_cancelled_as_it_is_told(request, tmp_pat
     paused_at = len(one.submitted)
     if kind == "server":
         assert held_claims(request.getfixturevalue("postgres_server"), place) == 0
+    with Database.open(place) as database:
+        planned, unknown = database.tasks()[0].problem, Problem(17, 64, 64)
+        added = database.campaigns.add("probe-4", [planned, unknown])
+    assert added.answers[planned.name] == "present"
+    assert "cannot be added here" in added.answers[unknown.name]
     told(place, "resume", "probe-4")
     one.reach(paused_at + 1)
     told(place, "cancel", "probe-4")

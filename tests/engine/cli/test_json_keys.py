@@ -12,6 +12,7 @@ from gemmtune.engine.records.verdict import BoardVerdict, Trust
 from gemmtune.engine.report.campaigns import order_report
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.landscapes.landscape_file import embedded
+from gemmtune.engine.store.shared.campaigns import Added
 
 DECODE = "16x4096x4096:bf16:nt"
 PAGE = (Path(__file__).parents[3] / "docs/reading-the-table.md").read_text(encoding="utf-8")
@@ -72,6 +73,7 @@ def printed(run, tuned, tmp_path):
         "`campaigns`": listed,
         "each of its `campaigns`, and of `status`": listed["campaigns"][0],
         "`campaigns` with an order": order_report("pause", "a", 1).record,
+        "`campaigns` with `add`": order_report("add", "a", Added(1, {})).record,
         "`merge`, for each source": merged[database],
         "`forget`": run("forget", tmp_path / "judged.db", "--board", "GPU-0", "--json").record,
         "`space`": space,

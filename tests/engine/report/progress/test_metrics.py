@@ -47,5 +47,6 @@ def test_a_reader_collects_each_campaign_while_it_runs_and_no_cost_of_a_replay()
             ("evaluations.total", name): 8,
             **{(seconds, name): 0 for seconds in ("gpu.held", "gpu.busy", "core")},
             ("gain", name): pytest.approx(lead / (1 + lead)),
+            ("gain.problems", name): 1,
         }
     assert not points(reader)

@@ -106,6 +106,8 @@ def test_rate_of_the_last_half_minute_gives_the_time_left(state, clock):
     assert state.left_text == "about 7 s left"
     clock.at += 60
     assert state.left_text == "waiting"
+    state.held_back = "paused"
+    assert state.left_text == "paused"
 
 
 def test_known_measurements_are_done_and_do_not_count_for_the_rate(state, clock):

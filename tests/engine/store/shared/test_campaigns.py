@@ -16,7 +16,7 @@ from gemmtune.engine.store.shared.campaigns import Account, Campaigns, Instructi
 
 pytestmark = pytest.mark.slow(1, together="waiting")
 
-ACCOUNT = Account(30, 64, 120.0, 90.0, 400.5, 0.05, 0.2, 1.25)
+ACCOUNT = Account(30, 64, 120.0, 90.0, 400.5, 0.05, 2, 0.2, 1.25)
 
 
 @pytest.fixture(params=["file", "server"])
@@ -61,8 +61,9 @@ def test_every_live_campaign_of_a_name_is_told(store):
     told = [campaigns.report(each, State.PAUSED, ACCOUNT).wish for each in (first, second, other)]
     assert told == [Wish.PAUSE, Wish.PAUSE, Wish.RUN]
     problems = [Problem(16, 64, 64), Problem(32, 64, 64)]
-    assert campaigns.add("a", problems[:1]) == 2
-    assert campaigns.add("a", problems) == 2  # each counts once
+    first_one, second_one = (problem.name for problem in problems)
+    assert campaigns.add("a", problems[:1], 0) == (2, {first_one: ""})
+    assert campaigns.add("a", problems, 0) == (2, {first_one: "present", second_one: ""})  # each counts once
     assert campaigns.report(first, State.RUNNING, ACCOUNT).added == tuple(problems)
     again = campaigns.register("a", "", "here", 1)  # what was added to a name stays added
     assert campaigns.report(again, State.RUNNING, ACCOUNT).added == tuple(problems)
@@ -102,15 +103,30 @@ def test_a_driver_that_died_or_says_nothing_is_lost(store):
 def test_a_database_passes_on_no_problem_that_code_describes_and_none_that_is_damaged(store):
     campaigns = store.campaigns
     number = campaigns.register("a", "", "here", 1)
-    campaigns.add("a", [Problem(16, 64, 64)])
+    campaigns.add("a", [Problem(16, 64, 64)], 0)
     change(store, """UPDATE campaigns SET added = added || 'damaged\n{"kind":"none"}\n[]\n'""".replace("\\n", "\n"))
     assert campaigns.report(number, State.RUNNING, ACCOUNT).added == (Problem(16, 64, 64),)
 
 
-def test_a_database_of_an_older_version_lists_none_and_gets_the_table(store):
+def test_drivers_answer_what_is_added(store):
+    campaigns, asked = store.campaigns, [Problem(m, 64, 64) for m in (16, 32, 48)]
+    number = campaigns.register("a", "", "here", 1)
+    names = [problem.name for problem in asked]
+    campaigns.report(number, State.RUNNING, ACCOUNT, dict(zip(asked, ("added", "present", "no space"), strict=True)))
+    assert campaigns.add("a", asked) == (1, dict(zip(names, ("added", "present", "no space"), strict=True)))
+
+
+def test_a_database_of_an_older_version_lists_none_and_gets_the_table_and_its_columns(store):
+    name = store._transactions.engine.url.render_as_string(hide_password=False)
+    place = name if "postgres" in name else name.removeprefix("sqlite:///")
     change(store, "DROP TABLE campaigns")
     assert store.campaigns.all() == []
-    name = store._transactions.engine.url.render_as_string(hide_password=False)
-    with Database.open(name if "postgres" in name else name.removeprefix("sqlite:///")) as again:
+    with Database.open(place) as again:
         again.campaigns.register("a", "", "here", 1)
-        assert len(again.campaigns.all()) == 1
+    for column in ("answers", "gain_problems"):
+        change(store, f"ALTER TABLE campaigns DROP COLUMN {column}")
+    with Database.open(place, read_only=True) as again:
+        assert [each.gain_problems for each in again.campaigns.all()] == [0]
+    with Database.open(place) as again:
+        again.campaigns.register("a", "", "here", 1)
+        assert len(again.campaigns.all()) == 2
