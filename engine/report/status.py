@@ -56,13 +56,14 @@ def status_report(database: Database, now: datetime, progress: Progress | None =
     """
     minute_ago = (now - timedelta(minutes=1)).isoformat(timespec="seconds")
     database.fastest_of_each()  # names those that are damaged, which counts leave out
-    counts, finals, last_minute = database.counts(), database.finals(), database.number_since(minute_ago)
+    counts, finals = database.counts(), database.finals()
     problems, workers = _problems(counts, finals), _workers(counts)
     measurements, withdrawn = sum(each.number for each in counts), database.boards.withdrawn()
     boards = list(database.boards.verdicts().values())
     times = [each.last_at for each in counts if each.evidence is not Evidence.REPLAYED]
     failures = dict(sorted(sum((Counter(p.failures) for p in problems), Counter[str]()).items()))
     last_at = max((each.last_at for each in counts), default=None)
+    last_minute = database.number_since(minute_ago) if last_at is not None and last_at >= minute_ago else 0
     title = f"{count(len(problems), 'problem')}, {count(measurements, 'measurement')}"
     campaigns = database.campaigns.all()
     sections: list[str | Grid] = []

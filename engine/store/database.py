@@ -228,11 +228,11 @@ class Database:
 
     def fastest_of_each(self) -> list[Measurement]:
         """Return the fastest measurement of each task, evidence and protocol, the first of equal ones."""
-        before = -1
+        before, on_server = -1, self._transactions.engine.dialect.name == "postgresql"
         found: list[Measurement] = []
         while self.damaged > before:  # the next best stands in for a damaged one
             before = self.damaged
-            ids = self._reader.rows(queries.fastest_of_each(self._damaged_ids()))
+            ids = self._reader.rows(queries.fastest_of_each(self._damaged_ids(), has_arrays=on_server))
             found = self.measurements_of_ids([number for (number,) in ids])
         return found
 

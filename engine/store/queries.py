@@ -4,7 +4,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import JSON, ColumnElement, Select, Text, and_, bindparam, cast, func, or_, select, type_coerce
+from sqlalchemy import (
+    ARRAY,
+    JSON,
+    ColumnElement,
+    Double,
+    Integer,
+    Select,
+    Text,
+    and_,
+    bindparam,
+    cast,
+    func,
+    or_,
+    select,
+    type_coerce,
+)
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
@@ -141,11 +156,19 @@ def counts(without: Sequence[int] = ()) -> Select[Any]:
     return select(*kinds, *facts, first.label("id")).where(*left).group_by(*kinds).order_by(first)
 
 
-def fastest_of_each(without: Sequence[int] = ()) -> Select[tuple[int]]:
-    """Select the id of the fastest measurement of each task, evidence and protocol, the first of equal ones."""
+def fastest_of_each(without: Sequence[int] = (), *, has_arrays: bool = False) -> Select[Any]:
+    """Select the id of the fastest measurement of each task, evidence and protocol, the first of equal ones.
+
+    A server that `has_arrays` goes through the measurements once, not twice.
+    """
     kinds = _HELD.task_id, _HELD.evidence, _HELD.protocol
     left = [_HELD.id.not_in(without)] if without else []  # asking every row whether it is in nothing takes time
     whole = _TIME_NS.is_not(None), *left
+    if has_arrays:
+        from sqlalchemy.dialects.postgresql import array  # imports the dialect, which takes a twentieth of a second
+
+        fastest_first = func.min(array([_TIME_NS, cast(_HELD.id, Double)]), type_=ARRAY(Double))
+        return select(cast(fastest_first[2], Integer)).where(*whole).group_by(*kinds).order_by(*kinds)
     least = select(*kinds, func.min(_TIME_NS).label("time_ns")).where(*whole).group_by(*kinds).subquery()
     same = (kind == least.c[kind.name] for kind in kinds)
     fastest = and_(*same, least.c.time_ns == _TIME_NS, *left)
