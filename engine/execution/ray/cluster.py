@@ -71,9 +71,7 @@ class Node:
 
     def may_have(self, device: Device | None) -> bool:
         """Return whether the node has GPUs that may be of this model, or of any for None."""
-        labels: Any = NvidiaGPUAcceleratorManager
-        label = labels._gpu_name_to_accelerator_type(device.name) if device else self.accelerator
-        return bool(self.gpus) and self.accelerator in ("", label)
+        return bool(self.gpus) and self.accelerator in ("", label_of(device) if device else self.accelerator)
 
 
 class Cluster:
@@ -207,6 +205,12 @@ class Cluster:
             self._empty.cleanup()
             if self._sessions is not None:
                 self._sessions.cleanup()
+
+
+def label_of(device: Device) -> str:
+    """Return Ray's label of a GPU model."""
+    labels: Any = NvidiaGPUAcceleratorManager
+    return str(labels._gpu_name_to_accelerator_type(device.name))
 
 
 def _resources(which: str) -> dict[str, float]:

@@ -14,7 +14,8 @@ from gemmtune.engine.execution.dispatcher import Dispatcher
 from gemmtune.engine.execution.pipeline import BuildMeasurePipeline
 from gemmtune.engine.execution.ray.actor import BuilderActor, JobActor, MakeWorker, WorkerActor
 from gemmtune.engine.execution.ray.actor_handle import ActorHandle
-from gemmtune.engine.execution.ray.cluster import SAY_AGAIN_SECONDS, SAY_SECONDS, Cluster, Node
+from gemmtune.engine.execution.ray.cluster import SAY_AGAIN_SECONDS, SAY_SECONDS, Cluster, Node, label_of
+from gemmtune.engine.execution.ray.demand import Demand
 from gemmtune.engine.execution.workers import Builders, GpuWorkers, measured_provenance, problem_of
 from gemmtune.engine.measure.builder import BuildFailure, BuildJob, builder_pool
 from gemmtune.engine.measure.jobs import FinalJob, FinalReading, MeasureJob, Reading
@@ -37,6 +38,8 @@ _IDLE_SECONDS = 30.0
 """Time without a job after which an actor is released for other campaigns: a few times what one takes to start."""
 _CORES_PER_ACTOR = 4
 """Cores of a builder actor, so that several campaigns find room on a node."""
+_BUILDS_PER_ACTOR, _JOBS_PER_GPU = 16, 64
+"""Waiting jobs that are worth another builder actor or GPU worker; a node takes a minute to start, and others join."""
 _AHEAD = 3
 """Jobs that an actor holds per job that it runs: one runs, one is next, one is on its way."""
 
@@ -76,13 +79,20 @@ class RayMachines:
     """Actors on the nodes of a cluster, including nodes that join later: on demand, and released when idle."""
 
     def __init__(
-        self, cluster: Cluster, plan_actors: PlanActors, *, affinity: bool = True, notify: Notify = log_notice
+        self,
+        cluster: Cluster,
+        plan_actors: PlanActors,
+        *,
+        accelerator: str = "",
+        affinity: bool = True,
+        notify: Notify = log_notice,
     ) -> None:
         """Start the actors.
 
         Args:
             cluster: connection to the cluster.
             plan_actors: returns what each node gets.
+            accelerator: Ray's label of the workers' GPUs; empty for any.
             affinity: whether a worker sets itself up for a problem.
             notify: receives lines that a person should read.
         """
@@ -99,6 +109,7 @@ class RayMachines:
         group = problem_of if affinity else None
         self.builders: Builders = Dispatcher({}, ahead=_AHEAD, notify=notify)
         self.workers: GpuWorkers = Dispatcher({}, ahead=_AHEAD, affinity=group, notify=notify)
+        self._more_cores, self._more_gpus = Demand(_CORES_PER_ACTOR, 0), Demand(0, 1, accelerator)
         self._add_nodes()
 
     def wait(self, timeout_seconds: float) -> None:
@@ -113,12 +124,15 @@ class RayMachines:
         self._wake.clear()
         if time.monotonic() > self._next_look and self._cluster.answers:
             self._add_nodes()
+            self._ask_for_more()
         self._balance()
         self._say_what_is_waited_for()
 
     def close(self) -> None:
         """End the actors and their processes."""
         if not self._cluster.fault():
+            self._more_cores.update(0)
+            self._more_gpus.update(0)
             self.workers.close()
             self.builders.close()
         self._folder.cleanup()
@@ -134,6 +148,15 @@ class RayMachines:
                 for actor in new:
                     self._start(actor)
                 self._actors += new
+
+    def _ask_for_more(self) -> None:
+        """Let the cluster's autoscaler, if it has one, see the jobs that wait: at most as many actors as there are."""
+        for dispatcher, demand, jobs in (
+            (self.builders, self._more_cores, _BUILDS_PER_ACTOR),
+            (self.workers, self._more_gpus, _JOBS_PER_GPU),
+        ):
+            waiting = max(0, dispatcher.queued - dispatcher.room)
+            demand.update(min(waiting // jobs, max(len(dispatcher.busy), 1)))
 
     def _start(self, actor: _Actor) -> None:
         plan = actor.plan
@@ -234,10 +257,12 @@ class RayExecutor(BuildMeasurePipeline):
             return build, workers
 
         self._cluster = cluster
+        fitting = [node for node in cluster.nodes() if node.may_have(device)]
+        accelerator = label_of(device) if any(node.accelerator for node in fitting) else ""
         super().__init__(
             measured_provenance(toolchains, protocol_name),
-            partial(RayMachines, cluster, plan_actors, notify=notify),
-            max(sum(node.gpus for node in cluster.nodes() if node.may_have(device)), 1),
+            partial(RayMachines, cluster, plan_actors, accelerator=accelerator, notify=notify),
+            max(sum(node.gpus for node in fitting), 1),
             pruners=pruners,
             early_stopping=early_stopping and not timed.energy,
             notify=notify,

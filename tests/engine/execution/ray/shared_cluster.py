@@ -20,6 +20,8 @@ os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)
 sys.path.insert(0, str(Path(__file__).parent))
 
 import ray_toys
+from ray._raylet import GcsClient  # type: ignore[attr-defined]
+from ray.autoscaler.v2.sdk import get_cluster_resource_state
 from ray.cluster_utils import Cluster as Machines
 
 from gemmtune.engine.execution.ray.cluster import Cluster
@@ -58,9 +60,10 @@ def main(folder: Path) -> None:
 
         return plan
 
-    with closing(RayMachines(cluster, of_kind(H200), affinity=False)) as one:
+    with closing(RayMachines(cluster, of_kind(H200), accelerator="H200", affinity=False)) as one:
         with closing(RayMachines(cluster, of_kind(H100), affinity=False)) as two:
             report["both"] = [answered(each) for each in (one, two)]
+        report["demand"] = demand(one, machines.address)
         (head,) = (i.process.pid for i in machines.head_node.all_processes["gcs_server"])
         os.kill(head, 9)
         killed = time.monotonic()
@@ -74,6 +77,26 @@ def main(folder: Path) -> None:
     for node in machines.list_all_nodes():
         node.kill_all_processes(check_alive=False, allow_graceful=False)
     cluster.close()
+
+
+def demand(machines, address):
+    """What an autoscaler is told to make room for, while jobs wait and once they are done: resources and labels."""
+    client, found = GcsClient(address=address), []
+    for number in range(200):
+        machines.workers.submit(("sleep", 0.01 + number / 1e6))
+    while len(found) < 2:
+        machines._next_look = 0.0
+        machines.wait(0.2)
+        asked = [each for each in get_cluster_resource_state(client).pending_resource_requests if each.count]
+        if bool(asked) != bool(found):  # the server hears of it after a moment
+            labels = {each.label_key for x in asked for s in x.request.label_selectors for each in s.label_constraints}
+            found.append([sum(x.count for x in asked), [dict(x.request.resources_bundle) for x in asked], *labels])
+        if not found:
+            continue
+        while machines.workers.pending:
+            machines.wait(0.1)
+            machines.workers.collect()
+    return found
 
 
 def answered(machines):
