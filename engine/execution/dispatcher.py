@@ -95,6 +95,7 @@ class Dispatcher(Generic[J, R]):
         self._waiting: dict[Hashable, deque[J]] = {}
         self._addressed: dict[str, deque[J]] = {}
         self._set_up: dict[Hashable, list[str]] = {}
+        self._idle: set[str] = set()  # workers that no waiting job is for
         self._last_error: GemmtuneError | None = None
         self._pending = 0
 
@@ -117,8 +118,14 @@ class Dispatcher(Generic[J, R]):
         """Queue a job and hand it out if a worker has room; `to` names the worker that runs it unless it is lost."""
         if to in self._assignments:
             self._addressed.setdefault(to, deque()).append(job)
+            self._idle.discard(to)
         else:
-            self._waiting.setdefault(self._group(job), deque()).append(job)
+            group = self._group(job)
+            jobs = self._waiting.setdefault(group, deque())
+            jobs.append(job)
+            self._idle.difference_update(self._set_up.get(group, ()))
+            if self._is_worth_a_set_up(group, jobs):
+                self._idle.clear()
         self._pending += 1
         self._hand_out()
 
@@ -173,7 +180,8 @@ class Dispatcher(Generic[J, R]):
     def _hand_out(self) -> None:
         """Give each worker a job in turn, the least loaded first, until no worker takes another one."""
         waits = bool(self._waiting or self._addressed)
-        by_load = sorted(self._assignments.items(), key=lambda named: named[1].load) if waits else []
+        free = [named for named in self._assignments.items() if waits and self._may_take(*named)]
+        by_load = sorted(free, key=lambda named: named[1].load)
         gave = True
         while gave and (self._waiting or self._addressed):
             gave = False
@@ -182,11 +190,15 @@ class Dispatcher(Generic[J, R]):
                 if not (self._waiting or self._addressed):
                     return
 
+    def _may_take(self, name: str, each: _Assignment[J, R]) -> bool:
+        return name not in self._idle and len(each.jobs) < self._ahead * each.worker.size
+
     def _give_one(self, name: str, each: _Assignment[J, R]) -> bool:
-        if len(each.jobs) >= self._ahead * each.worker.size:
+        if not self._may_take(name, each):
             return False
         job = self._next_for(name)
         if job is None:
+            self._idle.add(name)
             return False
         each.jobs[id(job)] = job
         each.worker.submit(job)
@@ -200,11 +212,14 @@ class Dispatcher(Generic[J, R]):
             if name in self._set_up.get(group, ()):
                 return _popped(self._waiting, group)
         for group, jobs in self._waiting.items():
-            workers = self._set_up.setdefault(group, []) if self._affinity else []
-            if len(jobs) >= _JOBS_PER_SETUP * len(workers):
-                workers.append(name)
+            if self._is_worth_a_set_up(group, jobs):
+                if self._affinity:
+                    self._set_up.setdefault(group, []).append(name)
                 return _popped(self._waiting, group)
         return None
+
+    def _is_worth_a_set_up(self, group: Hashable, jobs: deque[J]) -> bool:
+        return len(jobs) >= _JOBS_PER_SETUP * len(self._set_up.get(group, ()))
 
     def _on_error(self, name: str, worker: Worker[J, R], error: GemmtuneError) -> None:
         if worker.size:
@@ -219,6 +234,7 @@ class Dispatcher(Generic[J, R]):
         """Close a worker, so that others may have what it held, and queue its jobs first."""
         each = self._assignments.pop(name)
         each.worker.close()
+        self._idle.clear()
         for workers in self._set_up.values():
             if name in workers:
                 workers.remove(name)

@@ -1,7 +1,8 @@
 """Search one recorded landscape with a sampler."""
 
 import math
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
+from functools import cached_property
 
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.config import Config
@@ -30,23 +31,31 @@ class LandscapeSearch:
     """
 
     def __init__(self, landscape: Landscape, *, cold: bool = False) -> None:
-        """Look up the seeds and features of the landscape's task; `cold` keeps the seeds from the sampler.
+        """Look up the features of the landscape's task; `cold` keeps the space's seeds from the sampler.
 
         Raises:
             DeviceError: the landscape names a registered space, and a device that the catalogue does not know.
         """
         self.landscape = landscape
-        self.feasible = tuple(p.config for p in landscape.points.values() if p.status is not Status.INVALID)
-        task = _task(landscape)
-        self.seeds: tuple[Config, ...] = ()
+        self._task, self._cold = _task(landscape), cold
         self.features: FeatureFunction = no_features
-        if task is not None:
-            space = registry.space(task.space)
-            self.seeds = () if cold else _recorded_seeds(space, task, set(self.feasible))
-            self.features = TaskFeatures(space, task)
+        if (task := self._task) is not None:
+            self.features = TaskFeatures(registry.space(task.space), task)
         elif landscape.problem is not None:
             constants = {**problem_features(landscape.problem), **_sm_count(landscape)}
             self.features = lambda config: constants
+
+    @cached_property
+    def feasible(self) -> tuple[Config, ...]:
+        """Recorded configs that were not invalid, in file order."""
+        return tuple(trial.config for trial in self._trials())
+
+    @cached_property
+    def seeds(self) -> tuple[Config, ...]:
+        """Seeds of the space that were recorded."""
+        if self._task is None or self._cold:
+            return ()
+        return _recorded_seeds(registry.space(self._task.space), self._task, set(self.feasible))
 
     @property
     def kind(self) -> tuple[str | None, str, tuple[str, ...]]:
@@ -87,7 +96,11 @@ class LandscapeSearch:
 
     def as_source(self, trials: Sequence[Trial] | None = None) -> SourceTask:
         """Return trials of this landscape, by default all that it has, as history for another search."""
-        return SourceTask(tuple(map(self.outcome, self.feasible) if trials is None else trials), self.features)
+        return SourceTask(tuple(self._trials() if trials is None else trials), self.features)
+
+    def _trials(self) -> Iterator[Trial]:
+        points = self.landscape.points.values()
+        return (Trial(p.config, p.status, p.time_ns) for p in points if p.status is not Status.INVALID)
 
 
 def _task(landscape: Landscape) -> Task | None:

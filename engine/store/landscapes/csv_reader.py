@@ -138,6 +138,8 @@ class _Rows:
         self._configs: dict[Sequence[str], tuple[Sequence[str], Config]] = {}  # by cells; tasks share most of them
         self._resources: dict[Sequence[str | None], Resources] = {}  # by cells; many configs share them
         self._heads = [*self._problem, *self._facts]
+        self._has_resources = any(column in names for column in RESOURCES)
+        self._costs = [(column, unit) for column, unit in COST.items() if column in names]
         self._head: Sequence[str] | None = None  # cells of problem and task in the last row
         self._task: _Task | None = None  # of the last row
 
@@ -214,15 +216,15 @@ class _Rows:
 
     def _extras(self, line: int, reason: str, row: Mapping[str, str]) -> Extras:
         resources = build_seconds = None
-        counts = tuple(map(row.get, RESOURCES))
+        counts = tuple(map(row.get, RESOURCES)) if self._has_resources else ()
         if any(counts) and (resources := self._resources.get(counts)) is None:
             resources = self._resources[counts] = self._read_resources(line, row)
         if row.get(BUILD_SECONDS):
             build_seconds = self._read(line, row, BUILD_SECONDS, csv_cells.duration, "a number of seconds")
         costs = [
             unit * self._read(line, row, column, csv_cells.duration, "a number, 0 or more")
-            for column, unit in COST.items()
-            if row.get(column)
+            for column, unit in self._costs
+            if row[column]
         ]
         return reason, resources, build_seconds, sum(costs) if costs else None
 
