@@ -1,0 +1,1 @@
+"""Grouped products: what they compute, and how rows spread over their groups."""

@@ -1,0 +1,262 @@
+"""Grouped products: what one launch computes for all groups, on which sizes, types, layouts and routing."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from enum import StrEnum
+from typing import ClassVar, Self
+
+from gemmtune.engine.records.errors import ProblemError, did_you_mean
+from gemmtune.engine.records.gemm.terms import MAX_SIZE, DType, Layout
+from gemmtune.engine.records.gemm.text import SHOWN
+from gemmtune.engine.records.grouped.routing import UNIFORM, canonical, counts_of
+from gemmtune.engine.records.workload import Workload
+
+_LETTERS = {"m": "m", "g": "groups", "n": "n", "k": "k"}
+_HELP = "write grouped:rows:m1024:g8:n4096:k2048:bf16:nt:routing=zipf"
+_DTYPES = (DType.BF16, DType.FP16)
+_MOST_GROUPS = 2**16
+_UNSERVED = ("epilogue", "bias", "accumulation", "out_dtype", "acc_dtype", "alpha", "beta", "lda", "ldb")
+"""Fields of a GEMM that no kernel of grouped products here computes yet."""
+
+
+class Form(StrEnum):
+    """What is cut into groups."""
+
+    ROWS = "rows"
+    """Rows of A: out[m, n] of A[m, k] and B[groups, k, n], forward or gradient of the input (2d by 3d)."""
+    INNER = "inner"
+    """Columns of A and rows of B: out[groups, m, n] of A[m, k] and B[k, n], gradient of the weight (2d by 2d)."""
+    BATCHED = "batched"
+    """Nothing: out[groups, m, n] of A[groups, m, k] and B[groups, k, n] (3d by 3d)."""
+
+    @property
+    def usual_layout(self) -> str:
+        """Layouts of A and B that a text may leave out: those of a linear layer's product and of its weight's gradient.
+
+        `nt` has each weight as n×k, row-major; `tn` has activations of a token side by side.
+        """
+        return "tn" if self is Form.INNER else "nt"
+
+
+@dataclass(frozen=True, slots=True)
+class Grouped(Workload):
+    """Products of every group in one launch, as `torch.nn.functional.grouped_mm` computes them.
+
+    Two products are equal if a kernel cannot tell them apart, so their weight is not compared.
+
+    Example:
+        >>> product = Grouped.parse("grouped:rows:m64:g4:n256:k128:bf16:nt:routing=counts(10.0.50.4)")
+        >>> product.counts, product.flops == 2 * 64 * 256 * 128
+        ((10, 0, 50, 4), True)
+    """
+
+    kind: ClassVar[str] = "grouped"
+    baseline_space: ClassVar[str] = "aten_grouped"
+    baseline_words: ClassVar[str] = "torch's grouped product"
+    searched_space: ClassVar[str] = "quack_grouped"
+
+    form: Form
+    """What is cut into groups."""
+    m: int
+    """Rows of A; with `rows` the total of all groups, with `batched` those of each; at least 1."""
+    groups: int
+    """Number of groups, or experts; at least 1."""
+    n: int
+    """Columns of B and of the output; at least 1."""
+    k: int
+    """Columns of A; with `inner` the total of all groups; at least 1."""
+    dtype: DType = DType.BF16
+    """Element type of A, B and the output: bf16 or fp16, summed in fp32."""
+    layout: str = ""
+    """Layouts of A and of B as in a GEMM's text, `nt`; for operands of three dimensions those of the last two.
+
+    Left empty it is the form's usual one.
+    """
+    routing: str = UNIFORM
+    """Spread of the rows, or of k with `inner`: `uniform`, `zipf`, `zipf(S)`, `counts(A.B.C…)`; see `routing.py`."""
+    weight: float = field(default=1.0, compare=False)
+    """Call frequency in the user's program, relative to the other workloads."""
+
+    def __post_init__(self) -> None:
+        """Refuse sizes, types and routings that no kernel supports; fill in the usual layout."""
+        for name, value in self.sizes.items():
+            most = _MOST_GROUPS if name == "groups" else MAX_SIZE
+            if not isinstance(value, int) or not 1 <= value <= most:
+                raise ProblemError(f"{name}={value} is not an integer from 1 to {most}")
+        if self.dtype not in _DTYPES:
+            raise ProblemError(f"dtype {self.dtype} is not one of {', '.join(_DTYPES)}, which grouped products have")
+        object.__setattr__(self, "layout", self.layout or self.form.usual_layout)
+        if not re.fullmatch("[nt]{2}", self.layout):
+            raise ProblemError(f"layout {self.layout[:SHOWN]!r} is not one of nn, nt, tn, tt")
+        object.__setattr__(self, "routing", canonical(self.routing, self.groups))
+        if self.form is Form.BATCHED and self.routing != UNIFORM:
+            raise ProblemError(
+                f"routing={self.routing} is for rows and inner: groups of batched are alike, leave it out"
+            )
+        if not 0 < self.weight < math.inf:
+            raise ProblemError(f"weight={self.weight} is not a number above 0")
+
+    @property
+    def a_layout(self) -> Layout:
+        """Memory layout of A."""
+        return Layout(self.layout[0])
+
+    @property
+    def b_layout(self) -> Layout:
+        """Memory layout of B, or of each matrix of B."""
+        return Layout(self.layout[1])
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """Rows of each group, with `inner` its share of k; with `batched` m for every group."""
+        if self.form is Form.BATCHED:
+            return (self.m,) * self.groups
+        return counts_of(self.routing, self.groups, self.size)
+
+    @property
+    def shapes(self) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+        """Shapes of A, B and the output."""
+        g, m, n, k = self.groups, self.m, self.n, self.k
+        return {
+            Form.ROWS: ((m, k), (g, k, n), (m, n)),
+            Form.INNER: ((m, k), (k, n), (g, m, n)),
+            Form.BATCHED: ((g, m, k), (g, k, n), (g, m, n)),
+        }[self.form]
+
+    @property
+    def name(self) -> str:
+        """Canonical text, `grouped:rows:m1024:g8:n4096:k2048:bf16:nt`, which `parse` reads."""
+        sizes = [f"{letter}{getattr(self, name)}" for letter, name in _LETTERS.items()]
+        routing = [] if self.routing == UNIFORM else [f"routing={self.routing}"]
+        return ":".join([self.kind, self.form, *sizes, self.dtype, self.layout, *routing])
+
+    @property
+    def flops(self) -> int:
+        """Number of arithmetic operations for the rows that are there: 2·m·n·k, with `batched` per group."""
+        return 2 * self.m * self.n * self.k * (self.groups if self.form is Form.BATCHED else 1)
+
+    @property
+    def min_bytes(self) -> int:
+        """Bytes that must move: A, matrices of B whose group has rows, and the whole output, each once."""
+        a, b, out = map(math.prod, self.shapes)
+        if self.form is Form.ROWS:
+            b = b // self.groups * sum(count > 0 for count in self.counts)
+        return (a + b + out) * self.dtype.itemsize
+
+    @property
+    def compute_type(self) -> str:
+        """Type of the operands."""
+        return self.dtype.value
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """Sizes m, groups, n and k."""
+        return {name: getattr(self, name) for name in _LETTERS.values()}
+
+    @property
+    def traits(self) -> Mapping[str, float]:
+        """Layouts as 0 or 1, the share of groups with rows, and the largest group's share of them."""
+        counts = self.counts
+        return {
+            "A transposed": float(self.a_layout is Layout.T),
+            "B transposed": float(self.b_layout is Layout.T),
+            "groups with rows": sum(count > 0 for count in counts) / self.groups,
+            "largest group": max(counts) / sum(counts),
+        }
+
+    @property
+    def learns_from(self) -> str:
+        """Kind and form: configs for one form say nothing about another."""
+        return f"{self.kind}:{self.form}"
+
+    @property
+    def range_size(self) -> str:
+        """Size that a program's batch decides: k with `inner`, else m."""
+        return "k" if self.form is Form.INNER else "m"
+
+    @property
+    def takes_size_at_launch(self) -> bool:
+        """Whether kernels take the range size at launch: all do."""
+        return True
+
+    @property
+    def series_name(self) -> str:
+        """Name without the value of the range size, for people."""
+        return self.name.replace(f":{self.range_size}{self.size}:", f":{self.range_size}:", 1)
+
+    def resized(self, size: int, weight: float | None = None) -> Self:
+        """Return the product with another range size, and another weight unless it is None."""
+        weight = self.weight if weight is None else weight
+        return replace(self, k=size, weight=weight) if self.form is Form.INNER else replace(self, m=size, weight=weight)
+
+    @property
+    def family(self) -> Self:
+        """Product of form, type and layouts alone."""
+        return replace(self, m=1, groups=1, n=1, k=1, routing=UNIFORM, weight=1.0)
+
+    def to_fields(self) -> Mapping[str, str]:
+        """Return every compared field as text, which `from_fields` reads."""
+        return {each.name: str(getattr(self, each.name)) for each in fields(self) if each.compare}
+
+    @classmethod
+    def from_fields(cls, record: Mapping[str, str]) -> Self:
+        """Create a product from text fields; type, layout, routing and weight may be missing.
+
+        Raises:
+            ProblemError: a field is unknown, missing or malformed.
+        """
+        known = {each.name for each in fields(cls)}
+        if unserved := [name for name in _UNSERVED if name in record]:
+            raise ProblemError(f"no kernel of grouped products here computes {unserved[0]}=: leave it out")
+        if unknown := sorted(set(record) - known):
+            meant = did_you_mean(unknown[0], known)
+            raise ProblemError(f"unknown field {unknown[0][:SHOWN]!r}; {meant}known: {', '.join(sorted(known))}")
+        if missing := [name for name in ("form", *_LETTERS.values()) if not record.get(name)]:
+            raise ProblemError(f"{missing[0]} is missing: {_HELP}")
+        if record["form"] not in set(Form):
+            raise ProblemError(f"form {record['form'][:SHOWN]!r} is not one of {', '.join(Form)}")
+        try:
+            sizes = {name: int(record[name]) for name in _LETTERS.values()}
+            dtype, weight = DType(record.get("dtype", DType.BF16)), float(record.get("weight", "1"))
+        except ValueError as error:
+            raise ProblemError(f"{error}: {_HELP}") from None
+        layout, routing = record.get("layout", ""), record.get("routing", UNIFORM)
+        return cls(Form(record["form"]), **sizes, dtype=dtype, layout=layout, routing=routing, weight=weight)
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Parse `grouped:FORM:mM:gG:nN:kK[:DTYPE][:LAYOUT][:routing=ROUTING]`; the defaults are bf16 and uniform.
+
+        Raises:
+            ProblemError: the text is malformed or a size is out of bounds.
+        """
+        form, *parts = text.strip().lower().removeprefix(f"{cls.kind}:").split(":")
+        record: dict[str, str] = {"form": form}
+        for part in parts:
+            name, said, value = part.partition("=")
+            if size := re.fullmatch(r"([mgnk])(\d+)", part):
+                name, value = _LETTERS[size[1]], size[2]
+            elif not said:
+                name, value = "layout" if re.fullmatch("[nt]{2}", part) else "dtype", part
+            if name in record:
+                raise ProblemError(f"{text[:SHOWN]!r} gives {name} twice: {_HELP}")
+            record[name] = value
+        try:
+            return cls.from_fields(record)
+        except ProblemError as error:
+            raise ProblemError(f"{text[:SHOWN]!r}: {error}") from None
+
+
+def grouped(workload: Workload) -> Grouped:
+    """Return the workload as a grouped product, for the code that serves these alone.
+
+    Raises:
+        ProblemError: the workload is of another kind.
+    """
+    if not isinstance(workload, Grouped):
+        raise ProblemError(f"{workload.name} is a workload of kind {workload.kind}, and this needs a grouped product")
+    return workload
