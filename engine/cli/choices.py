@@ -13,7 +13,7 @@ from gemmtune.engine.seams.pruner import Pruner
 from gemmtune.engine.seams.sampler import Sampler
 from gemmtune.engine.seams.space import Space
 
-_BASELINES = ("aten", "_default", "_shipped")
+_BASELINES = ("aten", "aten_grouped", "_default", "_shipped")
 """Ends of the names of the spaces that hold a baseline's one config: every campaign measures it, and none searches."""
 
 

@@ -128,6 +128,11 @@ class Grouped(Workload):
         }[self.form]
 
     @property
+    def argument_names(self) -> tuple[str, ...]:
+        """Names of a kernel's arguments: a, b, out, and the end of each group's rows, which `batched` lacks."""
+        return ("a", "b", "out") if self.form is Form.BATCHED else ("a", "b", "out", "offs")
+
+    @property
     def name(self) -> str:
         """Canonical text, `grouped:rows:m1024:g8:n4096:k2048:bf16:nt`, which `parse` reads."""
         sizes = [f"{letter}{getattr(self, name)}" for letter, name in _LETTERS.items()]

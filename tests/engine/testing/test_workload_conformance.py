@@ -14,7 +14,12 @@ from gemmtune.engine.testing.workload_conformance import check_operands, check_w
 
 EXAMPLES = Path(__file__).parents[3] / "docs/examples/own_kernel"
 GEMMS = ("16x4096x4096:bf16:nt", "8x16x32x64:fp16:tn:bmm", "64x32x48:int8:nt", "33x64x128:bf16:nt:addmm:dynamic_m=true")
-LAYERS = ("vllm_moe:m9:e4:k2:h128:n128:bf16",)
+LAYERS = (
+    "vllm_moe:m9:e4:k2:h128:n128:bf16",
+    "grouped:rows:m9:g4:n16:k32:bf16:nt:routing=counts(5.0.4.0)",
+    "grouped:inner:m16:g4:n24:k9:fp16:tn:routing=zipf(1.5)",
+    "grouped:batched:m7:g3:n16:k32:bf16:nn",
+)
 SMALL = ("16x32x48:bf16:nt", "2x16x32x48:fp16:tn:bmm", "48x32x48:e4m3:nt", "9x32x48:bf16:nt:addmm", *LAYERS)
 
 

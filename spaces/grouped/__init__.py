@@ -1,0 +1,1 @@
+"""Grouped products: operands with their routing, and right results."""

@@ -1,0 +1,113 @@
+"""Grouped products: operands whose rows spread over groups, and the products of all groups in float64."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import TYPE_CHECKING, ClassVar
+
+from gemmtune.engine.records.gemm.problem import Problem
+from gemmtune.engine.records.gemm.terms import DType, Layout
+from gemmtune.engine.records.grouped.product import Form, Grouped
+from gemmtune.engine.seams.workload import Expected, Operands, TensorSource, WorkloadKind, gemm_like
+
+if TYPE_CHECKING:
+    import torch
+
+_TOLERANCE = {DType.BF16: 8e-3, DType.FP16: 1e-3}
+"""Largest ‖out − reference‖ / ‖reference‖ that rounding may cause, by the output's type; see spaces/gemm/kind.py."""
+_MOST_BESIDE = 8192
+"""Largest sizes of the GEMM that is timed beside a product: 128 MiB of weight, which no L2 holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupedOperands:
+    """Tensors of one grouped product, with the shapes of `Grouped.shapes`."""
+
+    a: torch.Tensor
+    """Left operand, with the product's type and layout."""
+    b: torch.Tensor
+    """Right operand, with the product's type and layout."""
+    out: torch.Tensor
+    """Output, row-major."""
+    offs: torch.Tensor | None
+    """End of each group's rows, or of its part of k, in int32, shape (groups,); None where nothing is cut."""
+
+    @property
+    def arguments(self) -> tuple[torch.Tensor, ...]:
+        """Arguments of a kernel's call, in the order of `Grouped.argument_names`."""
+        return (self.a, self.b, self.out) if self.offs is None else (self.a, self.b, self.out, self.offs)
+
+    @property
+    def outputs(self) -> tuple[torch.Tensor, ...]:
+        """Output of the kernel."""
+        return (self.out,)
+
+
+class GroupedKind(WorkloadKind[Grouped]):
+    """Products of every group in one launch."""
+
+    sizes: ClassVar[tuple[str, ...]] = ("m", "groups", "n", "k")
+    needed: ClassVar[tuple[str, ...]] = ("m", "groups", "n", "k")
+    listed: ClassVar[str] = "m"
+
+    def parse(self, text: str) -> Grouped:
+        """Return the product of its text; see `Grouped.parse`."""
+        return Grouped.parse(text)
+
+    def from_fields(self, fields: Mapping[str, str]) -> Grouped:
+        """Return the product of text fields; see `Grouped.from_fields`."""
+        return Grouped.from_fields(fields)
+
+    def operands(self, workload: Grouped, source: TensorSource, number: int) -> GroupedOperands:
+        """Return standard-normal A and B; every set has the rows of `Grouped.counts`."""
+        import torch
+
+        name = f"{workload.name}#{number}" if number else workload.name
+        dtype: torch.dtype = getattr(torch, workload.dtype.torch_name)
+        of_a, of_b, of_out = workload.shapes
+
+        def operand(shape: tuple[int, ...], layout: Layout, which: str) -> torch.Tensor:
+            if layout is Layout.N:
+                return source.normal(dtype, shape, f"{name} {which}")
+            return source.normal(dtype, (*shape[:-2], shape[-1], shape[-2]), f"{name} {which}").mT
+
+        offs = None
+        if workload.form is not Form.BATCHED:
+            ends = torch.tensor(list(accumulate(workload.counts)), dtype=torch.int32)
+            offs = source.own(torch.int32, (workload.groups,), f"{name} offs").copy_(ends)
+        return GroupedOperands(
+            a=operand(of_a, workload.a_layout, "a"),
+            b=operand(of_b, workload.b_layout, "b"),
+            out=source.empty(dtype, of_out, f"{name} out"),
+            offs=offs,
+        )
+
+    def expected(self, workload: Grouped, operands: Operands) -> tuple[Expected, ...]:
+        """Return the products in float64, group by group; a group without rows gives nothing, or zeros."""
+        import torch
+
+        assert isinstance(operands, GroupedOperands)
+        a, b = operands.a, operands.b
+        values = torch.empty(workload.shapes[2], dtype=torch.float32, device=a.device)
+        first = 0
+        for group, count in enumerate(workload.counts):
+            part = slice(first, first + count)
+            first += count
+            if workload.form is Form.ROWS:
+                values[part] = (a[part].double() @ b[group].double()).float()
+            elif workload.form is Form.INNER:
+                values[group] = (a[:, part].double() @ b[part].double()).float()
+            else:
+                values[group] = (a[group].double() @ b[group].double()).float()
+        tolerance = _TOLERANCE[workload.dtype]
+        # Sums over a large group's part of k are larger than those over a small one's.
+        of_each = tolerance if workload.form is Form.INNER else 0.0
+        terms = workload.k / workload.groups if workload.form is Form.INNER else workload.k
+        return (Expected(values, tolerance, of_each, terms**0.5),)
+
+    def timed_beside(self, workload: Grouped) -> Problem:
+        """Return a bf16 GEMM with about the operations and bytes of the product, at most 8192 in each size."""
+        flops, nbytes = 2 * _MOST_BESIDE**3, 2 * _MOST_BESIDE**2
+        return gemm_like(min(workload.flops, flops), min(workload.min_bytes, nbytes), workload.weight)
