@@ -58,7 +58,7 @@ def _compile(task: Task, config: Config) -> Compiled:
     """
     problem = gemm(task.problem)
     quacks_config = GemmConfig(**config, device_capacity=task.device.capability[0])
-    with _target(task.device), _accumulation(problem):
+    with target(task.device), _accumulation(problem):
         if is_plain(problem):
             *_, plan = interface.gemm_tuned.fn(*operands_of(problem), config=quacks_config)
         else:
@@ -79,7 +79,7 @@ def _accumulation(problem: Problem) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _target(device: Device) -> Iterator[None]:
+def target(device: Device) -> Iterator[None]:
     """Answer QuACK's questions about the GPU from the Device record, disable its caches, and skip the launch.
 
     QuACK's cache of compiled kernels would grow with every config, and on disk it would outlive the process. A kernel

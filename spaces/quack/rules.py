@@ -11,7 +11,8 @@ from gemmtune.engine.records.verdict import Verdict
 from gemmtune.spaces.common.operand_rows import aligned, usual
 from gemmtune.spaces.quack.operands import epilogue_tensors, further_outputs, product_of
 
-_ARCHES = ("sm_90a", "sm_100a")
+ARCHES = ("sm_90a", "sm_100a")
+"""Architectures that QuACK's kernels are compiled for here."""
 _TMA_BYTES = 16
 
 # The widest tile_n of each tile_m on sm_90: the bound of `GemmSm90.__init__` in quack/gemm_sm90.py, or a lower one:
@@ -49,8 +50,8 @@ def serves(task: Task) -> Verdict:
         )
     if a.is_float8 and (layout := f"{problem.a_layout}{problem.b_layout}") != "nt":
         return Verdict.no("layout", f"quack_gemm reads operands of 8 bits along k, layout nt, not {layout}")
-    if task.device.arch not in _ARCHES:
-        return Verdict.no("architecture", f"quack_gemm is for {' and '.join(_ARCHES)}, not for {task.device.arch}")
+    if task.device.arch not in ARCHES:
+        return Verdict.no("architecture", f"quack_gemm is for {' and '.join(ARCHES)}, not for {task.device.arch}")
     # `GemmSm100.is_valid_tensor_alignment`; on both architectures the strides that `make_fake_gemm_tensors` in
     # quack/gemm_tvm_ffi_utils.py compiles in (`div_for_dtype`).
     return aligned(product_of(problem), _TMA_BYTES, "TMA") and _takes_epilogue(problem)
@@ -76,8 +77,12 @@ def _takes_epilogue(problem: Problem) -> Verdict:
 
 def runs(task: Task, config: Config) -> Verdict:
     """Return whether the config has a kernel for the task's architecture, which `serves` has accepted."""
-    exact = gemm(task.problem).accumulation is Accumulation.EXACT
-    return _sm90(config, exact=exact) if task.device.arch == "sm_90a" else _sm100(config)
+    return kernel_exists(task.device.arch, config, exact=gemm(task.problem).accumulation is Accumulation.EXACT)
+
+
+def kernel_exists(arch: str, config: Config, *, exact: bool = False) -> Verdict:
+    """Return whether a config has a kernel for `sm_90a` or `sm_100a`, with `exact` sums of 8-bit floats or without."""
+    return _sm90(config, exact=exact) if arch == "sm_90a" else _sm100(config)
 
 
 def _sm90(config: Config, *, exact: bool) -> Verdict:

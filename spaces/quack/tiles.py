@@ -22,7 +22,7 @@ def modelled(task: Task, config: Config) -> Shape | None:
 
     Return None on sm_100 for CTAs along m that are no pairs: the model takes every even cluster_m for pairs.
     """
-    rows, cluster_m = _cta_m(task, config), config.integer("cluster_m")
+    rows, cluster_m = cta_rows(task.device.arch, config), config.integer("cluster_m")
     if task.device.arch == "sm_100a" and cluster_m % 2 == 0 and rows == config.integer("tile_m"):
         return None
     return Shape(rows, config.integer("tile_n"), cluster_m, config.integer("cluster_n"))
@@ -30,7 +30,7 @@ def modelled(task: Task, config: Config) -> Shape | None:
 
 def clustered_tile(task: Task, config: Config) -> ClusteredTile:
     """Return tile and cluster of a CTA along the output's m and n; swap_ab exchanges those of the kernel."""
-    rows, columns = _cta_m(task, config), config.integer("tile_n")
+    rows, columns = cta_rows(task.device.arch, config), config.integer("tile_n")
     cluster_m, cluster_n = config.integer("cluster_m"), config.integer("cluster_n")
     if config["swap_ab"]:
         return ClusteredTile(columns, rows, cluster_n, cluster_m)
@@ -45,7 +45,7 @@ def tile_order(task: Task, config: Config, max_swizzle_size: int) -> tuple[bool,
     m, n = gemm(task.problem).m, gemm(task.problem).n
     if config["swap_ab"]:  # the kernel computes the transpose
         m, n = n, m
-    clusters_m = -(-m // (_cta_m(task, config) * config.integer("cluster_m")))
+    clusters_m = -(-m // (cta_rows(task.device.arch, config) * config.integer("cluster_m")))
     clusters_n = -(-n // (config.integer("tile_n") * config.integer("cluster_n")))
     along_m = -(-clusters_n // max_swizzle_size) > -(-clusters_m // max_swizzle_size)
     return along_m, min(max_swizzle_size, clusters_m if along_m else clusters_n)
@@ -58,8 +58,8 @@ def operand_traffic(task: Task, config: Config) -> int:
     return -(-tiles // task.device.sm_count) * (tile.m + tile.n)
 
 
-def _cta_m(task: Task, config: Config) -> int:
+def cta_rows(arch: str, config: Config) -> int:
     """Return the rows of a CTA: half a tile if two CTAs share the MMA (`cta_tile_shape_m` in quack/gemm_config.py)."""
     tile_m = config.integer("tile_m")
-    pair = task.device.arch == "sm_100a" and config.integer("cluster_m") % 2 == 0 and tile_m in (128, 256)
+    pair = arch == "sm_100a" and config.integer("cluster_m") % 2 == 0 and tile_m in (128, 256)
     return tile_m // 2 if pair else tile_m
