@@ -43,6 +43,10 @@ _OBJECTS_PER_COLLECTION = 500_000  # further ones in memory that start a search 
 _READ = {DRAWN: "captured as one draw", FINITE: "captured as if all are"}
 """Assumption about each kind of value that a model reads and no device knows."""
 _OUTSIDE = "runs outside of compiled graphs"
+_WAY_OF_EXPERTS = (
+    "; a loop over experts has products of as many rows as the routing sends: choose "
+    'experts_implementation="grouped_mm", whose grouped products need no values'
+)
 
 
 def capture_products(
@@ -247,6 +251,7 @@ def _refusal(error: Exception, call: str, values: Mapping[str, int], way: str, *
     at = f" at {', '.join(f'{name}={value}' for name, value in values.items())}" if values else ""
     reads = _needs_data(error) and not is_present
     way += "; it reads values of tensors, so capture it on a machine with the GPU" if reads else ""
+    way += _WAY_OF_EXPERTS if reads and "nonzero" in described(error) else ""
     if "Cannot access accelerator device" in str(error):
         way += "; without the GPU a device has no number: name it 'cuda'"
     return UsageError(f"{call}the callable fails{at}: {described(error)}{way}")

@@ -13,18 +13,30 @@ from gemmtune.engine.io.printing import one_line
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.epilogue.chain import NO_EPILOGUE
 from gemmtune.engine.records.epilogue.text import parse_epilogue
-from gemmtune.engine.records.gemm.problem import Problem
+from gemmtune.engine.records.gemm.problem import Problem, gemm
 from gemmtune.engine.records.gemm.stated import STATED
+from gemmtune.engine.records.grouped.product import Grouped
 from gemmtune.engine.records.workload import Workload, summed
 
 BUDGET = 24
 """Evaluations per captured product; experiments/models says what more of them gain."""
 
+ROUTING = (
+    "No capture knows how rows spread over groups: the routing of a grouped product is uniform until you write zipf, "
+    "zipf(1.2) or counts(A.B.C…)."
+)
+"""Sentence on what a capture leaves to the user."""
+
 _STEP = 4  # ratio of neighbouring sizes that stand for a range
 _APART = 2  # least ratio of such a size to both ends
 _NO_END = 8192  # largest size that stands for a range without an end
+_NO_TEXTS = ("m", "n", "k", "groups", "batch", "dynamic_m", "allow_tf32", *STATED)
+_LISTED = "m"  # field that a table may give several values of
 _FEW_ROWS = 64  # largest m of the space cute_splitk
-_PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "addbmm", "mv", "addmv", "dot", "int_mm", "scaled_mm", "grouped_mm")
+_PRODUCTS = (
+    *("mm", "addmm", "bmm", "baddbmm", "addbmm", "mv", "addmv", "dot"),
+    *("int_mm", "scaled_mm", "grouped_mm", "scaled_grouped_mm"),
+)
 _REST = "everything else"
 _INDUCTORS = "kernels that Inductor writes"
 _UNREADABLE = "unreadable: "  # beginning of what the recorder writes for an epilogue without a text
@@ -34,7 +46,7 @@ _UNREADABLE = "unreadable: "  # beginning of what the recorder writes for an epi
 class CapturedProduct:
     """Product that a model runs, as a problem to tune."""
 
-    problem: Problem
+    problem: Problem | Grouped
     """Problem at the m that torch saw first; its weight is 1."""
     count: float
     """Runs per call of the model, or in a recorded program."""
@@ -57,7 +69,8 @@ class CapturedProduct:
     @property
     def work(self) -> Work:
         """Runs by their cost, without what can be fused behind the product, at the m that torch saw first."""
-        plain = replace(self.problem, epilogue=NO_EPILOGUE)
+        whole = self.problem
+        plain = whole if isinstance(whole, Grouped) else replace(whole, epilogue=NO_EPILOGUE)
         cost = Cost(plain.flops, plain.min_bytes, plain.compute_type)
         return Work(self.problem.name, Kind.PRODUCT, {cost: self.count})
 
@@ -65,8 +78,8 @@ class CapturedProduct:
     def sizes(self) -> tuple[int, ...]:
         """Values of m to tune: the problem's own, or a few that span the range."""
         if not self.m:
-            return (self.problem.m,)
-        return spanning(self.first, self.last, self.step) or (self.problem.m,)
+            return (self.problem.size,)
+        return spanning(self.first, self.last, self.step) or (self.problem.size,)
 
     @property
     def variants(self) -> tuple[CapturedProduct, ...]:
@@ -77,17 +90,17 @@ class CapturedProduct:
                 unreadable.append((chain, count))
             else:
                 epilogue = parse_epilogue(chain)
-                fused.append(replace(self, problem=replace(self.problem, epilogue=epilogue), count=count, epilogues=()))
+                fused.append(
+                    replace(self, problem=replace(gemm(self.problem), epilogue=epilogue), count=count, epilogues=())
+                )
                 left -= count
         return (*fused, *([replace(self, count=left, epilogues=tuple(unreadable))] if left > 0 else []))
 
     @property
-    def problems(self) -> tuple[Problem, ...]:
+    def problems(self) -> tuple[Problem | Grouped, ...]:
         """Problems to tune, which share the product's runs as their weight."""
         return tuple(
-            replace(variant.problem, m=m, weight=variant.count / len(self.sizes))
-            for variant in self.variants
-            for m in self.sizes
+            variant.problem.resized(m, variant.count / len(self.sizes)) for variant in self.variants for m in self.sizes
         )
 
 
@@ -161,14 +174,14 @@ class Captured:
     """Problems of other kinds than a GEMM, which a file of another tool names."""
 
     @property
-    def gemms(self) -> tuple[Problem, ...]:
+    def _to_tune(self) -> tuple[Problem | Grouped, ...]:
         """Products to tune as problems, each once, with its runs as weight."""
         return summed(problem for product in self.products for problem in product.problems)
 
     @property
     def problems(self) -> tuple[Workload, ...]:
         """Problems to tune, each once, with its runs as weight."""
-        return (*self.gemms, *self.layers)
+        return (*self._to_tune, *self.layers)
 
     @property
     def has_open_sizes(self) -> bool:
@@ -203,12 +216,14 @@ class Captured:
         lines = [*map(_comment, comments), "", f"budget = {BUDGET}"]
         if self.has_open_sizes:
             lines += ["", "# Products with an open m get rows for ranges of m.", "ranges = true"]
-        if any(product.problem.m <= _FEW_ROWS for product in self.products):
+        if any(isinstance(its.problem, Problem) and its.problem.m <= _FEW_ROWS for its in self.products):
             lines += ["", "# On Hopper and Blackwell, kernels for few rows are often faster; they need the extra cute."]
             lines += ['# space = ["triton_mm", "cute_gemv", "cute_splitk"]']
+        if any(isinstance(its.problem, Grouped) for its in self.products):
+            lines += ["", f"# {ROUTING}"]
         if self.layers or not self.products:
             lines += ["", "problems = [", *(f"    {json.dumps(each.name)}," for each in self.layers), "]"]
-        weights = {problem: problem.weight for problem in self.gemms}
+        weights = {problem: problem.weight for problem in self._to_tune}
         for variant in (variant for product in self.products for variant in product.variants):
             lines += _tables(variant, weights)
         return "\n".join(lines) + "\n"
@@ -231,7 +246,7 @@ def merged(
     found: dict[tuple[str, bool], CapturedProduct] = {}
     for each in products:
         is_open = bool(each.m)
-        key = (replace(each.problem, m=1).name if is_open else each.problem.name, is_open)
+        key = (each.problem.resized(1).name if is_open else each.problem.name, is_open)
         found[key] = _joined(found[key], each, add) if key in found else each
     works: dict[tuple[str, str], Unseen] = {}
     for work in unseen:
@@ -303,26 +318,38 @@ def _joined(one: CapturedProduct, other: CapturedProduct, add: Callable[[float, 
     )
 
 
-def _tables(product: CapturedProduct, weights: dict[Problem, float]) -> list[str]:
+def _tables(product: CapturedProduct, weights: dict[Problem | Grouped, float]) -> list[str]:
     """Return the lines of a `[[problem]]` per weight of the product's sizes, and take the weights of these.
 
-    Fields that have their default are left out, and sizes whose weight another product has taken.
+    Fields that have their default are left out, and sizes whose weight another product has taken. A grouped product has
+    its routing for the user to change.
     """
+    problem = product.problem
     sizes_of: dict[float, list[int]] = {}
-    for m in product.sizes:
-        if (weight := weights.pop(replace(product.problem, m=m), None)) is not None:
-            sizes_of.setdefault(weight, []).append(m)
-    implied: Mapping[str, str] = Problem.parse(f"1x{product.problem.n}x{product.problem.k}").to_fields()
-    fields = product.problem.to_fields()
+    for size in product.sizes:
+        if (weight := weights.pop(problem.resized(size), None)) is not None:
+            sizes_of.setdefault(weight, []).append(size)
+    listed = list(sizes_of.items())
+    fields, implied = problem.to_fields(), dict[str, str]()
+    if isinstance(problem, Grouped):
+        fields = {"kind": problem.kind, **fields}
+        if problem.range_size != _LISTED:
+            listed = [(weight, [size]) for weight, sizes in listed for size in sizes]
+    else:
+        implied = dict(Problem.parse(f"1x{problem.n}x{problem.k}").to_fields())
+    named = problem.range_size
     kept = {
-        name: text for name, text in fields.items() if name in ("n", "k") or (name != "m" and text != implied.get(name))
+        name: text
+        for name, text in fields.items()
+        if name in ("m", "n", "k") or text != implied.get(name)
+        if name != named
     }
-    open_m = f", m from {product.first} to {'any size' if product.last is None else product.last}" if product.m else ""
-    comments = [f"{product.problem.name}, {_times(product.count, 'run')}{open_m}"]
+    open_size = f", {named} from {product.first} to {product.last or 'any size'}" if product.m else ""
+    comments = [f"{problem.name}, {_times(product.count, 'run')}{open_size}"]
     comments += [f"{count:g} of them with the epilogue {chain}" for chain, count in product.epilogues]
     lines: list[str] = []
-    for weight, sizes in sizes_of.items():
-        lines += ["", *map(_comment, comments), "[[problem]]", f"m = {sizes[0] if len(sizes) == 1 else sizes}"]
+    for weight, sizes in listed:
+        lines += ["", *map(_comment, comments), "[[problem]]", f"{named} = {sizes[0] if len(sizes) == 1 else sizes}"]
         lines += [*(f"{name} = {_toml(name, text)}" for name, text in kept.items()), f"weight = {weight:.6g}"]
     return lines
 
@@ -336,4 +363,4 @@ def _comment(text: str) -> str:
 
 
 def _toml(name: str, text: str) -> str:
-    return text if name in ("n", "k", "batch", "dynamic_m", "allow_tf32", *STATED) else json.dumps(text)
+    return text if name in _NO_TEXTS else json.dumps(text)

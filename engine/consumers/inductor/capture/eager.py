@@ -15,7 +15,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from gemmtune.engine.consumers.inductor.floor.call_costs import cost_of_call
 from gemmtune.engine.consumers.inductor.floor.shares import Cost
 
-_PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "addbmm", "mv", "addmv", "dot", "_int_mm", "_scaled_mm", "_grouped_mm")
+_PRODUCTS = (
+    *("mm", "addmm", "bmm", "baddbmm", "addbmm", "mv", "addmv", "dot"),
+    *("_int_mm", "_scaled_mm", "_grouped_mm", "_scaled_grouped_mm"),
+)
 
 _KERNELS = ("convolution", "attention")
 """Parts of names of other operations that multiply matrices."""

@@ -31,6 +31,7 @@ from gemmtune.engine.consumers.inductor.floor.graph_costs import cost_of_node, r
 from gemmtune.engine.consumers.inductor.floor.shares import Cost
 from gemmtune.engine.consumers.inductor.graphs.spans import bounds_of
 from gemmtune.engine.consumers.inductor.loader.explain.table_use import LIBRARY, problem_name
+from gemmtune.engine.consumers.inductor.loader.grouped.products import GROUPED, grouped_name, grouped_product
 from gemmtune.engine.consumers.inductor.loader.hooks.other_kernels import CONVOLUTION, asking_for_products, should_pad
 from gemmtune.engine.consumers.inductor.loader.loader import options
 from gemmtune.engine.consumers.inductor.loader.lowered import LoweredProduct
@@ -42,7 +43,8 @@ from gemmtune.engine.consumers.inductor.loader.recorder import (
     span_of,
 )
 from gemmtune.engine.io.blame import line_in
-from gemmtune.engine.records.gemm.problem import Problem
+from gemmtune.engine.records.gemm.problem import Problem, gemm
+from gemmtune.engine.records.grouped.product import Grouped
 
 _SETTINGS = {**options(), "fx_graph_cache": False, "compile_threads": 1}
 """Settings that a table needs, without caches: a cached graph lowers nothing."""
@@ -107,8 +109,12 @@ class Lowering:
 
         def without_code(graph: Any) -> SimpleNamespace:  # noqa: ANN401 (Inductor's GraphLowering)
             called = list(library_nodes(graph.module))
-            for node, *call in called:
-                self._current.calls[call[0], call[1]][cost_of_node(node)] += 1
+            for node, operation, reason in called:
+                grouped = grouped_product(node) if node.target in GROUPED else ""
+                if isinstance(grouped, LoweredProduct):
+                    self._add_grouped(grouped)
+                else:
+                    self._current.calls[operation, grouped or reason][cost_of_node(node)] += 1
             self._current.rest_bytes += rest_bytes(graph.module, [node for node, *_ in called])
             graph.scheduler = SimpleNamespace(nodes=[])
             return SimpleNamespace(call=lambda _: None, __file__=__file__, runner=None)
@@ -153,19 +159,30 @@ class Lowering:
         problem = Problem.parse(problem_name(product.key, product.hint))
         chain = epilogue_text(node)
         found = CapturedProduct(problem, 1, epilogues=((chain, 1),) if chain else ())
-        if product.is_dynamic:
-            first, last = self._span(product)
-            found = replace(found, m=str(product.m), first=max(2, first), last=last, step=divisor(product.m))
+        found = self._opened(product, found) if product.is_dynamic else found
         spread = self._of_batches(product, found) if getattr(product.batch, "free_symbols", None) else [found]
         self._current.products += spread
         self.compiled.update(each.problem.name for one in spread for each in one.variants)
 
+    def _add_grouped(self, product: LoweredProduct) -> None:
+        """Take a grouped product of the graph that is lowered now."""
+        found = CapturedProduct(Grouped.parse(grouped_name(product.key, product.hint)), 1)
+        found = self._opened(product, found) if product.is_dynamic else found
+        self._current.products.append(found)
+        self.compiled[found.problem.name] += 1
+
+    def _opened(self, product: LoweredProduct, found: CapturedProduct) -> CapturedProduct:
+        """Return a product with the range of its open m."""
+        first, last = self._span(product)
+        return replace(found, m=str(product.m), first=max(2, first), last=last, step=divisor(product.m))
+
     def _of_batches(self, product: LoweredProduct, found: CapturedProduct) -> list[CapturedProduct]:
         """Return a product at the sizes that span its open batch, which share its run."""
         first, last = self._span(replace(product, m=product.batch))
-        sizes = spanning(max(2, first), last, divisor(product.batch)) or (found.problem.batch,)
+        problem = gemm(found.problem)
+        sizes = spanning(max(2, first), last, divisor(product.batch)) or (problem.batch,)
         each = found.times(1 / len(sizes))
-        return [replace(each, problem=replace(found.problem, batch=size)) for size in sizes]
+        return [replace(each, problem=replace(problem, batch=size)) for size in sizes]
 
     def take_runs(self) -> tuple[list[CapturedProduct], list[Unseen], float]:
         """Return the products, other work and other bytes that ran since the last call, and start to count anew."""

@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import asdict
 
-from gemmtune.engine.consumers.inductor.capture.captured import Captured, CapturedProduct
+from gemmtune.engine.consumers.inductor.capture.captured import ROUTING, Captured, CapturedProduct
 from gemmtune.engine.consumers.inductor.floor.shares import Floor, Kind
+from gemmtune.engine.records.grouped.product import Grouped
 from gemmtune.engine.report.layout import Grid, Report
 
 _OF_FLOOR = "of floor"
@@ -20,7 +21,8 @@ def capture_report(captured: Captured, written: str) -> Report:
         "runs": [f"{each.count:g}" for each in variants],
     }
     if variants:
-        columns[variants[0].problem.range_size] = [_sizes(each) for each in variants]
+        named = variants[0].problem.range_size
+        columns[named] = [_sizes(each, named) for each in variants]
     if floor:
         columns[_OF_FLOOR] = [
             f"{shares[product.problem.name, ''] * variant.count / product.count:.1%}"
@@ -34,6 +36,8 @@ def capture_report(captured: Captured, written: str) -> Report:
         sections.append(_calls(captured))
     if variants:
         sections.append(Grid(columns, ("product", "epilogue without a text")))
+    if any(each.problem.kind == Grouped.kind for each in variants):
+        sections.append(ROUTING)
     if captured.layers:
         sections.append(Grid({"layer": [each.name for each in captured.layers]}, ("layer",)))
     if not captured.problems:
@@ -121,10 +125,13 @@ def _floor_record(floor: Floor) -> dict[str, object]:
     }
 
 
-def _sizes(product: CapturedProduct) -> str:
+def _sizes(product: CapturedProduct, column: str) -> str:
+    """Return the range size of a product, with its name where that is not the column's."""
+    named = product.problem.range_size
+    of = "" if named == column else f"{named} "
     if not product.m:
-        return str(product.problem.size)
-    return f"{product.first} to {'any' if product.last is None else product.last}"
+        return f"{of}{product.problem.size}"
+    return f"{of}{product.first} to {'any' if product.last is None else product.last}"
 
 
 def _chains(product: CapturedProduct) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import tomllib
 import warnings
 from collections import Counter
 from functools import partial
@@ -12,7 +13,9 @@ from pathlib import Path
 import pytest
 
 import gemmtune as gt
+from gemmtune.engine.consumers.inductor.floor.shares import Kind
 from gemmtune.engine.records.errors import UsageError
+from gemmtune.engine.records.grouped.product import Grouped
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("triton", reason="triton is not installed")
@@ -105,26 +108,72 @@ def test_a_sum_of_two_gradients_is_two_products_as_without_a_table():
     assert not found.unseen
 
 
+def ends(x, rows=16):
+    return torch.arange(1, 5, device=x.device, dtype=torch.int32) * rows
+
+
 def experts(x, gate, weights):
-    offsets = torch.arange(1, 5, device=x.device, dtype=torch.int32) * 16
-    return torch._grouped_mm(torch.relu(x @ gate), weights, offs=offsets, out_dtype=torch.bfloat16)
+    return torch._grouped_mm(torch.relu(x @ gate), weights.transpose(1, 2), offs=ends(x), out_dtype=torch.bfloat16)
 
 
 def scaled_experts(x, weights, one, other):
-    offsets = torch.arange(1, 5, device=x.device, dtype=torch.int32) * 16
     x, weights = x.to(torch.float8_e4m3fn), weights.to(torch.float8_e4m3fn).transpose(1, 2)
-    return torch._scaled_grouped_mm(x, weights, one, other, offs=offsets, out_dtype=torch.bfloat16)
+    return torch._scaled_grouped_mm(x, weights, one, other, offs=ends(x), out_dtype=torch.bfloat16)
 
 
-def test_grouped_products_are_a_librarys_beside_those_of_a_model_and_in_gradients():
-    inputs = "bf16[64,256]", "bf16[256,256]", "bf16[4,256,96]"
-    for grad, products, grouped in ((False, 1, 1), (True, 3, 3)):
-        found = captured(experts, *inputs, grad=grad)
-        assert sum(names(found).values()) == products
-        assert [(work.operation, work.count) for work in found.unseen] == [("aten._grouped_mm.default", grouped)]
-    found = captured(scaled_experts, "bf16[64,256]", "bf16[4,96,256]", "fp32[64]", "fp32[4,96]")
+def looped_experts(x, weights):
+    chosen = (x @ weights[0]).argmax(-1)
+    return sum(x.index_select(0, torch.where(chosen == each)[0]) @ weights[each] for each in range(4))
+
+
+def test_grouped_products_are_problems_in_forward_and_backward_with_a_share_of_the_floor():
+    forward, of_input = "grouped:rows:m64:g4:n96:k256:bf16:nt", "grouped:rows:m64:g4:n256:k96:bf16:nn"
+    of_weight = "grouped:inner:m96:g4:n256:k64:bf16:tn"
+    for grad, grouped in ((False, {forward}), (True, {forward, of_input, of_weight})):
+        found = captured(experts, "bf16[64,256]", "bf16[256,256]", "bf16[4,96,256]", grad=grad)
+        assert {name for name in names(found) if name.startswith("grouped")} == grouped
+        assert {found.compiled[name] for name in grouped} == {1}
+        assert not found.unseen
+        assert found.floor.by_kind[Kind.PRODUCT] > 0.5
+    text = found.to_toml()
+    assert "No capture knows how rows spread over groups" in text
+    for table in tomllib.loads(text)["problem"]:
+        if table.pop("kind", "") == "grouped":
+            assert table.pop("weight") == 1
+            assert Grouped.from_fields({name: str(value) for name, value in table.items()}).name in grouped
+
+
+def test_open_rows_of_grouped_products_have_their_range():
+    def call(x, weights):
+        return torch._grouped_mm(x.repeat_interleave(2, 0), weights, offs=ends(x))
+
+    (product,) = captured(call, "bf16[tokens:16..512,256]", "bf16[4,256,96]").products
+    assert (product.first, product.last, product.step) == (32, 1024, 2)
+    assert {problem.name for problem in product.problems} == {
+        f"grouped:rows:m{m}:g4:n96:k256:bf16:nn" for m in (32, 64, 256, 1024)
+    }
+
+
+@pytest.mark.parametrize(
+    ("call", "inputs", "reason"),
+    [
+        (scaled_experts, ("bf16[64,256]", "bf16[4,96,256]", "fp32[64]", "fp32[4,96]"), "with scales"),
+        (torch._grouped_mm, ("bf16[4,64,256]", "bf16[4,256,96]"), "of 3 by 3 dimensions"),
+        (lambda x, w: torch._grouped_mm(x[:, :64], w, offs=ends(x)), ("bf16[64,256]", "bf16[4,64,96]"), "not dense"),
+    ],
+    ids=["scales", "batch", "view"],
+)
+def test_a_grouped_product_that_no_space_tunes_has_its_reason(call, inputs, reason):
+    found = captured(call, *inputs)
     assert not found.products
-    assert [work.operation for work in found.unseen] == ["aten._scaled_grouped_mm.default"]
+    (work,) = found.unseen
+    assert "grouped_mm" in work.operation
+    assert reason in work.reason
+
+
+def test_a_loop_over_experts_is_refused_with_the_way_to_grouped_products():
+    with pytest.raises(UsageError, match='choose experts_implementation="grouped_mm"'):
+        captured(looped_experts, "bf16[64,256]", "bf16[4,256,256]")
 
 
 def test_a_layer_on_its_fast_path_is_named_with_the_way_to_its_products(monkeypatch):
