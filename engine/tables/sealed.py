@@ -8,8 +8,7 @@ import gc
 import hashlib
 import json
 import pkgutil
-from collections import Counter
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Collection, Mapping, Set
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -57,7 +56,10 @@ def parse_sealed(content: bytes, consumer: str, schema: int, names: Set[str]) ->
 
     `names` are the fields that only this consumer's tables have.
     """
-    record = _load(content)
+    try:
+        record = json.loads(content.decode(), parse_constant=_refuse_constant)
+    except ValueError as error:
+        raise ValueError(f"not JSON, or truncated: {_cut(str(error))}; export the table again") from None
     export = f"gemmtune export --to {consumer}"
     if not isinstance(record, dict) or "schema" not in record:
         raise TypeError(f"not a table for {consumer}: export one with {export}")
@@ -97,6 +99,13 @@ def require_object(name: str, value: object, names: Set[str] | None = None) -> d
     if names is not None and value.keys() != names:
         field = min(value.keys() ^ names)
         raise ValueError(f"{name} has the {'unknown' if field in value else 'missing'} field {shortened(field)}")
+    return value
+
+
+def require_one_of(name: str, value: Any, known: Collection[object]) -> Any:  # noqa: ANN401 (of a known type)
+    """Return a value that is among `known`, which are of one type: true is not 1, and neither is 1.0."""
+    if type(value) is not type(next(iter(known), None)) or value not in known:
+        raise ValueError(f"{name}={shortened(value)} is not in {shortened(known)}")
     return value
 
 
@@ -172,24 +181,6 @@ def shortened(value: object) -> str:
 
 def _cut(text: str) -> str:
     return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
-
-
-def _load(content: bytes) -> object:
-    try:
-        return json.loads(content.decode(), object_pairs_hook=_unique, parse_constant=_refuse_constant)
-    except json.JSONDecodeError as error:
-        where = f"line {error.lineno}: {error.msg}"
-        raise ValueError(f"not JSON, or truncated: {where}; export the table again") from None
-    except UnicodeDecodeError:
-        raise ValueError("not JSON: it is not UTF-8 text; export the table again") from None
-
-
-def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    record = dict(pairs)
-    if len(record) < len(pairs):
-        ((name, _),) = Counter(name for name, _ in pairs).most_common(1)
-        raise ValueError(f"the field {shortened(name)} stands twice in one object")
-    return record
 
 
 def _refuse_constant(text: str) -> None:

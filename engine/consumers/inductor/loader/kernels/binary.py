@@ -3,19 +3,16 @@
 import base64
 import hashlib
 import json
-import re
 import zlib
 from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import NamedTuple
 
-from gemmtune.engine.records.epilogue.text import parse_epilogue
-from gemmtune.engine.seams.kernel_call import RUNTIME_PACKAGES, Argument, binder
+from gemmtune.engine.seams.kernel_call import RUNTIME_PACKAGES, Argument
 from gemmtune.engine.tables.sealed import require_object, require_text, shortened
 
-_KERNEL_NAME = re.compile(r"gemmtune_(\w+)_[0-9a-f]{16}", re.ASCII)
 _LARGEST_BYTES = 2**26  # of an object file; the largest take a few 100 kB
-_OPERAND_LAYOUTS = re.compile(r"[nt]{2}", re.ASCII)
+_FIELDS = ("object", "call", "layouts", "epilogue", "packages")
 
 
 class KernelBinary(NamedTuple):
@@ -33,6 +30,11 @@ class KernelBinary(NamedTuple):
     """Text of the epilogue that it computes; `none` without one."""
     packages: Mapping[str, str]
     """Versions of the packages that built it and that run it, by name."""
+
+    @property
+    def template(self) -> str:
+        """Name of its space, as a row has it."""
+        return f"cute::{self.name.removeprefix('gemmtune_').rpartition('_')[0]}"
 
 
 def packed(binary: bytes) -> str:
@@ -63,41 +65,27 @@ def kernel_name(space: str, binary: bytes, call: Sequence[Argument], layouts: st
 
 
 def parse_kernels(value: object) -> dict[str, KernelBinary]:
-    """Check the kernels of a table.
+    """Return the kernels of a table; the digest in each one's name tells whether all that runs is as it was exported.
 
     Raises:
-        TypeError: a part has the wrong type; the message names kernel and field.
-        ValueError: a part has another value than the exporter writes.
+        TypeError, ValueError: a part has the wrong type or value; the message names kernel and field.
     """
     found = {}
     for name, entry in require_object("kernels", value).items():
         where = f"kernels.{shortened(name)}"
-        fields = require_object(where, entry, {"object", "call", "layouts", "epilogue", "packages"})
-        of_space = _KERNEL_NAME.fullmatch(name)
-        if of_space is None:
-            raise ValueError(f"{where} is no name of a kernel")
-        layouts, call, epilogue = fields["layouts"], fields["call"], fields["epilogue"]
-        if not isinstance(layouts, str) or _OPERAND_LAYOUTS.fullmatch(layouts) is None:
-            raise ValueError(f"{where}.layouts={shortened(layouts)} is not two of n and t")
-        if not isinstance(fields["object"], str) or not isinstance(epilogue, str) or not isinstance(call, list):
-            raise TypeError(f"{where} has no texts `object` and `epilogue` and list `call`")
+        fields = require_object(where, entry, set(_FIELDS))
         try:
-            parse_epilogue(epilogue)
-        except ValueError:
-            raise ValueError(f"{where}.epilogue={shortened(epilogue)} is no epilogue") from None
-        try:
-            binder(call, int)
             binary = unpacked(fields["object"])
         except (TypeError, ValueError) as error:
-            raise type(error)(f"{where}: its `object` or `call` is damaged: {error}") from None
-        if kernel_name(of_space[1], binary, call, layouts, epilogue) != name:
+            raise type(error)(f"{where}: its `object` is damaged: {error}") from None
+        kernel = KernelBinary(name, *(fields[each] for each in _FIELDS))
+        space = kernel.template.removeprefix("cute::")
+        if kernel_name(space, binary, kernel.call, kernel.layouts, kernel.epilogue) != name or not space.isidentifier():
             raise ValueError(f"{where} is not the name of its object, call, layouts, epilogue: export the table again")
-        packages = require_object(f"{where}.packages", fields["packages"])
-        if lost := [package for package in RUNTIME_PACKAGES if package not in packages]:
-            raise ValueError(f"{where}.packages has no version of {lost[0]}, which runs its object")
-        for package, its in packages.items():
-            require_text(f"{where}.packages.{shortened(package)}", its)
-        found[name] = KernelBinary(name, fields["object"], call, layouts, epilogue, packages)
+        packages = require_object(f"{where}.packages", kernel.packages)
+        for package in (*RUNTIME_PACKAGES, *packages):
+            require_text(f"{where}.packages.{shortened(package)}", packages.get(package))
+        found[name] = kernel
     return found
 
 

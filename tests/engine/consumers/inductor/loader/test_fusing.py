@@ -13,14 +13,14 @@ from unittest.mock import patch
 import pytest
 
 from gemmtune.engine.api.output_folder import write_all
-from gemmtune.engine.consumers.inductor.exporter import InductorExporter
-from gemmtune.engine.consumers.inductor.loader.kernels.binary import parse_kernels
-from gemmtune.engine.consumers.inductor.loader.loader_rows import _row
+from gemmtune.engine.consumers.inductor.exporter import InductorExporter, product_key
+from gemmtune.engine.consumers.inductor.written import parse_written_table
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.records.table import Choice, Row
+from gemmtune.engine.tables.sealed import seal_of
 from gemmtune.engine.testing.exporter_conformance import example_table
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -308,11 +308,12 @@ class TestABinaryWithAnEpilogue:
         table = replace(example_table(), rows=(cute_row(f"{PRODUCT}:epilogue=relu"),), ranges=())
         text = InductorExporter().export(table)["inductor_table.json"]
         content = json.loads(text)
-        (kernel,) = content["kernels"].values()
+        (kernel,), (rows,) = content["kernels"].values(), content["rows"].values()
         assert kernel["epilogue"] == "relu"
-        kernels = parse_kernels(content["kernels"])
-        with pytest.raises(ValueError, match="computes the epilogue 'relu', its row has none"):
-            _row(content["rows"].popitem()[1][0], ("aten::mm", "triton::mm", "cute::"), kernels, "none")
+        bare = json.dumps({**content, "rows": {product_key(Problem.parse(PRODUCT)): rows}, "sha256": ""}).encode()
+        resealed = bare.replace(b'"sha256": ""', f'"sha256": "{seal_of(bare, "")}"'.encode())
+        with pytest.raises(ValueError, match="computes the epilogue 'relu', not none"):
+            parse_written_table(resealed)
 
 
 def softmaxes(large, x):

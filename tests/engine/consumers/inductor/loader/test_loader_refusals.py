@@ -128,7 +128,7 @@ def refused(loader, file, text, error, message):
 @pytest.mark.parametrize("kept", [0, 1, 2, 3, 4, 5, 6, 7, 8, 9])
 def test_a_table_truncated_anywhere_is_refused(loader, file, kept):
     text = exported()
-    refused(loader, file, text[: len(text) * kept // 10], ValueError, "not JSON, or truncated: line")
+    refused(loader, file, text[: len(text) * kept // 10], ValueError, "not JSON, or truncated: .*line")
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_a_newer_schema_is_named_before_its_fields_are_looked_at(loader, file):
 
 def test_a_repeated_field_is_refused(loader, file):
     text = exported().replace('"first": 64', '"first": 64, "first": 64', 1)
-    refused(loader, file, text, ValueError, "the field 'first' stands twice in one object")
+    refused(loader, file, text, ValueError, "edited after it was written")
 
 
 @pytest.mark.parametrize("text", ["[]", "{}", '"table"', '{"NVIDIA H200+((...))+mm": []}'])
@@ -177,31 +177,31 @@ def test_an_unknown_or_missing_field_is_refused_by_name(loader, file, change, fi
 @pytest.mark.parametrize(
     ("rows", "error", "message"),
     [
-        ([entry(), entry()], ValueError, "two rows are for m=64"),
-        ([entry(last=128), entry(first=128, last=256)], ValueError, "m=128 is in two ranges"),
-        ([entry(first=65)], ValueError, f"{KEY}: row 1: last=64 is not from 65 to 2147483647"),
-        ([entry(first=0)], ValueError, "row 1: first=0 is not from 1 to 2147483647"),
-        ([entry(last=10**30)], ValueError, "row 1: last=10{30} is not from 64 to 2147483647"),
-        ([entry(last="64")], TypeError, "last='64' is not an integer"),
-        ([entry(last=65), entry(first=True)], TypeError, "row 2: first=True is not an integer"),
+        ([entry(first=0)], ValueError, r"row 1: first=0 is not in range\(1, 2147483648\)"),
+        ([entry(last=10**30)], ValueError, r"row 1: last=10{30} is not in range\(1, 2147483648\)"),
+        ([entry(last="64")], ValueError, "last='64' is not in range"),
+        ([entry(last=65), entry(first=True)], ValueError, "row 2: first=True is not in range"),
         (["aten::mm"], TypeError, "row 1: it='aten::mm' is not an object"),
         ([entry(strange=1)], ValueError, "row 1: it has the unknown field 'strange'"),
         ([{"template": "aten::mm"}], ValueError, "row 1: it has the missing field 'facts'"),
-        ([entry(template="triton::bmm")], ValueError, "template='triton::bmm' is not one of aten::mm, triton::mm"),
-        ([entry(template=["triton::mm"])], ValueError, r"template=\['triton::mm'\] is not one of aten::mm, triton::mm"),
+        ([entry(template="triton::bmm")], ValueError, r"template='triton::bmm' is not in \('aten::mm', 'triton::mm'"),
+        ([entry(template=["triton::mm"])], ValueError, r"template=\['triton::mm'\] is not in \('aten::mm', "),
         ([entry(kwargs={**TILES, "EVEN_K": True})], ValueError, "kwargs has the unknown field 'EVEN_K'"),
         ([entry(kwargs={"BLOCK_M": 64})], ValueError, "kwargs has the missing field 'BLOCK_K'"),
         ([entry(kwargs=[])], TypeError, r"kwargs=\[\] is not an object"),
-        ([entry(kwargs={**TILES, "BLOCK_M": "64"})], TypeError, "kwargs.BLOCK_M='64' is not an integer"),
-        ([entry(kwargs={**TILES, "num_warps": True})], TypeError, "num_warps=True is not an integer"),
-        ([entry(kwargs={**TILES, "num_warps": 4.0})], TypeError, "num_warps=4.0 is not an integer"),
-        ([entry(kwargs={**TILES, "num_warps": 3})], ValueError, "num_warps=3 is not a power of 2"),
-        ([entry(kwargs={**TILES, "num_warps": 64})], ValueError, "num_warps=64 is not from 1 to 32"),
-        ([entry(kwargs={**TILES, "BLOCK_N": 48})], ValueError, "BLOCK_N=48 is not a power of 2"),
-        ([entry(kwargs={**TILES, "BLOCK_N": 2**40})], ValueError, "BLOCK_N=1099511627776 is not from 1 to 4096"),
-        ([entry(kwargs={**TILES, "GROUP_M": 2**62})], ValueError, "GROUP_M=4611686018427387904 is not from 1 to 4096"),
-        ([entry(kwargs={**TILES, "num_stages": 0})], ValueError, "num_stages=0 is not from 1 to 10"),
-        ([entry(kwargs={**TILES, "num_stages": 10**9})], ValueError, "num_stages=1000000000 is not from 1 to 10"),
+        ([entry(kwargs={**TILES, "BLOCK_M": "64"})], ValueError, r"kwargs.BLOCK_M='64' is not in \(1, 2, 4, "),
+        ([entry(kwargs={**TILES, "num_warps": True})], ValueError, r"num_warps=True is not in \(1, 2, 4, 8, 16, 32\)"),
+        ([entry(kwargs={**TILES, "num_warps": 4.0})], ValueError, "num_warps=4.0 is not in"),
+        ([entry(kwargs={**TILES, "num_warps": 3})], ValueError, "num_warps=3 is not in"),
+        ([entry(kwargs={**TILES, "num_warps": 64})], ValueError, "num_warps=64 is not in"),
+        ([entry(kwargs={**TILES, "BLOCK_N": 48})], ValueError, "BLOCK_N=48 is not in"),
+        ([entry(kwargs={**TILES, "BLOCK_N": 2**40})], ValueError, "BLOCK_N=1099511627776 is not in"),
+        ([entry(kwargs={**TILES, "GROUP_M": 2**62})], ValueError, "GROUP_M=4611686018427387904 is not in"),
+        ([entry(kwargs={**TILES, "num_stages": 0})], ValueError, r"num_stages=0 is not in range\(1, 11\)"),
+        ([entry(kwargs={**TILES, "num_stages": 10**9})], ValueError, "num_stages=1000000000 is not in"),
+        ([entry(fuses_cheap=1)], ValueError, r"fuses_cheap=1 is not in \(False, True\)"),
+        ([entry(otherwise={})], ValueError, r"otherwise, without a kernel,={} is not in \(None,\)"),
+        ([entry(kernel="gemmtune_x_0")], ValueError, r"kernel='gemmtune_x_0' is not in \[\]"),
     ],
 )
 def test_an_invalid_row_is_refused_in_one_line(loader, file, rows, error, message):
@@ -209,11 +209,39 @@ def test_an_invalid_row_is_refused_in_one_line(loader, file, rows, error, messag
 
 
 @pytest.mark.parametrize(
-    "key", ["", "mm", KEY.replace("mm:", "badmm:"), KEY.replace("96", "0"), KEY + ":x y", KEY + ":lda=x"]
+    "key", ["", "nm", KEY.replace("mm:", "badmm:"), KEY.replace("96", "0"), KEY + ":x y", KEY + ":lda=x"]
 )
 def test_a_key_that_names_no_product_is_refused(loader, file, key):
-    message = "rows: the key .* names no product of mm, addmm, bmm, baddbmm"
-    refused(loader, file, with_rows([entry()], key), ValueError, message)
+    message, text = "rows: the key .* names no product of mm, addmm, bmm, baddbmm", with_rows([entry()], key)
+    with pytest.raises(ValueError, match=message):
+        parse_written_table(text.encode())
+    if not key.startswith("mm:"):  # a product's key that is none serves nothing
+        refused(loader, file, text, ValueError, message)
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([entry(), entry()], "two rows are for m=64"),
+        ([entry(last=128), entry(first=128, last=256)], "m=128 is in two ranges"),
+        ([entry(first=65)], "last=64 is less than first=65"),
+    ],
+)
+def test_rows_that_are_for_one_m_are_refused_where_they_are_written(rows, message):
+    with pytest.raises(ValueError, match=f"{KEY}: {message}"):
+        parse_written_table(with_rows(rows).encode())
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"made_with": {"numpy": ["2"]}}, "made_with has the unknown field 'numpy'; known: torch, triton"),
+        ({"templates": {"triton::mm": "0"}}, "templates.triton::mm='0' is not a list"),
+    ],
+)
+def test_versions_that_no_exporter_writes_are_refused_where_they_are_written(change, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        parse_written_table(sealed({**json.loads(exported()), **change}).encode())
 
 
 def test_a_key_that_may_not_be_printed_is_refused(loader, file):
@@ -307,13 +335,14 @@ def test_tiles_that_triton_cannot_compile_are_refused_whatever_params_says(loade
     table = json.loads(exported())
     table["params"]["triton::mm"]["BLOCK_K"] = [48]
     table["rows"] = {KEY: [entry(kwargs={**TILES, "BLOCK_K": 48})]}
-    refused(loader, file, sealed(table), ValueError, "BLOCK_K=48 is not a power of 2")
+    refused(loader, file, sealed(table), ValueError, r"BLOCK_K=48 is not in \(1, 2, 4, ")
 
 
-def test_parts_that_do_not_divide_k_are_refused(loader, file):
+def test_parts_that_do_not_divide_k_are_refused_where_they_are_written():
     long = product_key(Problem.parse("32x32x65536:bf16:nn"))
     row = entry(first=32, last=32, template="decompose_k", kwargs={"k_split": 3}, fuses_cheap=False)
-    refused(loader, file, with_rows([row], long), ValueError, "k_split=3 does not divide k=65536")
+    with pytest.raises(ValueError, match="k_split=3 does not divide k=65536"):
+        parse_written_table(with_rows([row], long).encode())
 
 
 def test_another_handler_is_not_replaced(loader, file):

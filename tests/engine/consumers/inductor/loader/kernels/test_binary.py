@@ -15,6 +15,7 @@ from gemmtune.engine.consumers.inductor.loader.kernels.binary import (
     parse_kernels,
     unpacked,
 )
+from gemmtune.engine.consumers.inductor.written import require_launch
 from gemmtune.engine.seams.kernel_call import RUNTIME_PACKAGES
 
 CODE, CALL = b"object file", ["a", "b", "out"]
@@ -56,28 +57,19 @@ def test_a_name_tells_whatever_runs_apart():
 @pytest.mark.parametrize(
     ("name", "change", "error", "message"),
     [
-        ("quack", {}, ValueError, "kernels.'quack' is no name of a kernel"),
-        (NAME + "0", {}, ValueError, "is no name of a kernel"),
-        (NAME, {"layouts": "nx"}, ValueError, "layouts='nx' is not two of n and t"),
-        (NAME, {"layouts": 3}, ValueError, "layouts=3 is not two of n and t"),
-        (NAME, {"layouts": "ntn"}, ValueError, "layouts='ntn' is not two of n and t"),
-        (NAME, {"layouts": "tt"}, ValueError, RESEALED),
-        (NAME, {"object": 3}, TypeError, "has no texts `object` and `epilogue` and list `call`"),
-        (NAME, {"epilogue": None}, TypeError, "has no texts `object` and `epilogue` and list `call`"),
-        (NAME, {"call": "a"}, TypeError, "has no texts `object` and `epilogue` and list `call`"),
-        (NAME, {"epilogue": "silly"}, ValueError, "epilogue='silly' is no epilogue"),
+        ("quack", {}, ValueError, RESEALED),
+        (NAME + "0", {}, ValueError, RESEALED),
+        (NAME, {"layouts": "nx"}, ValueError, RESEALED),
+        (NAME, {"layouts": 3}, ValueError, RESEALED),
+        (NAME, {"object": 3}, TypeError, "its `object` is damaged: "),
+        (NAME, {"epilogue": None}, ValueError, RESEALED),
         (NAME, {"epilogue": "relu"}, ValueError, RESEALED),
         (NAME, {"call": ["a"]}, ValueError, RESEALED),
         (NAME, {"object": packed(b"other")}, ValueError, RESEALED),
-        (NAME, {"object": "not base 64!"}, ValueError, "its `object` or `call` is damaged: "),
+        (NAME, {"object": "not base 64!"}, ValueError, "its `object` is damaged: "),
         (NAME, {"object": packed(CODE)[:8]}, ValueError, "is damaged: it ends early, or has more than 67108864 bytes"),
-        (NAME, {"object": "AAAA"}, ValueError, "its `object` or `call` is damaged: Error -3"),
-        (
-            NAME,
-            {"packages": {}},
-            ValueError,
-            f"packages has no version of {RUNTIME_PACKAGES[0]}, which runs its object",
-        ),
+        (NAME, {"object": "AAAA"}, ValueError, "its `object` is damaged: Error -3"),
+        (NAME, {"packages": {}}, TypeError, f"packages.'{RUNTIME_PACKAGES[0]}'=None is not text"),
         (NAME, {"packages": []}, TypeError, "packages"),
         (
             NAME,
@@ -93,6 +85,29 @@ def test_a_damaged_kernel_is_refused_by_name_and_field(name, change, error, mess
         parse_kernels({name: {**FIELDS, **change}})
     assert message in str(refused.value)
     assert str(refused.value).startswith("kernels.")
+
+
+def test_a_name_that_is_no_name_of_code_is_refused():
+    name = kernel_name("quack;gemm", CODE, CALL, "nt", "none")
+    with pytest.raises(ValueError, match=f"{name}.* is not the name"):
+        parse_kernels({name: FIELDS})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"layouts": "nx"}, "layouts='nx' is not two of n and t"),
+        ({"epilogue": "silly"}, "its `epilogue` or `call` is none that a launch takes: .*'silly' is no operation"),
+        ({"call": ["a.b"]}, "its `epilogue` or `call` is none that a launch takes: 'a.b' has a suffix"),
+        ({"call": [1.5]}, "1.5 is no argument of a kernel"),
+    ],
+)
+def test_a_kernel_that_no_launch_takes_is_refused_where_it_is_written(change, message):
+    its = {**FIELDS, **change}
+    name = kernel_name("quack_gemm", CODE, its["call"], its["layouts"], its["epilogue"])
+    (kernel,) = parse_kernels({name: its}).values()
+    with pytest.raises(ValueError, match=message):
+        require_launch(kernel)
 
 
 def test_an_object_of_too_many_bytes_is_refused(monkeypatch):
