@@ -13,7 +13,7 @@ import torch
 from torch._inductor import config
 from torch.nn.functional import pad
 
-from gemmtune.engine.consumers.inductor.loader.hooks.other_kernels import should_pad
+from gemmtune.engine.consumers.inductor.loader.hooks.activation import should_pad
 
 # n and k with the layout of B: vocabularies of BERT, GPT-2, Whisper and a Llama with one more token, and odd widths.
 WEIGHTS = (

@@ -7,9 +7,8 @@ from typing import Any
 import cutlass
 from cutlass import Float32, cute
 
-from gemmtune.engine.records.epilogue.activations import expanded
 from gemmtune.engine.records.epilogue.chain import Epilogue
-from gemmtune.engine.records.epilogue.terms import Operand, Product, Term, evaluated
+from gemmtune.engine.records.epilogue.terms import Operand, Product, Term, evaluated, expanded
 
 _math: Any = cute.math  # its functions come from a module that a type checker does not follow
 

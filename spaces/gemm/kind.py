@@ -132,7 +132,7 @@ class Gemm(WorkloadKind[Problem]):
         """Return product and epilogue in float64, computed by blocks of rows, so that float64 copies stay small."""
         import torch
 
-        from gemmtune.engine.records.epilogue.computed import computed_by_torch
+        from gemmtune.engine.records.epilogue.chain import computed_by_torch
 
         assert isinstance(operands, GemmOperands)
         b, bias = operands.b.double(), operands.bias

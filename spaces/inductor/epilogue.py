@@ -16,9 +16,8 @@ from torch._inductor.utils import Placeholder
 from torch._inductor.virtualized import V
 from torch.utils._sympy.functions import FloorDiv
 
-from gemmtune.engine.records.epilogue.activations import expanded
 from gemmtune.engine.records.epilogue.chain import Epilogue
-from gemmtune.engine.records.epilogue.terms import Operand, OperandShape, Product, Term, evaluated
+from gemmtune.engine.records.epilogue.terms import Operand, OperandShape, Product, Term, evaluated, expanded
 from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.gemm.terms import DType
 

@@ -15,11 +15,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from typing import NamedTuple
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, NamedTuple
 
-from gemmtune.engine.records.epilogue.activations import activation_of, expanded
-from gemmtune.engine.records.epilogue.terms import COMMUTATIVE, Call, Operand, OperandShape, Product, Term, term_text
+from gemmtune.engine.records.epilogue.terms import (
+    COMMUTATIVE,
+    Call,
+    Operand,
+    OperandShape,
+    Product,
+    Term,
+    activation_of,
+    evaluated,
+    expanded,
+    term_text,
+)
+
+if TYPE_CHECKING:
+    import torch
 
 _CHEAP = frozenset(
     ("abs", "add", "eq", "ge", "gt", "le", "lt", "maximum", "minimum", "mul", "ne", "neg", "relu", "sub", "where")
@@ -217,3 +230,19 @@ def _normal(term: Term) -> Term:
 def _rank(term: Term) -> tuple[bool, bool, str]:
     """Return a sort key: what reads the product first, numbers last, then by text without the operands' numbers."""
     return not _reads_product(term), isinstance(term, float), term_text(_renumbered(term, {}))
+
+
+def computed_by_torch(
+    epilogue: Epilogue, product: torch.Tensor, further: Sequence[torch.Tensor]
+) -> tuple[torch.Tensor, ...]:
+    """Return the outputs of an epilogue in the product's type; without an epilogue, the product.
+
+    `further` has its operands in the order of its text, broadcast to the product by their shapes.
+    """
+    import torch
+
+    typed = (each if each.dtype == torch.bool else each.to(product.dtype) for each in further)
+    values: dict[Term, torch.Tensor] = {Product(): product, **dict(zip(epilogue.operands, typed, strict=True))}
+    number, operation = partial(torch.tensor, dtype=product.dtype, device=product.device), partial(getattr, torch)
+    outputs = (evaluated(expanded(output.term), values, number, operation) for output in epilogue.outputs)
+    return tuple(outputs) or (product,)

@@ -17,7 +17,7 @@ from torch.nn import functional as F  # noqa: E402, N812
 
 from gemmtune.engine.measure.operands.operands import make_operands  # noqa: E402 (it imports torch)
 from gemmtune.engine.measure.operands.reference import ReferenceResult, poison  # noqa: E402 (as above)
-from gemmtune.engine.records.epilogue.computed import computed_by_torch  # noqa: E402 (as above)
+from gemmtune.engine.records.epilogue.chain import computed_by_torch  # noqa: E402 (as above)
 
 pytestmark = pytest.mark.slow(15)
 

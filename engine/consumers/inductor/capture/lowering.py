@@ -32,7 +32,7 @@ from gemmtune.engine.consumers.inductor.floor.shares import Cost
 from gemmtune.engine.consumers.inductor.graphs.spans import bounds_of
 from gemmtune.engine.consumers.inductor.loader.explain.table_use import LIBRARY, problem_name
 from gemmtune.engine.consumers.inductor.loader.grouped.products import GROUPED, grouped_name, grouped_product
-from gemmtune.engine.consumers.inductor.loader.hooks.other_kernels import CONVOLUTION, asking_for_products, should_pad
+from gemmtune.engine.consumers.inductor.loader.hooks.activation import CONVOLUTION, asking_for_products, should_pad
 from gemmtune.engine.consumers.inductor.loader.loader import options
 from gemmtune.engine.consumers.inductor.loader.lowered import LoweredProduct
 from gemmtune.engine.consumers.inductor.loader.recorder import (

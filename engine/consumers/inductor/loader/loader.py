@@ -22,11 +22,10 @@ from torch._inductor import config, virtualized
 from torch._inductor.choices import InductorChoices
 
 from gemmtune.engine.consumers.inductor.loader.boundary import warn_once
-from gemmtune.engine.consumers.inductor.loader.counts import Counts
 from gemmtune.engine.consumers.inductor.loader.hooks.activation import activate, lacking, restore
 from gemmtune.engine.consumers.inductor.loader.hooks.table_choices import TableChoices, changed_templates
 from gemmtune.engine.consumers.inductor.loader.loader_rows import InductorTable, parse_inductor_table
-from gemmtune.engine.consumers.inductor.loader.lowered import AtenChoices
+from gemmtune.engine.consumers.inductor.loader.lowered import AtenChoices, Counts
 from gemmtune.engine.io.bundled import picked
 from gemmtune.engine.tables.sealed import read_sealed, shortened
 

@@ -6,7 +6,6 @@ import math
 
 import pytest
 
-from gemmtune.engine.records.epilogue.activations import activation_of, expanded
 from gemmtune.engine.records.epilogue.chain import Output, epilogue_of
 from gemmtune.engine.records.epilogue.terms import (
     COMMUTATIVE,
@@ -15,7 +14,9 @@ from gemmtune.engine.records.epilogue.terms import (
     Operand,
     OperandShape,
     Product,
+    activation_of,
     evaluated,
+    expanded,
     term_text,
 )
 

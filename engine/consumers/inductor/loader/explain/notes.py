@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from gemmtune.engine.consumers.inductor.loader.biases import bias_of_product
-from gemmtune.engine.consumers.inductor.loader.counts import Counts
 from gemmtune.engine.consumers.inductor.loader.explain.table_use import (
     LIBRARY,
     ProductUse,
@@ -18,6 +17,7 @@ from gemmtune.engine.consumers.inductor.loader.explain.table_use import (
     problem_name,
 )
 from gemmtune.engine.consumers.inductor.loader.explain.warming import warmed_up
+from gemmtune.engine.consumers.inductor.loader.lowered import Counts
 
 if TYPE_CHECKING:
     from gemmtune.engine.consumers.inductor.loader.loader_rows import ProductRow

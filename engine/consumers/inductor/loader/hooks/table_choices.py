@@ -16,7 +16,6 @@ from torch._inductor.virtualized import V
 
 from gemmtune.engine.consumers.inductor.loader.biases import leave_out_bias, with_whole_bias
 from gemmtune.engine.consumers.inductor.loader.boundary import nothing, or_else
-from gemmtune.engine.consumers.inductor.loader.counts import Counts
 from gemmtune.engine.consumers.inductor.loader.hooks.binaries import Binaries
 from gemmtune.engine.consumers.inductor.loader.hooks.dynamic_rows import dynamic_row
 from gemmtune.engine.consumers.inductor.loader.hooks.open_sizes import as_in_table
@@ -24,6 +23,7 @@ from gemmtune.engine.consumers.inductor.loader.hooks.quantised import quantised_
 from gemmtune.engine.consumers.inductor.loader.loader_rows import InductorTable, ProductRow
 from gemmtune.engine.consumers.inductor.loader.lowered import (
     AtenChoices,
+    Counts,
     LoweredProduct,
     Overrides,
     Question,

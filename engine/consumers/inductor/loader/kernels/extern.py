@@ -17,7 +17,7 @@ import torch
 from torch._inductor.select_algorithm import ExternKernelChoice, extern_kernels
 
 from gemmtune.engine.consumers.inductor.loader.kernels.binary import KernelBinary, unpacked
-from gemmtune.engine.records.epilogue.computed import computed_by_torch
+from gemmtune.engine.records.epilogue.chain import computed_by_torch
 from gemmtune.engine.records.epilogue.terms import OperandShape
 from gemmtune.engine.records.epilogue.text import parse_epilogue
 from gemmtune.engine.seams.kernel_call import binder

@@ -28,9 +28,9 @@ SPLIT_K = {"warp_n": 16, "warps_n": 1, "warps_k": 4, "split_k": 1, "k_unroll": 1
 SPLIT_K |= {"use_pdl": False}
 QUACK = {"tile_m": 128, "tile_n": 128, "cluster_m": 1, "cluster_n": 2, "pingpong": True, "swap_ab": False}
 QUACK |= {"is_dynamic_persistent": False, "max_swizzle_size": 8}
-EPILOGUES = {"chain.py", "terms.py", "activations.py"}
+EPILOGUES = {"chain.py", "terms.py", "graph_nodes.py"}
 BINARIES, CLUSTERS = (
-    {"extern.py", "extern_calls.py", "kernel_call.py", "computed.py"},
+    {"extern.py", "binaries.py", "kernel_call.py", "text.py"},
     {"occupancy.py", "cuda_driver.py"},
 )
 

@@ -15,7 +15,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # torch warns of itself
     from torch._inductor import config
 
-    from gemmtune.engine.consumers.inductor.loader.hooks import other_kernels
+    from gemmtune.engine.consumers.inductor.loader.hooks import activation
 
 L2 = 50 * 2**20
 
@@ -31,13 +31,13 @@ L2 = 50 * 2**20
 )
 def test_only_a_large_kernel_of_a_graph_with_options_descends(monkeypatch, device, has_options, moved, descends):
     graph = SimpleNamespace(get_current_device_or_throw=lambda: torch.device(device))
-    monkeypatch.setattr(other_kernels, "V", SimpleNamespace(graph=graph))
-    monkeypatch.setattr(other_kernels, "has_options", lambda: has_options)
+    monkeypatch.setattr(activation, "V", SimpleNamespace(graph=graph))
+    monkeypatch.setattr(activation, "has_options", lambda: has_options)
     properties = SimpleNamespace(L2_cache_size=L2)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda of: properties)
     kernel = SimpleNamespace(estimate_kernel_num_bytes=lambda: moved)
     before = config.coordinate_descent_tuning
     generate: Any = lambda _: config.coordinate_descent_tuning  # noqa: E731 (any answer comes back)
-    seen = other_kernels.tuned_if_large(generate, kernel)
+    seen = activation.tuned_if_large(generate, kernel)
     assert seen is (descends or before)
     assert config.coordinate_descent_tuning is before is False

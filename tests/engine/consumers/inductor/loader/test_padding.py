@@ -13,15 +13,15 @@ from torch._inductor import config  # noqa: E402 (torch is there)
 from torch._inductor.fx_passes import pad_mm  # noqa: E402
 
 from gemmtune.engine.consumers.inductor.loader import loader  # noqa: E402
-from gemmtune.engine.consumers.inductor.loader.hooks import other_kernels  # noqa: E402
+from gemmtune.engine.consumers.inductor.loader.hooks import activation  # noqa: E402
 
 
 @pytest.fixture(params=["package", "exported"])
 def rule(request, exported, load):
     if request.param == "package":
-        return other_kernels.should_pad
+        return activation.should_pad
     load(exported(), "exported_loader")
-    return sys.modules["exported_loader.other_kernels"].should_pad
+    return sys.modules["exported_loader.activation"].should_pad
 
 
 def matrix(rows, columns, *, transposed=False, dtype=torch.bfloat16):

@@ -13,11 +13,10 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 
 from gemmtune.engine.consumers.inductor.epilogues.reader import PLAIN, ReadEpilogue  # noqa: E402 (torch is there)
 from gemmtune.engine.consumers.inductor.loader import loader  # noqa: E402
-from gemmtune.engine.consumers.inductor.loader.counts import Counts  # noqa: E402
 from gemmtune.engine.consumers.inductor.loader.explain.notes import ProductNotes  # noqa: E402
 from gemmtune.engine.consumers.inductor.loader.explain.table_use import LIBRARY  # noqa: E402
 from gemmtune.engine.consumers.inductor.loader.loader_rows import InductorTable, ProductRow  # noqa: E402
-from gemmtune.engine.consumers.inductor.loader.lowered import LoweredProduct  # noqa: E402
+from gemmtune.engine.consumers.inductor.loader.lowered import Counts, LoweredProduct  # noqa: E402
 from gemmtune.engine.records.epilogue.text import parse_epilogue  # noqa: E402
 
 KEY = "mm:bfloat16:nt:1x64x128:none:static"

@@ -12,7 +12,7 @@ pytest.importorskip("triton", reason="triton is not installed")
 
 from torch._inductor import config  # noqa: E402 (torch is there)
 
-from gemmtune.engine.consumers.inductor.loader.hooks import activation, other_kernels  # noqa: E402
+from gemmtune.engine.consumers.inductor.loader.hooks import activation  # noqa: E402
 from gemmtune.engine.consumers.inductor.loader.hooks.table_choices import TableChoices  # noqa: E402
 
 
@@ -25,9 +25,9 @@ def named(name):
     [(False, False, "table"), (True, False, "torch"), (False, True, "torch"), (True, True, "torch")],
 )
 def test_the_table_decides_to_pad_where_its_options_turn_torchs_padding_off(monkeypatch, padding, undone, decides):
-    monkeypatch.setattr(other_kernels, "should_pad", named("table"))
+    monkeypatch.setattr(activation, "should_pad", named("table"))
     owner, replaced = SimpleNamespace(pads=named("torch")), activation._Replaced()
-    replaced.function(owner, "pads", other_kernels.pads)
+    replaced.function(owner, "pads", activation.pads)
     replaced.is_undone = undone
     with config.patch(shape_padding=padding):
         assert owner.pads(1, key=2) == (decides, (1,), {"key": 2})
@@ -35,10 +35,10 @@ def test_the_table_decides_to_pad_where_its_options_turn_torchs_padding_off(monk
 
 @pytest.mark.parametrize("undone", [False, True])
 def test_a_large_kernel_is_tuned_and_a_graph_seen_until_the_handler_is_gone(monkeypatch, undone):
-    monkeypatch.setattr(other_kernels, "_is_large", lambda kernel: kernel == "large")
+    monkeypatch.setattr(activation, "_is_large", lambda kernel: kernel == "large")
     tuning = lambda *_, **__: config.coordinate_descent_tuning  # noqa: E731 (takes the place of a method)
     owner, replaced = SimpleNamespace(generate=tuning, run=named("ran")), activation._Replaced()
-    replaced.function(owner, "generate", other_kernels.tuned_if_large)
+    replaced.function(owner, "generate", activation.tuned_if_large)
     seen = []
     handler = SimpleNamespace(counts=SimpleNamespace(see_graph=seen.append))
     replaced.function(owner, "run", partial(TableChoices.run_graph, handler))

@@ -16,12 +16,11 @@ from torch._inductor.kernel.mm import decompose_k_subgraph_template  # noqa: E40
 
 from gemmtune.engine.consumers.inductor.epilogues.reader import PLAIN, ReadEpilogue  # noqa: E402
 from gemmtune.engine.consumers.inductor.loader import boundary  # noqa: E402
-from gemmtune.engine.consumers.inductor.loader.counts import Counts  # noqa: E402
 from gemmtune.engine.consumers.inductor.loader.explain.notes import ProductNotes  # noqa: E402
 from gemmtune.engine.consumers.inductor.loader.hooks import binaries, table_choices  # noqa: E402
 from gemmtune.engine.consumers.inductor.loader.hooks.table_choices import TableChoices, changed_templates  # noqa: E402
 from gemmtune.engine.consumers.inductor.loader.loader_rows import InductorTable, ProductRow  # noqa: E402
-from gemmtune.engine.consumers.inductor.loader.lowered import LoweredProduct  # noqa: E402
+from gemmtune.engine.consumers.inductor.loader.lowered import Counts, LoweredProduct  # noqa: E402
 from gemmtune.engine.records.epilogue.text import parse_epilogue  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("error")

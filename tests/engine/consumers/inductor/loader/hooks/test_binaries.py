@@ -13,7 +13,7 @@ from torch._inductor.kernel_inputs import MMKernelInputs  # noqa: E402
 from torch.fx import Graph  # noqa: E402
 
 from gemmtune.engine.consumers.inductor.epilogues.reader import PLAIN, ReadEpilogue  # noqa: E402
-from gemmtune.engine.consumers.inductor.loader.hooks import extern_calls  # noqa: E402
+from gemmtune.engine.consumers.inductor.loader.hooks import binaries  # noqa: E402
 from gemmtune.engine.records.epilogue.text import parse_epilogue  # noqa: E402
 
 
@@ -32,15 +32,15 @@ def computed(name, *sizes):
 def test_operands_and_the_epilogues_tensors_keep_their_layouts_once_a_kernel_is_chosen(monkeypatch):
     bound = []
     kernel = SimpleNamespace(bind=lambda nodes, layout: bound.append(([*nodes], layout)) or "choice")
-    monkeypatch.setattr(extern_calls, "registered", lambda _: kernel)
+    monkeypatch.setattr(binaries, "registered", lambda _: kernel)
     a, b, further = computed("a", 16, 64), computed("b", 64, 32), computed("c", 16, 32)
     inputs = MMKernelInputs([a, b])
     monkeypatch.setattr(inputs, "output_layout", lambda flexible: f"flexible {flexible}", raising=False)
     assert all(isinstance(each.data.data.layout, ir.FlexibleLayout) for each in (a, b, further))
-    assert extern_calls.extern_choice(None, inputs, [further]) == "choice"
+    assert binaries.extern_choice(None, inputs, [further]) == "choice"
     assert all(isinstance(each.data.data.layout, ir.FixedLayout) for each in (a, b, further))
     assert bound == [([a, b, further], "flexible False")]
-    extern_calls.extern_choice(None, inputs, layout="its own")
+    binaries.extern_choice(None, inputs, layout="its own")
     assert bound[1] == ([a, b], "its own")
 
 
@@ -59,11 +59,9 @@ def node_of(node, *sizes):
 def why(monkeypatch, text, *operands, there=True):
     """Return why a binary cannot compute an epilogue of these operands."""
     env = dict.fromkeys(operands) if there else {}
-    monkeypatch.setattr(
-        extern_calls, "V", SimpleNamespace(graph=SimpleNamespace(current_node=sized("y", M, N), env=env))
-    )
+    monkeypatch.setattr(binaries, "V", SimpleNamespace(graph=SimpleNamespace(current_node=sized("y", M, N), env=env)))
     read = ReadEpilogue(parse_epilogue(text), frozenset(), operands=operands) if text else PLAIN
-    return extern_calls.why_not_computed(read)
+    return binaries.why_not_computed(read)
 
 
 @pytest.mark.parametrize(
@@ -95,11 +93,11 @@ def test_operands_must_be_there_before_the_product(monkeypatch):
     behind = "cannot compute its epilogue: matrix is computed behind the product"
     assert why(monkeypatch, "add(matrix)", matrix, there=False) == behind
     view = node_of(matrix.graph.call_function(torch.ops.aten.t.default, (matrix,)), N, M)
-    monkeypatch.setattr(extern_calls, "V", SimpleNamespace(graph=SimpleNamespace(env={matrix: 1})))
-    assert extern_calls._is_there(view)  # a view of what is there
+    monkeypatch.setattr(binaries, "V", SimpleNamespace(graph=SimpleNamespace(env={matrix: 1})))
+    assert binaries._is_there(view)  # a view of what is there
     computed = matrix.graph.call_function(torch.ops.aten.relu.default, (matrix,))
-    assert not extern_calls._is_there(computed)
-    assert not extern_calls._is_there(matrix.graph.call_function(torch.ops.aten.t.default, (computed,)))
+    assert not binaries._is_there(computed)
+    assert not binaries._is_there(matrix.graph.call_function(torch.ops.aten.t.default, (computed,)))
 
 
 def test_what_nothing_reads_must_be_dropped(monkeypatch):
@@ -109,7 +107,7 @@ def test_what_nothing_reads_must_be_dropped(monkeypatch):
 
 def test_a_node_is_lowered_to_the_value_once():
     node = Graph().call_function(torch.ops.aten.relu.default, ())
-    extern_calls._replace_lowering(node, "value")
+    binaries._replace_lowering(node, "value")
     assert node.target._inductor_lowering_function
     assert node.target(1, key=2) == "value"
     assert node.target is torch.ops.aten.relu.default
@@ -117,8 +115,8 @@ def test_a_node_is_lowered_to_the_value_once():
 
 def test_values_are_kept_to_the_end_of_the_graph(monkeypatch):
     last = {"a": 1}
-    monkeypatch.setattr(extern_calls, "V", SimpleNamespace(graph=SimpleNamespace(user_to_last_uses=last)))
-    extern_calls.keep_values()
+    monkeypatch.setattr(binaries, "V", SimpleNamespace(graph=SimpleNamespace(user_to_last_uses=last)))
+    binaries.keep_values()
     assert last == {}
-    monkeypatch.setattr(extern_calls, "V", SimpleNamespace(graph=SimpleNamespace()))
-    extern_calls.keep_values()  # a torch that keeps no such note
+    monkeypatch.setattr(binaries, "V", SimpleNamespace(graph=SimpleNamespace()))
+    binaries.keep_values()  # a torch that keeps no such note
