@@ -10,6 +10,7 @@ import copy
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
@@ -32,7 +33,7 @@ from gemmtune.engine.consumers.inductor.floor.shares import Cost
 from gemmtune.engine.consumers.inductor.graphs.spans import bounds_of
 from gemmtune.engine.consumers.inductor.loader.explain.table_use import LIBRARY, problem_name
 from gemmtune.engine.consumers.inductor.loader.grouped.products import GROUPED, grouped_name, grouped_product
-from gemmtune.engine.consumers.inductor.loader.hooks.activation import CONVOLUTION, asking_for_products, should_pad
+from gemmtune.engine.consumers.inductor.loader.hooks.activation import CONVOLUTION, lower_convolution, should_pad
 from gemmtune.engine.consumers.inductor.loader.loader import options
 from gemmtune.engine.consumers.inductor.loader.lowered import LoweredProduct
 from gemmtune.engine.consumers.inductor.loader.recorder import (
@@ -129,7 +130,7 @@ class Lowering:
             ),
             patch.object(GraphLowering, "compile_to_module", without_code),
             patch.object(pad_mm, "should_pad", should_pad),
-            patch.dict(lowerings, {CONVOLUTION: asking_for_products(lowerings[CONVOLUTION])}),
+            patch.dict(lowerings, {CONVOLUTION: partial(lower_convolution, lowerings[CONVOLUTION])}),
         ):
             for name, answer in _UNUSED.items():
                 stack.enter_context(patch(name, answer))

@@ -14,7 +14,7 @@ import hashlib
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from threading import Lock
+from threading import RLock
 from typing import Any
 
 import torch
@@ -27,14 +27,14 @@ from gemmtune.engine.consumers.inductor.loader.hooks.table_choices import TableC
 from gemmtune.engine.consumers.inductor.loader.loader_rows import InductorTable, parse_inductor_table
 from gemmtune.engine.consumers.inductor.loader.lowered import AtenChoices, Counts
 from gemmtune.engine.io.bundled import picked
-from gemmtune.engine.tables.sealed import read_sealed, shortened
+from gemmtune.engine.tables.sealed import read_sealed, require_one_of, shortened
 
 __all__ = ["install", "options", "record", "report", "sizes", "stop_recording", "uninstall", "warm_up"]
 
-_KNOWN = {"policy": ("strict", "warn", "ignore", "raise"), "miss": ("aten", "autotune")}
+_POLICIES, _MISSES = ("strict", "warn", "ignore", "raise"), ("aten", "autotune")
 _OPTIONS: dict[str, bool | str] = {"max_autotune_gemm": False, "shape_padding": False}
 _AUTOTUNING: dict[str, bool | str] = {"max_autotune_gemm": True, "max_autotune_conv_backends": "ATEN"}
-_lock = Lock()
+_lock = RLock()
 _counts: list[Counts] = []  # at most one: that of the table that was installed last
 _recordings: list[Any] = []  # at most one `ProductFile`
 _placed: list[AtenChoices] = []  # at most one: the handler that `_put` put in place
@@ -73,11 +73,8 @@ def install(
         TypeError, ValueError: an argument or a part of the file has another type or value than it may have.
         RuntimeError: another choices handler is in place; or the policy is `raise`, and the others would warn now.
     """
-    for name, value in (("policy", policy), ("miss", miss)):
-        if value not in _KNOWN[name]:
-            raise ValueError(f"{name}={value!r} is not one of {', '.join(_KNOWN[name])}")
-    if not isinstance(binaries, bool):  # the text "False" of a setting is true
-        raise TypeError(f"binaries={binaries!r} is neither True nor False")
+    require_one_of("policy", policy, _POLICIES), require_one_of("miss", miss, _MISSES)
+    require_one_of("binaries", binaries, (True, False))  # the text "False" of a setting is true
     table = _read(path, sha256, device)
     with _lock:
         if missing := lacking():
@@ -95,15 +92,12 @@ def install(
             if policy == "raise":
                 raise RuntimeError(message)
             warnings.warn(message, stacklevel=2)
+        refused, counts = changed if policy == "strict" else (), _counts_of(table, miss)
         try:
-            refused = changed if policy == "strict" else ()
-            counts = _counts_of(table, miss)
-            handler = TableChoices(table, policy, counts, _recordings, refused=refused, binaries=binaries)
-            _put(handler)
+            _put(TableChoices(table, policy, counts, _recordings, refused=refused, binaries=binaries))
+            _counts[:] = [counts]
         except Exception as error:  # a torch that changed fails in any way
             _leave(table, policy, _lacks(f"place for a table, {type(error).__name__}: {error}"))
-        else:
-            _counts[:] = [handler.counts]
 
 
 def _counts_of(table: InductorTable, miss: str = "aten", unused: str = "") -> Counts:
@@ -175,7 +169,7 @@ def record(path: str | Path) -> None:
         if missing := lacking() or " and ".join(absent):
             raise RuntimeError(_lacks(missing))
         _check_place()
-        _end_recording()
+        stop_recording()
         _recordings.append(ProductFile(path))
         _recordings[0].watch()
         _put(_table_in_place() or _recordings[0].choices())
@@ -184,18 +178,12 @@ def record(path: str | Path) -> None:
 def stop_recording() -> None:
     """End the recording that `record` began; do nothing if there is none."""
     with _lock:
-        if _end_recording():
+        if _recordings:
+            _recordings.pop().close()
             table = _table_in_place()
             restore()
             if table is not None:
                 _put(table)
-
-
-def _end_recording() -> bool:
-    """Forget the recording and return whether there was one. Called under the lock."""
-    for each in (ended := [_recordings.pop() for _ in _recordings[:]]):
-        each.close()
-    return bool(ended)
 
 
 def _table_in_place() -> TableChoices | None:

@@ -178,7 +178,7 @@ def _described(kernel_inputs: MMKernelInputs, op_name: str) -> LoweredProduct | 
     dtype += "_float32" * widens
     key = ":".join((op_name, dtype, layouts, counts, bias, kind, *stated_texts(stated)))
     node = V.graph.current_node
-    read = read_epilogue(node) if isinstance(node, torch.fx.Node) else PLAIN
+    read = (read_epilogue(node) if isinstance(node, torch.fx.Node) else None) or PLAIN
     has_open_strides = any(is_open(step) for each in kernel_inputs.strides_symbolic() for step in each)
     return LoweredProduct(m, hint, key, count_k, read, has_open_strides, *batch)
 

@@ -2,8 +2,6 @@
 
 from typing import Any, NamedTuple, TypeAlias
 
-from gemmtune.engine.tables.sealed import require_object
-
 KernelBinary: TypeAlias = Any
 """Kernel's object file and what its launch needs."""
 LeadingScales: TypeAlias = Any
@@ -18,8 +16,6 @@ class ReadEpilogue(NamedTuple):
     epilogue: str = ""
     nodes: frozenset[str] = frozenset()
     reason: str = ""
-    outputs: tuple[Any, ...] = ()
-    operands: tuple[Any, ...] = ()
 
 
 PLAIN = ReadEpilogue()
@@ -35,11 +31,8 @@ def _unchanged(first: Any, *_: object) -> Any:  # noqa: ANN401 (any type)
     return first
 
 
-def read_epilogue(_product: object) -> ReadEpilogue:
-    """Return the finding for a product alone."""
-    return PLAIN
-
-
+read_epilogue = _nothing  # no row's kernel computes one
+Binaries = _nothing  # no row runs one
 dynamic_row = _nothing  # no row serves a graph with a dynamic m
 as_in_table = _unchanged  # no row serves open sizes or strides
 leading_scales, quantised_product = _nothing, _nothing  # no row serves products of 8-bit operands
@@ -70,21 +63,13 @@ def picked(content: bytes, _device: str | None) -> tuple[bytes, str]:
     return content, ""
 
 
-def parse_kernels(value: object) -> dict[str, KernelBinary]:
+def parse_kernels(kernels: object) -> dict[str, KernelBinary]:
     """Return no kernel; refuse a table that has one."""
-    if require_object("kernels", value):
+    if kernels:
         raise ValueError("kernels: this loader runs none: use the one that was exported beside the table")
     return {}
 
 
-class Binaries:
-    """CuTe kernels, of which there is none: each row runs what torch makes."""
-
-    lacking = ""
-
-    def __init__(self, *_: object, **__: object) -> None:
-        """Register no kernel."""
-
-    def serve(self, _product: object, row: Any, *_: object) -> tuple[None, Any, str]:  # noqa: ANN401 (a row, if any)
-        """Return no choices, the row, and no reason to run another."""
-        return None, row, ""
+def did_you_mean(_name: str, _known: object) -> str:
+    """Return no question for a message."""
+    return ""

@@ -15,6 +15,7 @@ import inspect
 import math
 from collections.abc import Callable, MutableMapping
 from contextlib import ExitStack, nullcontext
+from functools import partial
 from typing import Any, cast
 from uuid import uuid4
 
@@ -41,6 +42,7 @@ from gemmtune.engine.consumers.inductor.loader.lowered import (
     dtype_name,
     has_options,
     is_autotuning,
+    is_open,
 )
 
 _NAME = "gemmtune"
@@ -58,16 +60,14 @@ _SETTINGS = {"max_autotune_gemm": True, "max_autotune_conv_backends": "ATEN"}
 _L2_SIZES = 3  # bytes that a large kernel moves, in sizes of the L2: some 40 us on an H200, see experiments/models
 
 
-class _Replaced:
+class _Replaced(ExitStack):
     """Replacements of one install.
 
     The program may replace a function, too. One from before is called, and put back; one from after stays in place, and
     may still call ours, which then changes nothing.
     """
 
-    def __init__(self) -> None:
-        self.is_undone = False
-        self._undo: list[Callable[[], None]] = []
+    is_undone = False
 
     def attribute(self, owner: Any, name: str, make: Callable[[Any], Any]) -> None:  # noqa: ANN401 (a module or class)
         """Replace an attribute by what `make` returns for it; do nothing if there is none."""
@@ -75,7 +75,7 @@ class _Replaced:
         if earlier is not None:
             ours = make(earlier)
             setattr(owner, name, ours)
-            self._undo.append(lambda: setattr(owner, name, earlier) if getattr(owner, name, None) is ours else None)
+            self.callback(lambda: setattr(owner, name, earlier) if getattr(owner, name, None) is ours else None)
 
     def function(self, owner: Any, name: str, ours: Callable[..., Any]) -> None:  # noqa: ANN401 (a module or class)
         """Replace a function by ours, which takes the earlier one before its arguments."""
@@ -98,13 +98,12 @@ class _Replaced:
                 del mapping[key]
                 mapping.update(earlier)
 
-        self._undo.append(undo)
+        self.callback(undo)
 
     def undo(self) -> None:
         """Put back what was there, where nobody has replaced ours."""
         self.is_undone = True
-        for each in reversed(self._undo):
-            each()
+        self.close()
 
 
 _replaced: list[_Replaced] = []  # at most one: that of the handler in place
@@ -129,7 +128,7 @@ def activate(handler: AtenChoices) -> None:
         init_backend_registration()
         replaced.item(custom_backend_passes, _NAME, _cache_tag(handler.uuid()))
     replaced.item(copyreg.dispatch_table, torch.memory_format, lambda its: str(its).removeprefix("torch."))
-    replaced.item(lowerings, CONVOLUTION, asking_for_products(lowerings[CONVOLUTION]))
+    replaced.item(lowerings, CONVOLUTION, partial(lower_convolution, lowerings[CONVOLUTION]))
     replaced.function(pad_mm, "should_pad", pads)
     if isinstance(handler, TableChoices):
         replaced.function(TritonKernel, "codegen_kernel", tuned_if_large)
@@ -148,23 +147,22 @@ def lacking() -> str:
     """Return the first part of Inductor that the handler needs and this torch lacks; empty if it has all."""
     if absent:
         return " and ".join(absent)
-    asked, answered = (_parameters(its, "get_template_configs") for its in (InductorChoices, TableChoices))
-    fused = ["scheduler", "node1", "node2", "shared_data_score"]
+
+    def known(method: str) -> bool:
+        asked, answered = (inspect.signature(getattr(its, method, lacking)) for its in (InductorChoices, TableChoices))
+        return [*asked.parameters] == [*answered.parameters]
+
     has = {
-        "InductorChoices.get_template_configs with the known parameters": asked == answered,
+        "InductorChoices.get_template_configs with the known parameters": known("get_template_configs"),
         "InductorChoices.get_ktc": hasattr(InductorChoices, "get_ktc"),
         "TritonKernel.codegen_kernel and estimate_kernel_num_bytes": hasattr(TritonKernel, "codegen_kernel")
         and hasattr(TritonKernel, "estimate_kernel_num_bytes"),
-        "InductorChoices.can_fuse with the known parameters": _parameters(InductorChoices, "can_fuse") == fused,
+        "InductorChoices.can_fuse with the known parameters": known("can_fuse"),
         "virtualized.V.choices": hasattr(getattr(virtualized, "V", None), "choices"),
         "virtualized._choices with _key and _default": {"_key", "_default"}
         <= set(vars(getattr(virtualized, "_choices", lacking))),
     }
     return next((name for name, is_there in has.items() if not is_there), "")
-
-
-def _parameters(owner: type, method: str) -> list[str]:
-    return [*inspect.signature(getattr(owner, method, lacking)).parameters]
 
 
 def _cache_tag(uuid: str) -> CustomGraphModulePass:
@@ -200,25 +198,20 @@ def _row(operand: torch.Tensor) -> int:
     return max(step if size > 1 else operand.numel() for size, step in steps)
 
 
-def asking_for_products(lower: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a lowering of convolutions, Inductor's own but for those that the handler of choices takes as products."""
-
-    def lowered(*arguments: Any, **settings: Any) -> Any:  # noqa: ANN401 (Inductor's)
-        takes = getattr(V.choices, "takes_convolution", None)
-        product = None if takes is None or settings or is_autotuning() else _product(*arguments)
-        if takes is None or product is None or not takes(product, arguments[0].get_device()):
-            return lower(*arguments, **settings)
-        with ExitStack() as stack:
-            _ask_for_products(stack)
-            return lower(*arguments)
-
-    return lowered
+def lower_convolution(lower: Callable[..., Any], *arguments: Any, **settings: Any) -> Any:  # noqa: ANN401 (Inductor's)
+    """Lower a convolution by Inductor's own function, or as a product if the handler of choices takes that."""
+    takes = getattr(V.choices, "takes_convolution", None)
+    product = None if takes is None or settings or is_autotuning() else _product(*arguments)
+    if takes is None or product is None or not takes(product, arguments[0].get_device()):
+        return lower(*arguments, **settings)
+    with _as_product() or nullcontext():
+        return lower(*arguments)
 
 
 @or_else(nothing)
-def _ask_for_products(stack: ExitStack) -> None:
-    """Set what makes a product of a convolution, as far as this torch has it."""
-    stack.enter_context(config.patch({name: its for name, its in _SETTINGS.items() if hasattr(config, name)}))
+def _as_product() -> Any:  # noqa: ANN401 (Inductor's)
+    """Return a context in which a convolution becomes a product, as far as this torch has the settings."""
+    return config.patch({name: its for name, its in _SETTINGS.items() if hasattr(config, name)})
 
 
 @or_else(nothing)
@@ -229,22 +222,16 @@ def _product(x: Any, weight: Any, bias: Any, *rest: Any) -> LoweredProduct | Non
     ones, zeros = {*stride, *dilation, groups, *shapes[1][2:]}, {*padding, *output_padding, int(transposed)}
     dtype = dtype_name(x.get_dtype())
     is_plain = [*map(len, shapes)] == [4, 4] and ones == {1} and zeros == {0} and 0 not in (*shapes[0], *shapes[1])
-    if not is_plain or x.get_device().type != "cuda" or dtype not in DTYPE_NAMES or not _is_channels_last():
+    value = V.graph.current_node.meta.get("val")
+    is_last = isinstance(value, torch.Tensor) and value.is_contiguous(memory_format=torch.channels_last)
+    if not is_plain or x.get_device().type != "cuda" or dtype not in DTYPE_NAMES or not (V.graph.layout_opt or is_last):
         return None
     (batch, k, *image), n = shapes[0], shapes[1][0]
     whole = x.get_size()
     m = whole[0] * whole[2] * whole[3]
     op, row = ("mm", "none") if bias is None else ("addmm", "vector")
-    kind = "dynamic" if getattr(m, "free_symbols", None) else "static"
-    key = ":".join((op, dtype, "nt", f"1x{n}x{k}", row, kind))
+    key = ":".join((op, dtype, "nt", f"1x{n}x{k}", row, "dynamic" if is_open(m) else "static"))
     return LoweredProduct(m, batch * math.prod(image), key, k, PLAIN)
-
-
-def _is_channels_last() -> bool:
-    """Return whether the channels of the convolution that is lowered now lie side by side."""
-    value = V.graph.current_node.meta.get("val")
-    is_last = isinstance(value, torch.Tensor) and value.is_contiguous(memory_format=torch.channels_last)
-    return bool(V.graph.layout_opt) or is_last
 
 
 def tuned_if_large(generate: Callable[..., str], kernel: Any, *asked: Any, **named: Any) -> str:  # noqa: ANN401 (torch's)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -64,7 +65,10 @@ class TableChoices(AtenChoices):
         self._table, self._policy, self.counts, self._recordings = table, policy, counts, recordings
         self._rows = {key: [r for r in rows if r.template not in refused] for key, rows in table.rows.items()}
         self._failed: object = None  # node of the last product whose look-up failed; torch may ask again for it
-        self._binaries = Binaries(table.kernels, counts, any_version=policy == "ignore", allowed=binaries)
+        kernels = table.kernels
+        self._binaries = (
+            Binaries(kernels, counts, any_version=policy == "ignore", allowed=binaries) if kernels else None
+        )
 
     @property
     def autotunes(self) -> bool:
@@ -73,7 +77,8 @@ class TableChoices(AtenChoices):
 
     def uuid(self) -> str:
         """Return the table's part of every compile cache key; a recording has one of its own."""
-        how = (self._policy, self.counts.miss, self._table.sha256, self._binaries.lacking)
+        lacking = self._binaries.lacking if self._binaries else ""
+        how = (self._policy, self.counts.miss, self._table.sha256, lacking)
         return ":".join(("gemmtune-table", str(_LOGIC), *how, *(each.uuid for each in self._recordings)))
 
     def run_graph(self, run: Callable[..., Any], graph: Any, *inputs: Any, **named: Any) -> Any:  # noqa: ANN401 (torch's)
@@ -101,11 +106,13 @@ class TableChoices(AtenChoices):
         found = quantised_product(kernel_inputs, op_name) or lowered_product(kernel_inputs, op_name)
         product = as_in_table(found, self._rows)
         key, row = self._find(product, device)
-        choices, row, instead_of = self._binaries.serve(
-            product, row, *asked, lambda: self.aten(*asked, kwarg_overrides)
-        )
+        choices, instead_of = None, ""
+        if self._binaries:
+            aten = partial(self.aten, *asked, kwarg_overrides)
+            choices, row, instead_of = self._binaries.serve(product, row, *asked, aten)
         if row is None or isinstance(product, str):
-            return self._without_row(product, asked, kwarg_overrides)
+            answers = is_for_templates if self.autotunes else is_for_aten
+            return self._without_row(asked, kwarg_overrides, answers, lambda: self._count_miss(product, device))
         is_apart = key == product.key  # whether an epilogue runs in a kernel of its own
         if choices is None:
             template = None if row.is_aten else self._usable(row)
@@ -124,12 +131,13 @@ class TableChoices(AtenChoices):
         self._count(outcome, product, row, instead_of, key)
         return self.aten(*asked, kwarg_overrides)
 
-    def _without_row(self, product: LoweredProduct | str, asked: Question, overrides: Overrides) -> list[ChoiceCaller]:
-        """Return what a product without a row runs."""
-        kernel_inputs, templates, op_name = asked
-        answers = is_for_templates if self.autotunes else is_for_aten
+    def _without_row(
+        self, asked: Question, overrides: Overrides, answers: Callable[..., bool], count: Callable[[], None]
+    ) -> list[ChoiceCaller]:
+        """Return what a product without a row runs; of its several questions, count the one that `answers` names."""
+        _, templates, op_name = asked
         if is_first := answers(op_name, templates):
-            self._count_miss(product, kernel_inputs.device())
+            count()
         if self.autotunes:
             return super().get_template_configs(*asked, overrides)
         return self.aten(*asked, overrides) if is_first else []
@@ -165,12 +173,9 @@ class TableChoices(AtenChoices):
     ) -> list[ChoiceCaller]:
         """Return what a product without a row runs, for one whose look-up failed."""
         self._failed = _current_node()
-        is_first = is_for_aten(op_name, templates)
-        if is_first:
-            self._count("failed", f"{op_name}: the look-up failed, see the warning")
-        if self.autotunes:
-            return super().get_template_configs(kernel_inputs, templates, op_name, kwarg_overrides)
-        return self.aten(kernel_inputs, templates, op_name, kwarg_overrides) if is_first else []
+        failed = f"{op_name}: the look-up failed, see the warning"
+        asked = kernel_inputs, templates, op_name
+        return self._without_row(asked, kwarg_overrides, is_for_aten, lambda: self._count("failed", failed))
 
     @staticmethod
     def can_fuse(
@@ -249,17 +254,15 @@ def fuse_only(choice: ChoiceCaller, nodes: frozenset[str]) -> None:
     """Write the names of the graph's nodes that a kernel may compute into the buffer that a choice makes."""
     output_node: Callable[[], Any] = choice.output_node
 
+    @or_else(nothing)
+    def mark(node: Any) -> None:  # noqa: ANN401 (Inductor's TensorBox)
+        node.data.data.gemmtune_fuses = nodes
+
     def marked() -> Any:  # noqa: ANN401 (Inductor's TensorBox)
-        found = output_node()
-        _mark(found, nodes)
+        mark(found := output_node())
         return found
 
     choice.output_node = marked  # type: ignore[method-assign]
-
-
-@or_else(nothing)
-def _mark(node: Any, nodes: frozenset[str]) -> None:  # noqa: ANN401 (Inductor's TensorBox)
-    node.data.data.gemmtune_fuses = nodes
 
 
 @or_else(lambda *_: True)
@@ -277,8 +280,5 @@ def changed_templates(table: InductorTable) -> list[str]:
     """Return the templates whose rows were timed with another source than this torch has, or with an unknown one."""
     rows = [row for of_product in table.rows.values() for row in of_product]
     used = {row.template for row in (*rows, *(row.otherwise for row in rows if row.otherwise))}
-    return [
-        name
-        for name, template in TRITON_TEMPLATES.items()
-        if name in used and list(table.templates.get(name, ())) != [template.src_hash]
-    ]
+    source = table.templates
+    return [name for name, its in TRITON_TEMPLATES.items() if name in used and source.get(name) != [its.src_hash]]

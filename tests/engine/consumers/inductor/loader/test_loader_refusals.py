@@ -545,7 +545,7 @@ def test_the_report_says_that_products_were_compiled_for_the_cpu(loader, file):
 @pytest.mark.parametrize("binaries", ["False", "no", 0, None])
 def test_a_value_of_binaries_that_is_no_bool_is_refused(loader, file, binaries):
     file.write_text(exported())
-    with pytest.raises(TypeError, match="is neither True nor False"):
+    with pytest.raises(ValueError, match=r"binaries=.* is not in \(True, False\)"):
         loader.install(file, binaries=binaries)
 
 
@@ -569,7 +569,7 @@ def test_a_setting_that_is_gone_is_left_out_with_a_warning(loader, monkeypatch):
 @pytest.mark.parametrize(("asked", "message"), [({"policy": "lax"}, "policy='lax'"), ({"miss": "best"}, "miss='best'")])
 def test_an_unknown_policy_is_refused(loader, file, asked, message):
     file.write_text(exported())
-    with pytest.raises(ValueError, match=f"{message} is not one of"):
+    with pytest.raises(ValueError, match=f"{message} is not in "):
         loader.install(file, **asked)
     assert chooser() == "InductorChoices"
 
