@@ -7,24 +7,22 @@ NVIDIA's own code makes tensor maps, grid and cluster attributes. The kernel mus
 
 import re
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
-from cutlass import cute
 
 from gemmtune.engine.records.artifact import Artifact
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams.kernel_call import Argument, binder
 from gemmtune.engine.seams.space import BuildError, Space
+from gemmtune.engine.toolchain.launching.cute_object import FUNCTION, load
 from gemmtune.engine.toolchain.occupancy import clusters_at_once
 from gemmtune.spaces.common.build_result import artifact_of
 from gemmtune.spaces.cute.cubin import kernel_of
-
-_FUNCTION = "kernel"  # one name in all files, so that equal kernels are equal files
 
 # cudaLaunchConfig_t as the DSL lowers it: grid, block, dynamicSmemBytes, stream, attributes and their number. Only the
 # third is missing in the cubin.
@@ -60,25 +58,11 @@ def save(
     """
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         file = Path(scratch) / "kernel.o"  # the suffix chooses the format
-        compiled.export_to_c(str(file), function_name=_FUNCTION)
+        compiled.export_to_c(str(file), function_name=FUNCTION)
         static, code_bytes = kernel_of(file.read_bytes())
         resources = replace(static, shared_bytes=static.shared_bytes + _dynamic_shared_bytes(str(compiled.ir_module)))
         launch = (*launch, ("code_bytes", code_bytes))
         return artifact_of(space, task, config, file, folder, launch, resources, started)
-
-
-def load(path: str | Path) -> Callable[..., None]:
-    """Return the function of a saved kernel; it takes tensors on a GPU, and a stream as its address.
-
-    The file may be deleted once this returns. The first call on a GPU loads the cubin, so it must not be captured in a
-    graph. Later calls neither allocate nor wait. Dropping the function unloads the cubin.
-
-    Raises:
-        Exception: the file is no kernel of `save`, or this machine cannot link it.
-    """
-    module: Any = cute.runtime.load_module(str(path), enable_tvm_ffi=True)
-    function: Callable[..., None] = module[_FUNCTION]
-    return function
 
 
 class CuteKernel:

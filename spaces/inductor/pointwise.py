@@ -20,8 +20,8 @@ from gemmtune.spaces.common.build_result import artifact_of
 if TYPE_CHECKING:
     import torch
 
+    from gemmtune.engine.toolchain.launching.cubin import CubinKernel
     from gemmtune.spaces.inductor.epilogue import GeneratedKernel
-    from gemmtune.spaces.inductor.kernel import CubinKernel
 
 PRODUCT = "product"
 """Name of the tensor that the vendor library writes and the first pointwise kernel reads."""
@@ -85,7 +85,7 @@ class PointwiseKernels:
         """
         import torch
 
-        from gemmtune.spaces.inductor.kernel import CubinKernel
+        from gemmtune.engine.toolchain.launching.cubin import CubinKernel
 
         contents, kernels = Path(artifact.path).read_bytes(), json.loads(str(dict(artifact.launch)["kernels"]))
         sizes = {name: size for variants in kernels for name, size in variants[0]["scratch"].items()}

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from gemmtune.engine.records.artifact import Artifact
-from gemmtune.spaces.inductor.kernel import CubinKernel
+from gemmtune.engine.toolchain.launching.cubin import CubinKernel
 from gemmtune.spaces.triton_source.launches import KernelLaunch, Pointer, Workspace
 
 

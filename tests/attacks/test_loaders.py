@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 from gemmtune.engine.consumers.cute.exporter import CuteExporter
 from gemmtune.engine.consumers.cute.table_loader import CuteTable, parse_cute_table
 from gemmtune.engine.consumers.inductor.exporter import InductorExporter
-from gemmtune.engine.consumers.inductor.loader.kernels.binary import kernel_name, packed
 from gemmtune.engine.consumers.inductor.loader.loader_rows import parse_inductor_table
 from gemmtune.engine.consumers.triton.exporter import TritonExporter
 from gemmtune.engine.consumers.triton.loader import parse_triton_table
@@ -31,6 +30,7 @@ from gemmtune.engine.records.table import Choice, RangeRow, Row, Table
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.exporter import Exporter
+from gemmtune.engine.tables.kernels.binary import kernel_name, packed
 from gemmtune.engine.tables.sealed import read_sealed, seal_of
 from gemmtune.engine.testing.exporter_conformance import example_table
 

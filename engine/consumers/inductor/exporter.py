@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import Any
 
 from gemmtune.engine.consumers.inductor.loader.export import loader_files
-from gemmtune.engine.consumers.inductor.loader.kernels.builds import Built, built_kernels
 from gemmtune.engine.consumers.inductor.loader.loader_rows import PACKAGES, SCHEMA, parse_inductor_table
 from gemmtune.engine.consumers.inductor.loader.lookup import lookup_table
 from gemmtune.engine.consumers.inductor.loader.templates import is_cute, template_of
@@ -26,6 +25,7 @@ from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.exporter import Exporter
 from gemmtune.engine.tables.export import sealed_json
+from gemmtune.engine.tables.kernels.builds import Built, built_kernels
 from gemmtune.engine.tables.licence import LICENCES, notices
 from gemmtune.engine.toolchain.releases import source_hash
 from gemmtune.engine.toolchain.vendor_gemm import is_of_dense_types, operator_name

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from gemmtune.engine.consumers.inductor.loader.kernels.binary import KernelBinary
 from gemmtune.engine.consumers.inductor.loader.loader_rows import (
     PACKAGES,
     TEMPLATES_OF,
@@ -16,6 +15,7 @@ from gemmtune.engine.consumers.inductor.loader.loader_rows import (
 )
 from gemmtune.engine.records.epilogue.text import parse_epilogue
 from gemmtune.engine.seams.kernel_call import binder
+from gemmtune.engine.tables.kernels.binary import KernelBinary
 from gemmtune.engine.tables.sealed import (
     require_config,
     require_facts,

@@ -11,8 +11,9 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
 
 from gemmtune.engine.records.gemm.problem import Problem  # noqa: E402 (the packages are there)
-from gemmtune.spaces.inductor import kernel as module  # noqa: E402
-from gemmtune.spaces.inductor.kernel import CubinKernel, TritonKernel  # noqa: E402
+from gemmtune.engine.toolchain.launching import cubin as module  # noqa: E402
+from gemmtune.engine.toolchain.launching.cubin import CubinKernel  # noqa: E402
+from gemmtune.spaces.inductor.kernel import TritonKernel  # noqa: E402
 
 
 class Driver:
@@ -64,6 +65,9 @@ def test_a_launch_passes_pointers_and_values_in_the_binarys_order(driver):
         ("module code.mm", sizes, 71, [22, 9, 11, 0, 0], 0),
         ("module code.mm", sizes, 71, [55, 9, 44, 0, 0], 0),
     ]
+    kernel.resize((8, 3, 4), {"m": 33})
+    kernel(tensor(77), tensor(88), tensor(99))
+    assert driver.launches[2] == ("module code.mm", [8, *sizes[1:]], 71, [88, 33, 77, 0, 0], 0)
     kernel.close()
     assert driver.unloaded == ["module code"]
 

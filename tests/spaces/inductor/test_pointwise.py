@@ -11,7 +11,8 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
 
 from gemmtune.engine.records.gemm.problem import Problem  # noqa: E402
-from gemmtune.spaces.inductor import kernel, pointwise  # noqa: E402
+from gemmtune.engine.toolchain.launching import cubin  # noqa: E402
+from gemmtune.spaces.inductor import pointwise  # noqa: E402
 
 PROBLEM = Problem.parse("16x32x64:bf16:nt:epilogue=gelu.add(matrix)")
 
@@ -47,7 +48,7 @@ def loaded(monkeypatch, tmp_path):
         artifact = SimpleNamespace(path=file, launch=(("kernels", json.dumps(kernels)),))
         return pointwise.PointwiseKernels(artifact, PROBLEM)
 
-    monkeypatch.setattr(kernel, "CubinKernel", Kernel)
+    monkeypatch.setattr(cubin, "CubinKernel", Kernel)
     return load
 
 

@@ -7,9 +7,9 @@ import json
 import re
 from collections.abc import Mapping
 
-from gemmtune.engine.consumers.inductor.loader.kernels.binary import KernelBinary
 from gemmtune.engine.consumers.inductor.loader.loader_rows import InductorTable
 from gemmtune.engine.seams.kernel_call import CLUSTERS
+from gemmtune.engine.tables.kernels.binary import KernelBinary
 from gemmtune.engine.tables.standalone import package
 
 _LOADER = "gemmtune.engine.consumers.inductor.loader"
@@ -41,7 +41,7 @@ def loader_files(*tables: InductorTable) -> Mapping[str, str]:
     unserved = {module: products for module, products in _PARTS.items() if module not in needed}
     lacking = [*unserved]
     if not kernels:
-        lacking += [f"{_LOADER}.hooks.binaries", f"{_LOADER}.kernels.binary"]
+        lacking += [f"{_LOADER}.hooks.binaries", f"{_LOADER}.kernels.parsing", "gemmtune.engine.tables.kernels.binary"]
     if not any(map(_has_clusters, kernels)):
         lacking.append("gemmtune.engine.toolchain.occupancy")
     if len(tables) == 1:

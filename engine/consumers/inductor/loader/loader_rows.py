@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from gemmtune.engine.consumers.inductor.loader.kernels.binary import KernelBinary, parse_kernels
+from gemmtune.engine.tables.kernels.binary import KernelBinary, parse_kernels
 from gemmtune.engine.tables.sealed import parse_sealed, require_object, require_one_of, shortened
 
 SCHEMA = 5

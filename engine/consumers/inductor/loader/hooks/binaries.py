@@ -22,7 +22,6 @@ from gemmtune.engine.consumers.inductor.epilogues.graph_nodes import are_equal, 
 from gemmtune.engine.consumers.inductor.epilogues.reader import ReadEpilogue
 from gemmtune.engine.consumers.inductor.loader.biases import with_whole_bias
 from gemmtune.engine.consumers.inductor.loader.boundary import or_else
-from gemmtune.engine.consumers.inductor.loader.kernels.binary import KernelBinary, difference
 from gemmtune.engine.consumers.inductor.loader.kernels.extern import link, registered
 from gemmtune.engine.consumers.inductor.loader.loader_rows import ProductRow
 from gemmtune.engine.consumers.inductor.loader.lowered import (
@@ -34,6 +33,7 @@ from gemmtune.engine.consumers.inductor.loader.lowered import (
     is_for_templates,
 )
 from gemmtune.engine.records.epilogue.terms import Operand
+from gemmtune.engine.tables.kernels.binary import KernelBinary, difference
 
 if TYPE_CHECKING:
     from torch._inductor.ir import ChoiceCaller, Layout, TensorBox

@@ -1,1 +1,1 @@
-"""Binaries of CuTe kernels in an export: how they are built, checked, and run by Inductor."""
+"""Binaries of CuTe kernels in an Inductor table: how they are checked, and run by Inductor."""

@@ -5,28 +5,20 @@ and a table that is installed again finds it registered. Nothing is compiled. A 
 or called, once per GPU.
 """
 
-import tempfile
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from pathlib import Path
+from collections.abc import Sequence
 from threading import Lock
-from typing import Any, TypeAlias
 
 import torch
 from torch._inductor.select_algorithm import ExternKernelChoice, extern_kernels
 
-from gemmtune.engine.consumers.inductor.loader.kernels.binary import KernelBinary, unpacked
 from gemmtune.engine.records.epilogue.chain import computed_by_torch
 from gemmtune.engine.records.epilogue.terms import OperandShape
 from gemmtune.engine.records.epilogue.text import parse_epilogue
-from gemmtune.engine.seams.kernel_call import binder
-from gemmtune.engine.toolchain.occupancy import clusters_at_once
+from gemmtune.engine.tables.kernels.binary import KernelBinary, unpacked
+from gemmtune.engine.toolchain.launching.cute_object import CuteObject
 
 _OPERAND_ALIGNMENT = 15  # bits that are 0 in an address that is a multiple of 16
-_KERNEL_FUNCTION = "kernel"
-_Launch: TypeAlias = tuple[Callable[..., None], Callable[[Mapping[str, object]], tuple[object, ...]]]
-"""Function of a kernel on one GPU, and what makes its arguments from named tensors."""
 
 
 def registered(kernel: KernelBinary) -> ExternKernelChoice:
@@ -51,9 +43,6 @@ def link(kernel: KernelBinary, device: int) -> str:
 
 
 _kernels_lock = Lock()
-_current_stream: Callable[[int], int] = getattr(  # public ways take longer
-    torch._C, "_cuda_getCurrentRawStream", lambda device: torch.cuda.current_stream(device).cuda_stream
-)
 
 
 class _Launcher:
@@ -65,7 +54,8 @@ class _Launcher:
     def __init__(self, kernel: KernelBinary) -> None:
         self.__name__ = kernel.name
         self._kernel = kernel
-        self._launches: dict[int, _Launch] = {}
+        self._object = CuteObject(lambda: unpacked(kernel.packed), kernel.call)
+        self.link = self._object.link
         self._a, self._b = (1 if layout == "n" else 0 for layout in kernel.layouts)
         self._epilogue = parse_epilogue(kernel.epilogue)
         self._names = [operand.name for operand in self._epilogue.operands]
@@ -94,25 +84,11 @@ class _Launcher:
             for output, value in zip(outputs, values, strict=True):
                 output.copy_(value)
             return out
-        device = a.device.index
-        named = {"a": a, "b": b, "bias": added, "stream": _current_stream(device)}
+        named = {"a": a, "b": b, "bias": added}
         named.update(zip(self._outputs, outputs, strict=True))
         named.update(zip(self._names, further, strict=True))
-        function, bind = self._launches.get(device) or self.link(device)
-        function(*bind(named))
+        self._object.launch(a.device.index, named)
         return out
-
-    def link(self, device: int) -> _Launch:
-        """Return the kernel's function on a GPU, and what makes its arguments; the first thread that asks links it.
-
-        Raises:
-            Exception: the packages are missing, or cannot link the object, or the GPU runs no such clusters.
-        """
-        with _kernels_lock:
-            if device not in self._launches:
-                bind = binder(self._kernel.call, partial(clusters_at_once, device))
-                self._launches[device] = _link_object(self._kernel), bind
-            return self._launches[device]
 
     def _reads_further(self, added: torch.Tensor, further: Sequence[torch.Tensor], out: torch.Tensor) -> bool:
         """Return whether the kernel can read the other matrices; where n allows, it may read 16 bytes at once."""
@@ -131,14 +107,3 @@ def _reads(matrix: torch.Tensor, along: int) -> bool:
 def _one_row(bias: torch.Tensor) -> torch.Tensor:
     """Return the vector of a bias that Inductor has expanded to the rows of the output."""
     return bias[0] if bias.dim() == 2 and bias.stride(0) == 0 else bias
-
-
-def _link_object(kernel: KernelBinary) -> Callable[..., None]:
-    from cutlass import cute
-
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "kernel.o"
-        file.write_bytes(unpacked(kernel.packed))
-        module: Any = cute.runtime.load_module(str(file), enable_tvm_ffi=True)
-        function: Callable[..., None] = module[_KERNEL_FUNCTION]
-        return function

@@ -14,10 +14,10 @@ import pytest
 from gemmtune.engine.api.output_folder import write_all
 from gemmtune.engine.consumers.inductor import exporter
 from gemmtune.engine.consumers.inductor.exporter import InductorExporter
-from gemmtune.engine.consumers.inductor.loader.kernels.binary import kernel_name, packed
 from gemmtune.engine.records.gemm.problem import gemm
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.kernel_call import RUNTIME_PACKAGES
+from gemmtune.engine.tables.kernels.binary import kernel_name, packed
 from gemmtune.engine.testing.exporter_conformance import example_table
 
 

@@ -50,7 +50,7 @@ def called(kernel, case, offset):
 def main(export, cases):
     sys.path.insert(0, export)
     import gemmtune_inductor
-    from gemmtune_inductor import binaries, binary, extern
+    from gemmtune_inductor import binaries, binary, cute_object
 
     static = [case for case in cases if not case["dynamic"]]
     ranged = next(case for case in cases if case["dynamic"])
@@ -94,7 +94,7 @@ def main(export, cases):
         installed("unlinked")
     with (
         patch.object(binaries, "registered", wraps=binaries.registered) as registered,
-        patch.object(extern, "_link_object", return_value=print) as linked,
+        patch.object(cute_object, "_linked", return_value=print) as linked,
     ):
         for key, allowed in (("without binaries", False), ("with binaries", True)):
             installed(key, binaries=allowed)

@@ -7,7 +7,8 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
 from gemmtune.engine.consumers.inductor.loader.kernels import extern  # noqa: E402 (it imports torch)
-from gemmtune.engine.consumers.inductor.loader.kernels.binary import KernelBinary  # noqa: E402 (as above)
+from gemmtune.engine.tables.kernels.binary import KernelBinary  # noqa: E402 (as above)
+from gemmtune.engine.toolchain.launching import cute_object  # noqa: E402 (as above)
 
 KERNEL = KernelBinary("gemmtune_quack_gemm_0123456789abcdef", "", ["a", ["clusters.4", None]], "nt", "none", {})
 
@@ -23,8 +24,8 @@ def asked(monkeypatch):
             raise RuntimeError("GPU 2 runs no clusters of 4 blocks; it runs [1, 2]")
         return 30 - device
 
-    monkeypatch.setattr(extern, "clusters_at_once", clusters)
-    monkeypatch.setattr(extern, "_link_object", lambda kernel: print)
+    monkeypatch.setattr(cute_object, "clusters_at_once", clusters)
+    monkeypatch.setattr(cute_object, "_linked", lambda read: print)
     return found
 
 

@@ -21,13 +21,13 @@ import pytest
 
 from gemmtune.engine.consumers.cute.exporter import CuteExporter
 from gemmtune.engine.consumers.inductor.exporter import InductorExporter, product_key
-from gemmtune.engine.consumers.inductor.loader.kernels.binary import kernel_name, packed
 from gemmtune.engine.consumers.inductor.written import parse_written_table
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.records.table import Choice, RangeRow, Row
 from gemmtune.engine.seams.kernel_call import RUNTIME_PACKAGES
+from gemmtune.engine.tables.kernels.binary import kernel_name, packed
 from gemmtune.engine.testing.exporter_conformance import example_table
 from gemmtune.engine.toolchain.releases import TORCH_VERSIONS, source_hash
 

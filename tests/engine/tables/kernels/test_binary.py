@@ -6,8 +6,10 @@ from importlib.metadata import PackageNotFoundError
 
 import pytest
 
-from gemmtune.engine.consumers.inductor.loader.kernels import binary
-from gemmtune.engine.consumers.inductor.loader.kernels.binary import (
+from gemmtune.engine.consumers.inductor.written import require_launch
+from gemmtune.engine.seams.kernel_call import RUNTIME_PACKAGES
+from gemmtune.engine.tables.kernels import binary
+from gemmtune.engine.tables.kernels.binary import (
     KernelBinary,
     difference,
     kernel_name,
@@ -15,8 +17,6 @@ from gemmtune.engine.consumers.inductor.loader.kernels.binary import (
     parse_kernels,
     unpacked,
 )
-from gemmtune.engine.consumers.inductor.written import require_launch
-from gemmtune.engine.seams.kernel_call import RUNTIME_PACKAGES
 
 CODE, CALL = b"object file", ["a", "b", "out"]
 FIELDS = {

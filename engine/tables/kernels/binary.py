@@ -1,4 +1,4 @@
-"""Content of a table's kernels and its checks. Needs the standard library alone."""
+"""CuTe kernels that a table carries, and their checks. Needs the standard library alone."""
 
 import base64
 import hashlib
@@ -19,7 +19,7 @@ class KernelBinary(NamedTuple):
     """A kernel's object file and what its launch needs."""
 
     name: str
-    """Name among Inductor's extern kernels."""
+    """Name that tells it from every other kernel."""
     packed: str
     """Object file, compressed by zlib, in base 64."""
     call: Sequence[Argument]
