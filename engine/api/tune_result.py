@@ -193,7 +193,7 @@ def export_everywhere(table: Table, out: Path) -> tuple[list[Path], list[str], l
         try:
             exporter = registry.exporter(name)
             runs = not kinds or not kinds.isdisjoint(exporter.workloads)
-            if runs and (not exporter.spaces or not tuned.isdisjoint(exporter.spaces)):
+            if runs and not exporter.on_request and (not exporter.spaces or not tuned.isdisjoint(exporter.spaces)):
                 files = table.export(name, out)
         except (ContractError, TableError) as error:
             refusals.append(f"not exported to {name}: {error}")

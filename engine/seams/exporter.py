@@ -37,6 +37,9 @@ class Exporter(ABC):
     spaces: ClassVar[tuple[str, ...]] = ()
     """Names of the spaces whose kernels the consumer runs; empty for any space."""
 
+    on_request: ClassVar[bool] = False
+    """Whether `gemmtune export` alone writes the files, and a campaign does not."""
+
     @abstractmethod
     def export(self, table: Table) -> Mapping[str, str]:
         """Return the text of each file by its path below the consumer's folder, the consumer's loader included.

@@ -48,7 +48,7 @@ def standalone(module: str, *shipped: tuple[str, str]) -> str:
 @cache
 def package(
     module: str,
-    resolver: str,
+    resolver: str = "",
     instead: tuple[tuple[str, str], ...] = (),
     replaced: tuple[tuple[str, str], ...] = (),
     types_of: str = "",
@@ -60,13 +60,14 @@ def package(
     Args:
         module: full name of the package's module, whose `__all__` is what the package is for.
         resolver: full name of a function that takes the place of imports from torch's modules, whose names come and
-            go: of a module's name and names in it, it returns what stands for the names, or for the only one.
+            go: of a module's name and names in it, it returns what stands for the names, or for the only one. Empty
+            where no module imports from them.
         instead: full names of modules, each with that of the module that takes its place.
         replaced: texts in the modules, each with the one that stands for it in the files.
         types_of: name of the package beside it whose types its annotations name.
     """
     found = {}
-    for name, its in _reached(module, [resolver], instead=instead).items():
+    for name, its in _reached(module, [resolver] if resolver else (), instead=instead).items():
         text = _text(its, resolver, types_of)
         for before, after in replaced:
             text = text.replace(before, after)

@@ -27,7 +27,7 @@ operators = pytest.importorskip("cutlass.operators", reason="nvidia-cutlass-oper
 from cutlass.base_dsl import env_manager  # noqa: E402 (only where cutlass is installed)
 from cutlass.cutlass_dsl import CuTeDSL  # noqa: E402 (only where cutlass is installed)
 
-from gemmtune.spaces.cute import artifact as cute_artifact  # noqa: E402 (it imports cutlass)
+from gemmtune.engine.toolchain.launching.cute_object import load  # noqa: E402 (it imports torch)
 from gemmtune.spaces.cute import build as cute_build  # noqa: E402 (it imports cutlass)
 from gemmtune.spaces.cute import target as cute_target  # noqa: E402 (it imports cutlass)
 
@@ -193,7 +193,7 @@ def test_a_kernel_is_loaded_by_a_process_that_did_not_compile_it(built):
         ((task(), HOPPER), "bfloat16"),
         ((task("16x256x1024:fp16:nt", "B200"), TGV), "float16"),
     ):
-        function = cute_artifact.load(built[of, chosen].path)
+        function = load(built[of, chosen].path)
         a, b, out = (torch.empty(8, 8, dtype=getattr(torch, operand)) for _ in range(3))
         with pytest.raises(ValueError, match=rf"Tensor\(\[n0, n1\], {operand}\).*expected device_type=cuda"):
             function(a, b, out, 0)

@@ -84,7 +84,7 @@ def arguments():
     ],
 )
 def test_a_kernel_takes_the_tensors_that_a_launch_passes(problem, sku, candidate, tensors, arguments, tmp_path):
-    from gemmtune.spaces.cute.artifact import load
+    from gemmtune.engine.toolchain.launching.cute_object import load
 
     of = Task(Problem.parse(problem), catalogue.device(sku), "quack_gemm")
     assert SPACE.check(of, candidate)

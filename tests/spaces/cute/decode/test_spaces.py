@@ -217,7 +217,7 @@ def test_a_load_of_8_bits_has_twice_the_elements_and_the_same_bytes():
 
 def test_a_kernel_takes_a_matrix_of_biases_in_the_type_of_the_product_not_of_what_is_stored(tmp_path):
     pytest.importorskip("cutlass", reason="nvidia-cutlass-dsl is not installed")
-    from gemmtune.spaces.cute.artifact import load
+    from gemmtune.engine.toolchain.launching.cute_object import load
 
     problem = Problem.parse("3x7x8192:bf16:nt:addmm:bias=matrix:epilogue=to(fp32)")
     task = Task(problem, catalogue.device("H200"), "cute_gemv")

@@ -84,7 +84,7 @@ class _Launcher:
             for output, value in zip(outputs, values, strict=True):
                 output.copy_(value)
             return out
-        named = {"a": a, "b": b, "bias": added}
+        named: dict[str, object] = {"a": a, "b": b, "bias": added}
         named.update(zip(self._outputs, outputs, strict=True))
         named.update(zip(self._names, further, strict=True))
         self._object.launch(a.device.index, named)

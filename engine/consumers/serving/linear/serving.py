@@ -1,0 +1,148 @@
+"""Answers of a table to products as they come, counted by name. Needs torch."""
+
+import logging
+from collections.abc import Mapping
+from functools import cached_property
+from typing import NamedTuple
+
+import torch
+
+from gemmtune.engine.consumers.serving.linear.launching import CuteKernel, TableKernel, TritonKernel, operands_of
+from gemmtune.engine.consumers.serving.linear.table import EXACT, LinearTable, product_text
+from gemmtune.engine.tables.kernels.binary import difference
+
+_SHORT = {torch.bfloat16: "bf16", torch.float16: "fp16"}
+_log = logging.getLogger("gemmtune")
+
+
+class Product(NamedTuple):
+    """Product of a layer, but for its m."""
+
+    n: int
+    """Columns of B."""
+    k: int
+    """Columns of A."""
+    out_dtype: torch.dtype
+    """Element type of the output."""
+    row_wise: bool
+    """Whether rows of A and columns of B have scales of their own."""
+    bias: bool
+    """Whether a bias is added."""
+
+    @property
+    def text(self) -> str:
+        """Name behind the m, see `product_text`."""
+        return product_text(self.n, self.k, _SHORT[self.out_dtype], row_wise=self.row_wise, bias=self.bias)
+
+
+class _Answer:
+    """Kernel for one product and m, with its uses."""
+
+    def __init__(self, kernels: list[TableKernel], outcome: str) -> None:
+        self.kernels, self.outcome, self.calls, self.unread = kernels, outcome, 0, 0
+
+
+class Linears:
+    """Table in use: kernels per product and m, and what was asked for."""
+
+    def __init__(self, table: LinearTable) -> None:
+        """Take a table of this process's GPU; nothing is loaded before it is called."""
+        self._table = table
+        self._answers: dict[tuple[Product, int], _Answer] = {}
+
+    @cached_property
+    def _kernels(self) -> Mapping[str, TableKernel]:
+        """Kernels that the installed packages run, by name; a warning names the first reason of the others."""
+        needs = {name: difference(kernel, any_version=False) for name, kernel in self._table.binaries.items()}
+        if reason := next(filter(None, needs.values()), ""):
+            _log.warning("CuTe kernels of gemmtune's table cannot run here: one %s; the rows' next kernels run", reason)
+        runnable = {name: CuteKernel(its) for name, its in self._table.binaries.items() if not needs[name]}
+        return {**runnable, **{name: TritonKernel(its) for name, its in self._table.cubins.items()}}
+
+    def sizes(self, product: Product) -> list[int]:
+        """Return the least m of each row that serves a product with kernels of the table; none without such rows."""
+        if product.out_dtype not in _SHORT:
+            return []
+        rows = (row for text in (product.text, product.text + EXACT) for row in self._table.rows.get(text, ()))
+        return sorted({row.first for row in rows if row.kernels})
+
+    def load(self, product: Product, b: torch.Tensor, scale_b: torch.Tensor) -> None:
+        """Compute a product once with each of its rows: a first launch loads the kernel. Calls are not counted."""
+        for m in self.sizes(product):
+            a = torch.zeros((m, product.k), dtype=torch.uint8, device=b.device).view(b.dtype)
+            scale_a = torch.ones((m if product.row_wise else 1, 1), device=b.device)
+            bias = torch.zeros(product.n, dtype=product.out_dtype, device=b.device) if product.bias else None
+            self.compute(a, b, (scale_a, scale_b), product.out_dtype, bias)
+            if answer := self._answers.get((product, m)):
+                answer.calls = answer.unread = 0
+
+    def compute(
+        self,
+        a: torch.Tensor,
+        b: torch.Tensor,
+        scales: tuple[torch.Tensor, torch.Tensor],
+        out_dtype: torch.dtype,
+        bias: torch.Tensor | None,
+    ) -> torch.Tensor | None:
+        """Return the product of 8-bit floats by its row's kernel; None where the engine's own kernel is to run.
+
+        Args:
+            a: row-major matrix of shape (m, k).
+            b: matrix of shape (k, n) with contiguous columns.
+            scales: scales of A and of B, one per row and column, or one each.
+            out_dtype: element type of the output.
+            bias: vector of n values of the output's type; None adds none.
+        """
+        n = b.shape[1]
+        product = Product(n, a.shape[1], out_dtype, scales[1].numel() == n, bias is not None)
+        answer = self._answers.get((product, a.shape[0]))
+        if answer is None:
+            answer = self._answers[product, a.shape[0]] = self._find(product, a)
+        answer.calls += 1
+        if not answer.kernels:
+            return None
+        tensors = operands_of(a, b, scales, bias, row_wise=product.row_wise)
+        if tensors is None:
+            answer.unread += 1
+            return None
+        tensors["out"] = torch.empty((a.shape[0], n), dtype=out_dtype, device=a.device)
+        while answer.kernels:
+            try:
+                answer.kernels[0](tensors)
+            except Exception as error:  # missing libraries and drivers fail in any way
+                name = self._name(product, a.shape[0])
+                _log.warning("gemmtune's kernel for %s cannot run: %s: %s", name, type(error).__name__, error)
+                answer.kernels, answer.outcome = answer.kernels[1:], f"failed: {type(error).__name__}"
+            else:
+                return tensors["out"]
+        return None
+
+    def _find(self, product: Product, a: torch.Tensor) -> _Answer:
+        """Return the kernels of the narrowest row; an exact row serves where no row is of this sum."""
+        if product.out_dtype not in _SHORT or a.dtype is not torch.float8_e4m3fn:
+            return _Answer([], "miss")
+        for text in (product.text, product.text + EXACT):
+            row = next((row for row in self._table.rows.get(text, ()) if row.first <= a.shape[0] <= row.last), None)
+            if row is not None and not row.kernels:
+                return _Answer([], "vendor row")
+            if row is not None:
+                kernels = [self._kernels[name] for name in row.kernels if name in self._kernels]
+                return _Answer(kernels, "row" if kernels else "needs other packages")
+        return _Answer([], "miss")
+
+    @staticmethod
+    def _name(product: Product, m: int) -> str:
+        known = product.out_dtype in _SHORT
+        return f"{m}x{product.text if known else f'{product.n}x{product.k}:out_dtype={product.out_dtype}'}"
+
+    def report(self) -> dict[str, dict[str, int]]:
+        """Return calls from Python by outcome and problem: `row`, `vendor row`, `miss`, or why no kernel ran.
+
+        Names are those of `gemmtune tune --problem`. A replayed CUDA graph counts nothing.
+        """
+        found: dict[str, dict[str, int]] = {}
+        for (product, m), answer in sorted(self._answers.items(), key=str):
+            for outcome, calls in ((answer.outcome, answer.calls - answer.unread), ("unread operands", answer.unread)):
+                if calls:
+                    found.setdefault(outcome, {})[self._name(product, m)] = calls
+        return found
