@@ -98,7 +98,8 @@ def test_a_campaign_takes_classes_for_objective_pruner_and_exporter(tmp_path, mo
     assert [path.read_text() for path in found.table.export(Names, tmp_path)] == [problem]
     campaign = tmp_path / "campaign.toml"
     campaign.write_text(
-        f'problems = ["{problem}"]\nobjective = "./adopted_here.py:Best"\npruner = ["static", "./adopted_here.py:None_"]\n'
+        f'problems = ["{problem}"]\nobjective = "./adopted_here.py:Best"\n'
+        'pruner = ["static", "./adopted_here.py:None_"]\n'
     )
     (tmp_path / "adopted_here.py").write_text(
         "import gemmtune as gt\nfrom gemmtune.objectives.latency import Latency\nclass Best(Latency): ...\n"
