@@ -26,7 +26,7 @@ from gemmtune.engine.report.space import check_report
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.kinds import kind_of, require_kinds
 from gemmtune.engine.seams.workload import DryLaunch
-from gemmtune.engine.search.enumeration import few_configs
+from gemmtune.engine.search.enumeration import enumerate_space, few_configs
 from gemmtune.engine.tables.export import export_table
 from gemmtune.engine.toolchain.gpu_info import present_device
 
@@ -118,7 +118,7 @@ def _checked(
     jobs = [job for problem in named for job in _jobs(problem, target, space or problem.searched_space, configs)]
     for problem in named if space else ():
         if all(task.problem != problem or task.is_baseline for task, _ in jobs):
-            raise UsageError(f"space {space} has no config for {problem.name}: gemmtune space {space} says why")
+            raise UsageError(f"space {space} has no config for {problem.name}: {_refusals(space, problem, target)}")
     built = build_dry([job for job in jobs if not (job[0].is_baseline and defaults[job[0].problem])], builders)
     by_problem = ((*defaults[problem], *(each for each in built if each.task.problem == problem)) for problem in named)
     builds = tuple(build for of_problem in by_problem for build in of_problem)
@@ -128,6 +128,13 @@ def _checked(
             groups.setdefault((problem.kind, problem.learns_from), []).append(problem)
     launches = {p: launch for group in groups.values() for p, launch in _launches(group, target, builds).items()}
     return CheckResult(target, builds, launches)
+
+
+def _refusals(space: str, problem: Workload, device: Device) -> str:
+    """Return the reasons with which a space refuses its points, those of most points first."""
+    found = enumerate_space(registry.space(space), Task(problem, device, space))
+    rules = sorted(found.rejections, key=lambda rule: -found.rejections[rule])
+    return "; ".join(found.examples[rule] for rule in rules) or "it has no point there"
 
 
 def _jobs(problem: Workload, device: Device, space: str, count: int) -> list[tuple[Task, Config]]:

@@ -197,7 +197,7 @@ def test_a_space_builds_for_a_problem_and_a_gpu_that_is_not_here(run):
 def test_a_space_without_a_config_for_a_problem_is_refused(run, refusal):
     pytest.importorskip("cutlass", reason="needs gemmtune[cute]")
     ran = run("check", "cute_splitk", "--problem", "2048x4096x4096:bf16:nt", "--device", "B200")
-    refusal(ran, "space cute_splitk has no config for 2048x4096x4096:bf16:nt")
+    refusal(ran, "space cute_splitk has no config for 2048x4096x4096:bf16:nt", "m 2048 > 64, the most rows")
 
 
 ROWS = """
