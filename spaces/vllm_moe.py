@@ -1,7 +1,7 @@
 """Spaces of vLLM's fused mixture-of-experts kernel: all tiles, and what vLLM runs now."""
 
 from gemmtune.engine.consumers.serving.contract.file_name import Engine
-from gemmtune.engine.consumers.serving.contract.moe_layer import VllmMoe
+from gemmtune.engine.consumers.serving.contract.moe_layer import MoeLayer, VllmMoe
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.task import Task
 from gemmtune.spaces.serving.engine_space import Shipped
@@ -16,6 +16,14 @@ _ARGUMENTS = (
 )
 """Run-time arguments of vLLM's kernel, in order."""
 _OFF = {"HAS_BIAS": False, "USE_TD": False, "SPLIT_K": 1}
+
+
+def padded_rows(layer: MoeLayer, which: int, block_m: int) -> int:
+    """Return the number of sorted rows of one product, with each expert's padding, as vLLM launches it."""
+    padded = layer.rows * block_m if layer.takes_rows_unsorted else layer.sorted_rows(block_m)
+    if (layer.tokens if which == FIRST else layer.rows) < block_m:
+        return min(padded, layer.rows * block_m)  # a token's experts differ: no more than one block per row
+    return padded
 
 
 class VllmMoeSpace(MoeSpace):
@@ -34,10 +42,7 @@ class VllmMoeSpace(MoeSpace):
     def launch(self, task: Task, config: Config, which: int) -> KernelLaunch:
         """Return the launch of one product, as vLLM's `invoke_fused_moe_triton_kernel` makes it."""
         layer, block_m = self.layer(task), config.integer("BLOCK_SIZE_M")
-        naive = layer.takes_rows_unsorted
-        padded = layer.rows * block_m if naive else layer.sorted_rows(block_m)
-        if (layer.tokens if which == FIRST else layer.rows) < block_m:
-            padded = min(padded, layer.rows * block_m)  # a token's experts differ: no more than one block per row
+        naive, padded = layer.takes_rows_unsorted, padded_rows(layer, which, block_m)
         unlike: dict[str, Argument] = {"b_bias_ptr": None, "stride_bbe": 0, "stride_bbn": 0}
         unlike |= {"sorted_token_ids_ptr": None, "expert_ids_ptr": ROUTED_EXPERTS} if naive else {}
         constants = {**_OFF, "naive_block_assignment": naive, "SWAP_AB": self.swaps(task, config)}

@@ -116,8 +116,8 @@ def _checked(
     defaults = with_defaults(named, target, builders)
     named = tuple(defaults)
     jobs = [job for problem in named for job in _jobs(problem, target, space or problem.searched_space, configs)]
-    for problem in named if space else ():
-        if all(task.problem != problem or task.is_baseline for task, _ in jobs):
+    for problem in named:
+        if space and all(task.problem != problem or task.is_baseline for task, _ in jobs):
             raise UsageError(f"space {space} has no config for {problem.name}: {_refusals(space, problem, target)}")
     built = build_dry([job for job in jobs if not (job[0].is_baseline and defaults[job[0].problem])], builders)
     by_problem = ((*defaults[problem], *(each for each in built if each.task.problem == problem)) for problem in named)

@@ -62,12 +62,15 @@ class EngineSpace(Space):
 
     def resident(self, task: Task, config: Config, itemsizes: tuple[int, int]) -> tuple[int, int]:
         """Return how many blocks an SM holds at least, and the shared memory of each in bytes."""
-        rows = tile(config)[1 if self.swaps(task, config) else 0]
-        stages = config.integer("num_stages")
-        shared = least_shared_bytes(task.device.capability, tile(config), stages, itemsizes, rows)
+        shared = self.shared_bytes(task, config, itemsizes)
         per_sm = task.device.shared_memory_per_sm_bytes // (shared + _RESERVED_SHARED_BYTES)
         threads = config.integer("num_warps") * task.device.warp_size
         return max(1, min(per_sm, task.device.max_threads_per_sm // threads)), shared
+
+    def shared_bytes(self, task: Task, config: Config, itemsizes: tuple[int, int]) -> int:
+        """Return the shared memory that a block needs at least, in bytes."""
+        rows = tile(config)[1 if self.swaps(task, config) else 0]
+        return least_shared_bytes(task.device.capability, tile(config), config.integer("num_stages"), itemsizes, rows)
 
     def tile_features(self, task: Task, config: Config, itemsizes: tuple[int, int]) -> dict[str, float]:
         """Return how much the pipeline holds, and how much arithmetic a tile does per element that it loads."""

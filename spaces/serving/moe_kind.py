@@ -8,14 +8,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
 from gemmtune.engine.consumers.serving.contract.moe_layer import MoeLayer, MoeType, SglangMoe, VllmMoe
+from gemmtune.engine.consumers.serving.contract.wna16_layer import SglangWna16, VllmWna16, Wna16Layer
 from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.seams.workload import Expected, Operands, TensorSource, WorkloadKind
+from gemmtune.spaces.serving.wna16_weights import group_scales, packed_weight, unpacked_weight, zero_points
 
 if TYPE_CHECKING:
     import torch
 
 _BLOCKS = (8, 16, 32, 64, 128, 256)
 """Values of BLOCK_SIZE_M that rows are sorted for beforehand: those of both engines' tuned files."""
+_FLAT_BLOCKS = (1, 2, 4)
+"""Further values of vLLM's defaults for few rows of integer weights with a scale per group."""
 _TOLERANCE = 8e-3
 """Largest ‖out − reference‖ / ‖reference‖ that rounding to bf16 may cause; see spaces/gemm/kind.py."""
 _SHORT_ACCUMULATOR_TOLERANCE = 1.5e-4
@@ -49,12 +53,15 @@ class MoeOperands:
     """Experts of each token, tokens×top_k in int32; those of one token differ."""
     aligned: Mapping[int, AlignedRows]
     """Sorted rows for each value of BLOCK_SIZE_M."""
+    zeros: tuple[torch.Tensor, ...] = ()
+    """Zero points of both weights, where they have some."""
 
     @property
     def arguments(self) -> tuple[object, ...]:
-        """Arguments of a kernel's call: five per product, then weights, experts and sorted rows."""
+        """Arguments of a kernel's call: five per product, then weights, experts, sorted rows, and zero points."""
         products = ((self.a[i], self.b[i], self.c[i], self.a_scale[i], self.b_scale[i]) for i in (0, 1))
-        return (*(each for product in products for each in product), self.weights, self.experts, self.aligned)
+        each_product = (each for product in products for each in product)
+        return (*each_product, self.weights, self.experts, self.aligned, *self.zeros)
 
     @property
     def outputs(self) -> tuple[torch.Tensor, ...]:
@@ -84,7 +91,7 @@ class _MoeKind(WorkloadKind[_Layer], Generic[_Layer]):
         a = tuple(source.normal(types[0], shape, f"{name} a{i}") for i, shape in enumerate(shapes))
         b, c, a_scale, b_scale = [], [], [], []
         for i, (n, k) in enumerate(workload.products):
-            b.append(source.normal(types[1], (workload.experts, n, k), f"{name} b{i}"))
+            b.append(_weight(workload, source, (workload.experts, n, k), f"{name} b{i}"))
             c.append(source.empty(types[2], (workload.tokens, workload.top_k, n), f"{name} c{i}"))
             rows = shapes[i][0]
             a_scale.append(_scales(workload, source, (rows, k), f"{name} scale of a{i}"))
@@ -93,10 +100,12 @@ class _MoeKind(WorkloadKind[_Layer], Generic[_Layer]):
         experts = _routing(workload, generator, source.device)
         weights = torch.rand(experts.shape, device=source.device, generator=generator).add_(0.5)
         weights /= weights.sum(dim=1, keepdim=True)
-        blocks = {block: align(workload, experts, block) for block in _BLOCKS}
+        grouped = isinstance(workload, Wna16Layer)
+        sizes = (*_FLAT_BLOCKS, *_BLOCKS) if grouped else _BLOCKS
+        blocks = {block: align(workload, experts, block) for block in sizes}
         return MoeOperands(
             (a[0], a[1]), (b[0], b[1]), (c[0], c[1]), (a_scale[0], a_scale[1]), (b_scale[0], b_scale[1]),
-            weights, experts, blocks,
+            weights, experts, blocks, zero_points(workload, source, name) if isinstance(workload, Wna16Layer) else (),
         )  # fmt: skip
 
     def expected(self, workload: _Layer, operands: Operands) -> tuple[Expected, ...]:
@@ -147,6 +156,18 @@ class SglangMoeKind(_MoeKind[SglangMoe]):
     layers = SglangMoe
 
 
+class VllmWna16Kind(_MoeKind[VllmWna16]):
+    """Layers of vLLM's Triton kernel for integer weights with a scale per group."""
+
+    layers = VllmWna16
+
+
+class SglangWna16Kind(_MoeKind[SglangWna16]):
+    """Layers of SGLang's Triton kernel for integer weights with a scale per group."""
+
+    layers = SglangWna16
+
+
 def align(layer: MoeLayer, experts: torch.Tensor, block_m: int) -> AlignedRows:
     """Return the rows sorted by expert, each expert's padded to blocks of `block_m` with the number of rows."""
     import torch
@@ -191,11 +212,20 @@ def _torch_types(layer: MoeLayer) -> tuple[torch.dtype, torch.dtype, torch.dtype
     return plain, torch.int8 if layer.dtype is MoeType.INT8_W8A16 else plain, plain
 
 
+def _weight(layer: MoeLayer, source: TensorSource, shape: tuple[int, int, int], name: str) -> torch.Tensor:
+    """Return the weight of a product, of shape (experts, n, k); of (experts, n, k/2) with two elements per byte."""
+    if isinstance(layer, Wna16Layer):
+        return packed_weight(layer, source, shape, name)
+    return source.normal(_torch_types(layer)[1], shape, name)
+
+
 def _scales(layer: MoeLayer, source: TensorSource, shape: tuple[int, ...], name: str) -> torch.Tensor | None:
     """Return scales near 1 of an operand whose last axis, and for a weight whose last two, are cut into blocks."""
     import torch
 
     is_weight, block = len(shape) > 2, layer.scale_block
+    if isinstance(layer, Wna16Layer):
+        return group_scales(layer, source, shape, name) if is_weight else None
     if not (layer.dtype.is_fp8 or (layer.dtype is MoeType.INT8_W8A16 and is_weight)):
         return None
     sizes: tuple[int, ...]
@@ -223,6 +253,11 @@ def _scaled_rows(operands: MoeOperands, layer: MoeLayer, which: int, rows: torch
 
 def _scaled_weight(operands: MoeOperands, layer: MoeLayer, which: int, expert: int) -> torch.Tensor:
     """Return an expert's weight in float64, n×k."""
+    if isinstance(layer, Wna16Layer):
+        zeros = operands.zeros[which][expert] if operands.zeros else None
+        scales = operands.b_scale[which]
+        assert scales is not None
+        return unpacked_weight(layer, operands.b[which][expert], scales[expert], zeros)
     weight, scale = operands.b[which][expert].double(), operands.b_scale[which]
     if scale is None:
         return weight

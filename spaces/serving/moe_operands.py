@@ -6,12 +6,13 @@ The order is that of `Operands.arguments` in spaces/serving/moe_kind.py.
 from collections.abc import Mapping
 
 from gemmtune.engine.consumers.serving.contract.moe_layer import MoeLayer, MoeType
+from gemmtune.engine.consumers.serving.contract.wna16_layer import Wna16Layer
 from gemmtune.spaces.triton_source.launches import Argument, Pointer
 
 FIRST, SECOND = 0, 1
 """Numbers of the products."""
 _PER_PRODUCT = 5
-_WEIGHTS, _EXPERTS, _ALIGNED = 10, 11, 12
+_WEIGHTS, _EXPERTS, _ALIGNED, _ZEROS = 10, 11, 12, 13
 _TYPES: Mapping[MoeType, tuple[str, str, str, str | None, str | None]] = {
     MoeType.BF16: ("bf16", "bf16", "bf16", None, None),
     MoeType.FP16: ("fp16", "fp16", "fp16", None, None),
@@ -20,6 +21,8 @@ _TYPES: Mapping[MoeType, tuple[str, str, str, str | None, str | None]] = {
     MoeType.INT8_W8A16: ("bf16", "i8", "bf16", None, "fp32"),
 }
 """Types of activations, weights, outputs and both scales."""
+_GROUPED = ("bf16", "u8", "bf16", None, "bf16")
+"""Types of integer weights with a scale per group, in that order."""
 ROUTED_EXPERTS = Pointer("i32", (_EXPERTS,))
 """Numbers of the experts that each token takes."""
 
@@ -29,7 +32,7 @@ def tensors(layer: MoeLayer, product: int, block_m: int) -> dict[str, Argument]:
 
     Rows are sorted by expert for tiles of `block_m` rows.
     """
-    types = _TYPES[layer.dtype]
+    types = _GROUPED if isinstance(layer, Wna16Layer) else _TYPES[layer.dtype]
     names = ("a_ptr", "b_ptr", "c_ptr", "a_scale_ptr", "b_scale_ptr")
     first = product * _PER_PRODUCT
     found = {
@@ -37,7 +40,8 @@ def tensors(layer: MoeLayer, product: int, block_m: int) -> dict[str, Argument]:
     }
     sorted_by_expert = ("sorted_token_ids_ptr", "expert_ids_ptr", "num_tokens_post_padded_ptr")
     rows = {name: Pointer("i32", (_ALIGNED, block_m, i)) for i, name in enumerate(sorted_by_expert)}
-    return {**found, **rows, "topk_weights_ptr": Pointer("fp32", (_WEIGHTS,))}
+    zeros = Pointer("u8", (_ZEROS + product,)) if isinstance(layer, Wna16Layer) and layer.zeros else None
+    return {**found, **rows, "topk_weights_ptr": Pointer("fp32", (_WEIGHTS,)), "b_zp_ptr": zeros}
 
 
 def scale_strides(layer: MoeLayer, product: int) -> dict[str, int]:

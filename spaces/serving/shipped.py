@@ -15,6 +15,7 @@ from gemmtune.engine.consumers.serving.contract.layer import SCALE_BLOCK
 from gemmtune.engine.consumers.serving.contract.layer_files import file_name_of
 from gemmtune.engine.consumers.serving.contract.moe_layer import MoeLayer
 from gemmtune.engine.consumers.serving.contract.tuned_file import TunedFile
+from gemmtune.engine.consumers.serving.contract.wna16_layer import Wna16Layer
 from gemmtune.engine.records.config import Config, Param, Value
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import ToolchainMissing, UsageError
@@ -28,6 +29,8 @@ _OPTIONS = {"num_warps": 4, "num_stages": 3}
 """Triton's own values of the options that an entry may leave out."""
 _WITHOUT_EFFECT = {"SPLIT_K": 1, "num_ctas": 1, "USE_TMA": False, "SWAP_AB": False}
 """Values that equal leaving the parameter out."""
+_FILLED = ("BLOCK_SIZE_N", "BLOCK_SIZE_K")
+"""Parameters that vLLM fills in for integer weights with a scale per group."""
 _LINEAR_DEFAULT_STAGES = {Engine.VLLM: 2, Engine.SGLANG: 3}
 """Stages of the config that each engine runs for a linear layer without a tuned file."""
 
@@ -63,10 +66,16 @@ def deployed(layer: MoeLayer | BlockLinear, engine: Engine, device: Device) -> D
         tile = {"BLOCK_SIZE_M": 64, "BLOCK_SIZE_N": SCALE_BLOCK, "BLOCK_SIZE_K": SCALE_BLOCK, "GROUP_SIZE_M": 32}
         return Deployed(_effective({**tile, "num_warps": 4, "num_stages": stages}, layer, engine), "default")
     block = list(layer.scale_block) if layer.scale_block else None
+    block = [0, layer.group] if isinstance(layer, Wna16Layer) else block
     arguments = [layer.tokens, layer.experts, layer.inter, layer.hidden, layer.top_k, layer.dtype.short or None]
     arguments += [False] if engine is Engine.SGLANG else []  # no Marlin kernel
     default = source.default_moe_config(*arguments, block, shared_bytes=device.shared_memory_per_block_bytes)
     return Deployed(_effective(default, layer, engine), "default")
+
+
+def wna16_tile(inputs: int) -> dict[str, Value]:
+    """Return what vLLM fills in for a product with so many input rows (`get_moe_wna16_block_config`)."""
+    return dict(zip(_FILLED, (32, 64) if inputs == 1 else (64, 32), strict=True))
 
 
 def known_configs(space: Space, task: Task, layer: MoeLayer | BlockLinear, engine: Engine) -> list[Config]:
@@ -82,7 +91,7 @@ def known_configs(space: Space, task: Task, layer: MoeLayer | BlockLinear, engin
         near = (_effective(entry.config, layer, engine) for entry in entries if entry.config is not None)
         found += [config for config in near if config is not None]
     listed = {param.name: param.values for param in space.params(task)}
-    inside = (c for c in dict.fromkeys(found) if all(c[name] in values for name, values in listed.items()))
+    inside = (c for c in dict.fromkeys(found) if all(c.get(name) in values for name, values in listed.items()))
     return list(islice((config for config in inside if space.check(task, config)), _MOST_SEEDS))
 
 
@@ -131,7 +140,7 @@ def _effective(entry: Mapping[str, object], layer: MoeLayer | BlockLinear, engin
         values |= {"SWAP_AB": False, "SPLIT_K": 1}
     for name, value in entry.items():
         if name == "SPLIT_K" and isinstance(layer, MoeLayer):
-            continue  # vLLM sets it to 1 itself
+            continue  # vLLM sets it to 1 itself, or has a kernel that does not use it
         if name in _WITHOUT_EFFECT and value == _WITHOUT_EFFECT[name] and name not in values:
             continue
         if not isinstance(value, bool | int):
@@ -139,6 +148,13 @@ def _effective(entry: Mapping[str, object], layer: MoeLayer | BlockLinear, engin
         values[name] = value
     known = {"BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K", "GROUP_SIZE_M", "num_warps", "num_stages"}
     known |= {"SWAP_AB", "SPLIT_K"} if hopper else set()
+    if engine is Engine.VLLM and isinstance(layer, Wna16Layer):
+        if "SPLIT_K" not in entry:
+            return None  # the kernel has no value for it
+        if not {*_FILLED} <= values.keys():
+            first, second = wna16_tile(layer.tokens), wna16_tile(layer.rows)
+            values = {name: value for name, value in values.items() if name not in _FILLED}
+            values, known = (values | first, known) if first == second else (values, known - {*_FILLED})
     if set(values) != known:
         return None
     if isinstance(layer, MoeLayer) and layer.deepest_tile and engine is Engine.VLLM:

@@ -17,8 +17,11 @@ from gemmtune.engine.testing.space_conformance import check_build, example_tasks
 
 pytestmark = pytest.mark.slow(20)
 
-ALIKE = ("sglang_block_fp8_shipped", "sglang_moe_shipped", "vllm_block_fp8_shipped")
-"""Spaces that share all they do with `vllm_moe_shipped`."""
+ALIKE = (
+    *("sglang_block_fp8_shipped", "sglang_moe_shipped", "vllm_block_fp8_shipped"),
+    *("sglang_moe_wna16", "sglang_moe_wna16_shipped", "vllm_moe_wna16_shipped"),
+)
+"""Spaces that share all they do with `vllm_moe_shipped`, or with `vllm_moe_wna16`."""
 OF_USERS = ("triton_default", "triton_kernel")
 """Spaces whose params stand in a user's file; see test_triton_kernel.py."""
 BUILT = {"aten": (1, 2, 4, 5, 9, 11, 12), "triton_mm": (1, 9, 11, 12), "decompose_k": (14,)}

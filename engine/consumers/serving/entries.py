@@ -1,10 +1,11 @@
 """Entries of tuned files, made from a table's rows: one config per key, and what each entry gains."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from gemmtune.engine.consumers.serving.contract.file_name import Engine, FileName
+from gemmtune.engine.consumers.serving.contract.layer import Layer
 from gemmtune.engine.consumers.serving.contract.layer_files import engine_of, file_name_of
 from gemmtune.engine.records.artifact import Toolchain
 from gemmtune.engine.records.config import Config
@@ -37,6 +38,8 @@ class FileEntries:
     """Entries, token counts ascending."""
     triton: str
     """Version of Triton that the entries were measured with; empty if no row states it."""
+    constants: Mapping[str, int]
+    """Arguments that each entry states beside its config."""
 
 
 def entries_by_file(table: Table, engine: Engine, spaces: Sequence[str]) -> list[FileEntries]:
@@ -60,7 +63,8 @@ def entries_by_file(table: Table, engine: Engine, spaces: Sequence[str]) -> list
         series = {row.problem.series for row in rows}
         entries = _of_ranges(ranges[name], rows) if ranges[name] and len(series) == 1 else _of_rows(rows)
         used = [choice for row in rows for choice in row.choices[:1]] + [each.choice for each in ranges[name]]
-        found.append(FileEntries(name, tuple(entries), triton_of(used, name.text)))
+        constants = {k: v for row in rows if isinstance(row.problem, Layer) for k, v in row.problem.constants.items()}
+        found.append(FileEntries(name, tuple(entries), triton_of(used, name.text), constants))
     return found
 
 

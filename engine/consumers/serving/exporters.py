@@ -45,7 +45,7 @@ class _ServingExporter(Exporter):
         """Return the file's JSON. Every key but vLLM's `triton_version` is a token count."""
         has_version = file.triton and (file.name.engine, file.name.kernel) == (Engine.VLLM, Kernel.MOE)
         content: dict[str, object] = {"triton_version": file.triton} if has_version else {}
-        content |= {str(entry.tokens): _arguments(entry.config) for entry in file.entries}
+        content |= {str(entry.tokens): {**_arguments(entry.config), **file.constants} for entry in file.entries}
         return json.dumps(content, indent=4) + "\n"
 
 
@@ -56,8 +56,8 @@ class VllmExporter(_ServingExporter):
     """
 
     engine = Engine.VLLM
-    workloads = ("vllm_moe", "vllm_block_fp8")
-    spaces = ("vllm_moe", "vllm_moe_shipped", "vllm_block_fp8", "vllm_block_fp8_shipped")
+    workloads = ("vllm_moe", "vllm_moe_wna16", "vllm_block_fp8")
+    spaces = tuple(name for kind in workloads for name in (kind, f"{kind}_shipped"))
     example = ("vllm_moe", _EXAMPLE)
     example_problems = tuple(f"vllm_moe:m{m}:e8:k2:h4096:n1792:bf16" for m in (1, 64, 4096))
     note = (
@@ -73,8 +73,8 @@ class SglangExporter(_ServingExporter):
     """
 
     engine = Engine.SGLANG
-    workloads = ("sglang_moe", "sglang_block_fp8")
-    spaces = ("sglang_moe", "sglang_moe_shipped", "sglang_block_fp8", "sglang_block_fp8_shipped")
+    workloads = ("sglang_moe", "sglang_moe_wna16", "sglang_block_fp8")
+    spaces = tuple(name for kind in workloads for name in (kind, f"{kind}_shipped"))
     example = ("sglang_moe", _EXAMPLE)
     example_problems = tuple(f"sglang_moe:m{m}:e8:k2:h4096:n1792:bf16" for m in (1, 64, 4096))
     note = (

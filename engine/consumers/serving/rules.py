@@ -9,7 +9,7 @@ from gemmtune.engine.consumers.serving.contract.devices import device_of, misspe
 from gemmtune.engine.consumers.serving.contract.file_name import TUNED_TOKENS, Engine, Kernel
 from gemmtune.engine.consumers.serving.contract.tuned_file import Entry, TunedFile, moe_swaps, nearest
 from gemmtune.engine.consumers.serving.values import clamped_depth, integer_of, refused_values
-from gemmtune.engine.toolchain.triton_tiles import least_shared_bytes
+from gemmtune.engine.toolchain.triton_tiles import least_converted_bytes, least_shared_bytes
 
 _FAR = 4.0
 """Ratio of token counts beyond which an entry says nothing about a token count that the tuner measures."""
@@ -26,8 +26,11 @@ _EXTRA = {
     (Engine.VLLM, Kernel.LINEAR): (),
     (Engine.SGLANG, Kernel.LINEAR): ("SWAP_AB", "SPLIT_K"),
 }
-_ITEMSIZE = {"": 2, "fp8_w8a8": 1, "int8_w8a8": 1, "float32": 4}
-"""Bytes per element of both operands, where they have one type."""
+_ITEMSIZES = {
+    **{"": (2, 2), "fp8_w8a8": (1, 1), "int8_w8a8": (1, 1), "float32": (4, 4)},
+    **{"int8_w8a16": (2, 1), "int4_w4a16": (2, 2)},
+}
+"""Bytes per element of both operands; of int4 weights behind their conversion."""
 _NARROW = 128
 """Columns of a tile that an earlier tuner of vLLM did not go below."""
 
@@ -139,6 +142,8 @@ def _never_read(file: TunedFile) -> Iterator[_Found]:
 def _missing_params(file: TunedFile) -> Iterator[_Found]:
     # SGLang's kernel for scales per channel takes no group of tiles.
     needed = _NEEDED[:3] if file.name.dtype.endswith("channelwise") else _NEEDED
+    if (file.name.engine, file.name.dtype) == (Engine.VLLM, "int4_w4a16"):
+        needed = ("BLOCK_SIZE_M", "GROUP_SIZE_M", "SPLIT_K")  # vLLM fills in columns and depth where one is missing
     yield from _by_text(
         (entry, ", ".join(missing))
         for entry in file.entries
@@ -196,30 +201,32 @@ def _deep_tiles(file: TunedFile, depth: int | None) -> Iterator[_Found]:
 
 
 def _shared_memory(file: TunedFile) -> Iterator[_Found]:
-    device, itemsize = device_of(file.name.device), _ITEMSIZE.get(file.name.dtype)
-    if device is None or itemsize is None:
+    device, itemsizes = device_of(file.name.device), _ITEMSIZES.get(file.name.dtype)
+    if device is None or itemsizes is None:
         return
     yield from _by_text(
         (entry, f"at least {needed} B of shared memory > {device.shared_bytes} B per block of {file.name.device}")
         for entry in file.entries
-        if (needed := _shared_bytes(file, entry, device.capability, itemsize)) > device.shared_bytes
+        if (needed := _shared_bytes(file, entry, device.capability, itemsizes)) > device.shared_bytes
     )
 
 
-def _shared_bytes(file: TunedFile, entry: Entry, capability: tuple[int, int] | None, itemsize: int) -> int:
+def _shared_bytes(file: TunedFile, entry: Entry, capability: tuple[int, int] | None, itemsizes: tuple[int, int]) -> int:
     tile = [integer_of(entry, f"BLOCK_SIZE_{axis}") for axis in "MNK"]
     stages = integer_of(entry, "num_stages")
     if not all(tile) or not stages:
         return 0
     block_m, block_n = tile[:2]
     block_k = clamped_depth(file.name, tile[2])
-    if capability is None:  # on AMD's GPUs the engines' own tuners count one buffer per operand
-        return block_k * (block_m + block_n) * itemsize
+    if capability is None:  # on AMD's GPUs the engines' own tuners count one buffer per operand of one type
+        return 0 if file.name.dtype.endswith("a16") else block_k * (block_m + block_n) * itemsizes[0]
+    if file.name.dtype == "int4_w4a16":
+        return least_converted_bytes(capability, (block_m, block_n, block_k), stages, staged=False)
     swaps = file.name.dtype == "fp8_w8a8" and moe_swaps(capability, block_m, block_n)
     if file.name.kernel is Kernel.LINEAR and entry.config is not None:
         swaps = bool(entry.config.get("SWAP_AB"))
     rows = block_n if swaps else block_m
-    return least_shared_bytes(capability, (block_m, block_n, block_k), stages, (itemsize, itemsize), rows)
+    return least_shared_bytes(capability, (block_m, block_n, block_k), stages, itemsizes, rows)
 
 
 def _missing_keys(file: TunedFile) -> Iterator[_Found]:

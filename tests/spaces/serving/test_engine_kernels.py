@@ -27,6 +27,7 @@ H200 = catalogue.device("H200")
 TILE = {"BLOCK_SIZE_M": 16, "BLOCK_SIZE_N": 64, "BLOCK_SIZE_K": 64, "GROUP_SIZE_M": 2, "num_warps": 4, "num_stages": 2}
 FLAT = TILE | {"BLOCK_SIZE_M": 8}
 TALL = TILE | {"BLOCK_SIZE_M": 64, "BLOCK_SIZE_N": 32}
+FEW = {"BLOCK_SIZE_M": 1, "GROUP_SIZE_M": 1, "num_warps": 4, "num_stages": 3}
 PLAIN = {"SWAP_AB": False, "SPLIT_K": 1}
 
 
@@ -61,6 +62,11 @@ RUNS = [
     ("sglang_moe:m7:e4:k2:h96:n128:fp16", [TILE]),
     ("sglang_moe:m40:e3:k3:h128:n96:int8_w8a16", [TALL]),
     ("sglang_moe:m40:e3:k3:h128:n128:fp8_tensor", [TALL]),
+    ("vllm_moe_wna16:m7:e4:k2:h256:n128:g64:int4_w4a16:zipf=1.5", [TILE]),
+    ("vllm_moe_wna16:m1:e16:k2:h128:n128:g32:int4_w4a16:zeros", [FEW]),  # a tile per product
+    ("vllm_moe_wna16:m40:e3:k3:h128:n96:g32:int8_w8a16", [TALL | {"BLOCK_SIZE_K": 32}]),
+    ("sglang_moe_wna16:m7:e4:k2:h256:n128:g128:int4_w4a16:zeros", [TILE]),
+    ("sglang_moe_wna16:m40:e3:k3:h128:n128:g64:int8_w8a16:zeros", [TALL]),
     ("vllm_block_fp8:m33:n192:k512", [TILE]),
     ("sglang_block_fp8:m33:n192:k512", [TILE | PLAIN, TILE | {"SWAP_AB": True, "SPLIT_K": 2}]),
 ]
@@ -73,7 +79,7 @@ def test_our_launches_of_the_engines_kernels_are_right(engines):
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
-    assert len(lines) == 17
+    assert len(lines) == 22
     assert [line for line in lines if not line.endswith(": right")] == []
 
 
@@ -128,10 +134,14 @@ def test_operands_have_sorted_rows_for_every_tile_that_an_engine_ships(engines, 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("kind", ["vllm_moe", "sglang_moe"])
-@pytest.mark.parametrize("dtype", ["fp16", "int8_w8a16", "fp8_block:block=64x64"])
+@pytest.mark.parametrize(
+    "dtype",
+    ["fp16", "int8_w8a16", "fp8_block:block=64x64", "g128:int4_w4a16", "g64:int4_w4a16:zeros", "g32:int8_w8a16"],
+)
 def test_a_layer_of_each_type_is_measured_right(engines, kind, dtype, monkeypatch):
     for name, value in engines.items():
         monkeypatch.setenv(name, value)
+    kind = f"{kind}_wna16" if dtype.startswith("g") else kind
     result = gt.tune(f"{kind}:m64:e8:k2:h1024:n512:{dtype}", budget=4)
     (row,) = result.rows
     assert row.baseline is not None  # a wrong result is no choice

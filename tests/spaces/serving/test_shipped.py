@@ -113,13 +113,35 @@ def test_a_linear_layer_without_a_file_runs_the_engines_default(engine_has, engi
         ("fp8_tensor", Engine.VLLM, (64, 8, 1792, 4096, 2, "fp8_w8a8", None)),
         ("fp8_block", Engine.VLLM, (64, 8, 1792, 4096, 2, "fp8_w8a8", [128, 128])),
         ("fp8_block", Engine.SGLANG, (64, 8, 1792, 4096, 2, "fp8_w8a8", False, [128, 128])),
+        ("g64:int4_w4a16", Engine.SGLANG, (64, 8, 1792, 4096, 2, "int4_w4a16", False, [0, 64])),
     ],
 )
 def test_an_engine_is_asked_for_the_default_of_a_layer_of_experts(engine_has, dtype, engine, arguments):
     package = engine_has(Package())
-    found = shipped.deployed(work(MOE.replace("bf16", dtype), engine), engine, H200)
+    name = MOE.replace("bf16", dtype).replace("_moe", "_moe_wna16" if "int4" in dtype else "_moe")
+    found = shipped.deployed(work(name, engine), engine, H200)
     assert package.asked == [(arguments, H200.shared_memory_per_block_bytes)]
     assert (found.file, found.config["num_warps"], found.config["num_stages"]) == ("default", 8, 2)
+
+
+WNA16 = "vllm_moe_wna16:m64:e8:k2:h4096:n1792:g64:int4_w4a16"
+LEFT_OUT = {"BLOCK_SIZE_M": 16, "GROUP_SIZE_M": 1, "SPLIT_K": 1}
+
+
+@pytest.mark.parametrize(
+    ("tokens", "entry", "effective"),
+    [
+        (64, TILE, None),  # the launch fails without SPLIT_K
+        (64, {**TILE, "SPLIT_K": 1}, WHOLE),
+        (64, LEFT_OUT, {**WHOLE, "GROUP_SIZE_M": 1, "BLOCK_SIZE_N": 64, "BLOCK_SIZE_K": 32}),
+        (64, {**LEFT_OUT, "BLOCK_SIZE_N": 256}, {**WHOLE, "GROUP_SIZE_M": 1, "BLOCK_SIZE_N": 64, "BLOCK_SIZE_K": 32}),
+        (1, LEFT_OUT, {"BLOCK_SIZE_M": 16, "GROUP_SIZE_M": 1, "num_warps": 4, "num_stages": 3}),  # a tile per product
+    ],
+)
+def test_vllm_fills_in_tiles_of_integer_weights(engine_has, tokens, entry, effective):
+    engine_has(Package([(tokens, entry)]))
+    found = shipped.deployed(work(WNA16.replace("m64", f"m{tokens}")), Engine.VLLM, H200)
+    assert found.config == (effective and Config(effective))
 
 
 def space(*blocks, refused=()):

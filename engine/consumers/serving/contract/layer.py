@@ -28,6 +28,9 @@ class Layer(Workload):
     form: ClassVar[str]
     """Instruction to write a layer's name, for messages."""
 
+    constants: ClassVar[Mapping[str, int]] = {}
+    """Arguments that the engine passes to the kernel from an entry of its tuned file alone, beside the config."""
+
     tokens: int
     """Tokens of one step; at least 1."""
     weight: float = field(default=1.0, compare=False, kw_only=True)

@@ -22,10 +22,11 @@ def file_name_of(layer: Workload, device: Device) -> FileName | None:
     if engine is None:
         return None
     if isinstance(layer, MoeLayer):
+        packed = layer.dtype.packed if engine is Engine.SGLANG else 1  # SGLang takes n from the packed weight's shape
         return FileName(
             engine=engine,
             kernel=Kernel.MOE,
-            sizes=(layer.experts, layer.inter),
+            sizes=(layer.experts, layer.inter // packed),
             device=device_text(device.name, engine, Kernel.MOE),
             dtype=layer.dtype.short,
             block=layer.scale_block,

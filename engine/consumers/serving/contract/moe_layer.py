@@ -1,7 +1,7 @@
 """Fused mixture-of-experts layers, as a serving engine runs them: sizes, types and the routing of tokens."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, ClassVar, Self
@@ -28,7 +28,9 @@ class MoeType(StrEnum):
     FP8_BLOCK = "fp8_block"
     """Both in e4m3, with a scale per block of a weight and per part of an activation's row."""
     INT8_W8A16 = "int8_w8a16"
-    """Activations in bf16, and weights in int8 with a scale per expert and output channel."""
+    """Activations in bf16, and weights in int8 with a scale per expert and output channel, or per group."""
+    INT4_W4A16 = "int4_w4a16"
+    """Activations in bf16, and weights in int4, two per byte, with a scale per group."""
 
     @property
     def is_fp8(self) -> bool:
@@ -37,13 +39,22 @@ class MoeType(StrEnum):
 
     @property
     def itemsizes(self) -> tuple[int, int]:
-        """Bytes per element of activations and of weights."""
+        """Bytes per element of activations and of weights, as a tile holds them: int4 in a byte of its own."""
         return 1 if self.is_fp8 else 2, 2 if self in (MoeType.BF16, MoeType.FP16) else 1
+
+    @property
+    def packed(self) -> int:
+        """Elements of a weight per element of its tensor."""
+        return 2 if self is MoeType.INT4_W4A16 else 1
 
     @property
     def short(self) -> str:
         """Abbreviation in an engine's file names and defaults; empty without scales."""
-        return "fp8_w8a8" if self.is_fp8 else self.value if self is MoeType.INT8_W8A16 else ""
+        return "fp8_w8a8" if self.is_fp8 else self.value if self in INTEGERS else ""
+
+
+INTEGERS = (MoeType.INT4_W4A16, MoeType.INT8_W8A16)
+"""Types whose weights alone are integers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +83,10 @@ class MoeLayer(Layer):
     """Popularity of experts: `uniform`, `zipf=S` with exponent S, or `counts=A.B.C…` with a count per expert."""
 
     def refuse(self) -> None:
-        """Refuse sizes that do not go together, and routings that no layer has."""
+        """Refuse sizes and types that do not go together, and routings that no layer has."""
+        self._refuse_type()
         if self.top_k > self.experts:
             raise ProblemError(f"top_k={self.top_k} > experts={self.experts}: a token takes each expert once at most")
-        self._refuse_blocks()
         kind, _, value = self.routing.partition("=")
         if kind == "zipf":
             if not re.fullmatch(r"[0-9]+(\.[0-9]+)?", value) or not 0 < float(value) <= 10:
@@ -92,21 +103,23 @@ class MoeLayer(Layer):
         elif self.routing != _UNIFORM:
             raise ProblemError(f"routing={self.routing!r} is none of {_UNIFORM}, zipf=S, counts=A.B.C…")
 
-    def _refuse_blocks(self) -> None:
+    def _refuse_type(self) -> None:
         """Refuse blocks of scales of other types, and sizes that are cut within a block; take vLLM's text of blocks."""
+        if self.dtype is MoeType.INT4_W4A16:
+            raise ProblemError(f"int4_w4a16 has a scale per group: write {self.kind}_wna16:…:g128:int4_w4a16")
         object.__setattr__(self, "block", re.sub(r"block_shape=\[(\d+), ?(\d+)\]", r"block=\1x\2", self.block))
         if self.block and (self.dtype is not MoeType.FP8_BLOCK or not _BLOCK.fullmatch(self.block)):
             raise ProblemError(f"{self.block!r} is no block of scales: write fp8_block:block=64x128")
         if self.block == f"block={SCALE_BLOCK}x{SCALE_BLOCK}":
             object.__setattr__(self, "block", "")
         if self.scale_block:
-            depth = self.scale_block[1]
-            for name in ("hidden", "inter"):
-                if getattr(self, name) % depth:
-                    raise ProblemError(
-                        f"{name}={getattr(self, name)} is no multiple of {depth}, the block of scales: "
-                        "take fp8_tensor or bf16"
-                    )
+            self._refuse_cuts(self.scale_block[1], "block of scales: take fp8_tensor or bf16")
+
+    def _refuse_cuts(self, depth: int, of: str) -> None:
+        """Refuse sizes that are no multiple of `depth`."""
+        for name in ("hidden", "inter"):
+            if getattr(self, name) % depth:
+                raise ProblemError(f"{name}={getattr(self, name)} is no multiple of {depth}, the {of}")
 
     @property
     def popularity(self) -> tuple[float, ...]:
@@ -161,12 +174,16 @@ class MoeLayer(Layer):
     @property
     def name(self) -> str:
         """Canonical text, `vllm_moe:m16:e128:k8:h2048:n768:bf16`, which `parse` reads."""
-        routing = [] if self.routing == _UNIFORM else [self.routing]
-        return ":".join([Layer.name.__get__(self), self.dtype.value, *([self.block] if self.block else []), *routing])
+        return ":".join([Layer.name.__get__(self), self.dtype.value, *filter(None, self.marks)])
+
+    @property
+    def marks(self) -> Sequence[str]:
+        """Parts of the name behind the type, of which empty ones are left out."""
+        return self.block, "" if self.routing == _UNIFORM else self.routing
 
     def to_fields(self) -> Mapping[str, str]:
-        """Return every compared field as text; the block only where it is none of 128×128."""
-        return {name: text for name, text in Layer.to_fields(self).items() if text or name != "block"}
+        """Return every compared field as text that is not empty, as the block is where it is 128×128."""
+        return {name: text for name, text in Layer.to_fields(self).items() if text}
 
     @property
     def flops(self) -> int:
@@ -188,13 +205,13 @@ class MoeLayer(Layer):
         of_activation, of_weight = self.dtype.itemsizes
         weights = experts * sum(n * k for n, k in self.products) * of_weight
         activations = (self.tokens * self.hidden + self.rows * self.inter) * of_activation
-        return int(weights) + activations + 2 * self.rows * sum(n for n, _ in self.products)
+        return int(weights / self.dtype.packed) + activations + 2 * self.rows * sum(n for n, _ in self.products)
 
     @property
     def traits(self) -> Mapping[str, float]:
         """Element size in bytes, whether scales are per block, and the expected share of experts that work."""
         return {
-            "bytes per element": float(self.dtype.itemsizes[1]),
+            "bytes per element": self.dtype.itemsizes[1] / self.dtype.packed,
             "scales per block": float(self.dtype is MoeType.FP8_BLOCK),
             "active experts": self.active_experts / self.experts,
         }

@@ -57,6 +57,9 @@ def test_a_complete_file_breaks_no_rule(tmp_path):
         (f"{MOE}.json", {}, Rule.MISSING_KEYS, ()),
         (f"{MOE}.json", {**GOOD, 1: {"BLOCK_SIZE_M": 16}}, Rule.MISSING_PARAMS, (1,)),
         (f"{MOE}.json", {**GOOD, 8: config(waves_per_eu=2)}, Rule.UNKNOWN_PARAMS, (8,)),
+        (f"{MOE},dtype=int4_w4a16.json", GOOD, Rule.MISSING_PARAMS, tuple(GOOD)),  # SPLIT_K
+        (f"{MOE},dtype=int4_w4a16.json", {**GOOD, 2: config(256, 256, 128, stages=4)}, Rule.SHARED_MEMORY, (2,)),
+        (f"{MOE},dtype=int8_w8a16.json", {**GOOD, 2: config(256, 128, 128, stages=3)}, Rule.SHARED_MEMORY, (2,)),
         (f"{MOE}.json", {**GOOD, 2: config(128, 256, 128, stages=4)}, Rule.SHARED_MEMORY, (2,)),
         (LINEAR, {**GOOD, 4: config(k=256)}, Rule.WRONG_SCALES, (4,)),
         (SGLANG_LINEAR, {**GOOD, 4: config(k=256)}, Rule.WRONG_SCALES, (4,)),

@@ -70,6 +70,16 @@ def test_a_file_has_the_engines_name_and_only_token_counts_beside_the_version():
     assert gains["1"]["gain_over_deployed"] == {"vllm_moe:m1:e8:k2:h4096:n1792:fp8_block": 0.3}
 
 
+@pytest.mark.parametrize(("exporter", "constants"), [(VllmExporter, {"SPLIT_K": 1}), (SglangExporter, {})])
+def test_entries_of_integer_weights_state_what_their_engine_takes_from_a_file_alone(exporter, constants):
+    kind = f"{exporter.engine}_moe_wna16"
+    ((name, text),) = [
+        item for item in exporter().export(moe_table(kind, "g128:int4_w4a16")).items() if "E=" in item[0]
+    ]
+    assert name.endswith("device_name=NVIDIA_H200,dtype=int4_w4a16.json")
+    assert json.loads(text)["16"] == {**config(32), **constants}
+
+
 def test_sglangs_files_go_to_the_folder_of_their_triton_and_have_no_version():
     files = SglangExporter().export(moe_table("sglang_moe", "fp8_block"))
     name = "configs/triton_3_8_0/E=8,N=1792,device_name=NVIDIA_H200,dtype=fp8_w8a8,block_shape=[128, 128].json"

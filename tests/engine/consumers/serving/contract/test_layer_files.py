@@ -30,6 +30,21 @@ MOE = FileName(Engine.VLLM, Kernel.MOE, (8, 256), "NVIDIA_H200")
         ("vllm_moe:m1:e8:k2:h512:n256:int8_w8a16", H200, "E=8,N=256,device_name=NVIDIA_H200,dtype=int8_w8a16.json"),
         ("sglang_moe:m1:e8:k2:h512:n256:int8_w8a16", H200, "E=8,N=256,device_name=NVIDIA_H200,dtype=int8_w8a16.json"),
         (
+            "vllm_moe_wna16:m1:e8:k2:h512:n256:g128:int4_w4a16:zeros",
+            NVL,
+            "E=8,N=256,device_name=NVIDIA_H200,dtype=int4_w4a16.json",
+        ),
+        (
+            "sglang_moe_wna16:m1:e8:k2:h512:n256:g128:int4_w4a16",  # SGLang states the bytes of a row
+            H200,
+            "E=8,N=128,device_name=NVIDIA_H200,dtype=int4_w4a16.json",
+        ),
+        (
+            "sglang_moe_wna16:m1:e8:k2:h512:n256:g64:int8_w8a16",
+            H200,
+            "E=8,N=256,device_name=NVIDIA_H200,dtype=int8_w8a16.json",
+        ),
+        (
             "vllm_moe:m1:e8:k2:h512:n256:fp8_block:block=64x128",
             H200,
             "E=8,N=256,device_name=NVIDIA_H200,dtype=fp8_w8a8,block_shape=[64,128].json",
