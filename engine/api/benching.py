@@ -3,16 +3,19 @@
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from gemmtune.engine.api.table import read_table
 from gemmtune.engine.consumers.inductor.bench.arms import ARMS, TABLE
 from gemmtune.engine.consumers.inductor.bench.model_bench import ModelBench
 from gemmtune.engine.consumers.inductor.capture.inputs import parse_inputs
+from gemmtune.engine.consumers.inductor.hugging_face.settings import PREFIX, CallSettings, settings_of
 from gemmtune.engine.io.arguments import checks_arguments
 from gemmtune.engine.io.importing import parse_callable
 from gemmtune.engine.io.paths import FileKind, find
 from gemmtune.engine.records.errors import DeviceError, UsageError, did_you_mean
 from gemmtune.engine.toolchain.gpu_info import present_device, why_no_gpu
+from gemmtune.engine.toolchain.installed import require_extra
 
 LOADER_FILE = "inductor/inductor_table.json"
 """The loader's table in a campaign's folder."""
@@ -22,6 +25,9 @@ LOADER_FILE = "inductor/inductor_table.json"
 def bench(
     call: Callable[..., object] | str,
     *inputs: object,
+    tokens: int | None = None,
+    batch: int | None = None,
+    context: int | None = None,
     table: str | os.PathLike[str] | None = None,
     arms: Sequence[str] = ("eager", "compile", "table"),
     binaries: bool = True,
@@ -35,8 +41,12 @@ def bench(
     every arm allows one.
 
     Args:
-        call: a torch module or a function of tensors on the GPU, or the name of either, MODULE:CALL, as in `capture`.
+        call: a torch module or a function of tensors on the GPU, or the name of either, MODULE:CALL, as in `capture`;
+            or a model of transformers, "hf:Qwen/Qwen3-0.6B", with random weights.
         inputs: tensors, texts and other objects, as in `capture`; no size may be open.
+        tokens: tokens per sequence of a model by name: 1 decodes with a cache, more are a prompt.
+        batch: sequences, or pictures, of a model by name; by default 1.
+        context: tokens that the cache of a decoding step holds.
         table: a campaign's folder or its table.json, with inductor/ beside; the arm `table` needs it.
         arms: arms to run: eager, compile, max-autotune and table.
         binaries: whether the table's binaries, which are code, are linked; without them their rows' next choices run.
@@ -62,7 +72,11 @@ def bench(
         raise UsageError(f"the arm with the table and the folder of a table go together: {missing}")
     if seconds <= 0:
         raise UsageError(f"seconds={seconds} is not above 0")
-    if isinstance(call, str):
+    is_hub = isinstance(call, str) and call.startswith(PREFIX)
+    settings = _settings(call, inputs, tokens, batch, context) if is_hub else None
+    if not (is_hub or tokens is batch is context is None):
+        raise UsageError("tokens, batch and context are for a model by name, hf:Qwen/Qwen3-0.6B")
+    if isinstance(call, str) and not is_hub:
         parse_callable(call)
     described, sizes = parse_inputs([each for each in inputs if isinstance(each, str)])
     if sizes:
@@ -86,8 +100,16 @@ def bench(
         )
     from gemmtune.engine.consumers.inductor.bench.bench_model import bench_model  # torch takes a while to import
 
+    target: Any = call
+    if settings is not None:
+        require_extra("hf", f"bench of {call}", "transformers")
+        from gemmtune.engine.consumers.inductor.hugging_face.config import find_config
+        from gemmtune.engine.consumers.inductor.hugging_face.model import HubModel
+
+        model = HubModel(target, find_config(target))
+        target, given = model.builder, [*model.call(settings, grad=grad).inputs]
     return bench_model(
-        call,
+        target,
         given,
         arms=arms,
         table=content,
@@ -98,3 +120,14 @@ def bench(
         device=device,
         notify=notify,
     )
+
+
+def _settings(
+    call: object, inputs: Sequence[object], tokens: int | None, batch: int | None, context: int | None
+) -> CallSettings:
+    """Return the sizes of the one call of a model by name."""
+    if inputs:
+        raise UsageError(f"{call} makes its own inputs: give --tokens and --batch (in Python tokens= and batch=)")
+    counts, sizes = ([] if each is None else [each] for each in (tokens, batch))
+    [settings] = settings_of(counts, sizes, context, ())
+    return settings

@@ -9,7 +9,7 @@ from gemmtune.engine.consumers.inductor.capture.captured import Captured, merged
 from gemmtune.engine.consumers.inductor.capture.inputs import InputSpec, OpenSize
 from gemmtune.engine.consumers.inductor.capture.model_calls import CallLike, ModelCall, parse_call
 from gemmtune.engine.consumers.inductor.capture.recorded import read_recorded
-from gemmtune.engine.consumers.inductor.hugging_face.settings import settings_of
+from gemmtune.engine.consumers.inductor.hugging_face.settings import PREFIX, settings_of
 from gemmtune.engine.io.arguments import check_types
 from gemmtune.engine.io.importing import parse_callable
 from gemmtune.engine.io.paths import FileKind, find
@@ -17,8 +17,6 @@ from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.errors import DeviceError, UsageError
 from gemmtune.engine.toolchain.gpu_info import present_device, why_no_gpu
 from gemmtune.engine.toolchain.installed import require_extra
-
-_HUB = "hf:"  # beginning of a model's name
 
 
 def capture(
@@ -72,7 +70,7 @@ def capture(
     """
     if (
         isinstance(call, str)
-        and not call.startswith(_HUB)
+        and not call.startswith(PREFIX)
         and (":" not in call or "://" in call or os.path.exists(call))
     ):
         files = [each for each in (call, *inputs) if isinstance(each, str)]
@@ -84,7 +82,7 @@ def capture(
     check_types({"calls": calls}, {"calls": Iterable})
     further = [calls] if isinstance(calls, str) else list(calls)
     counts, sizes = (_listed(each) for each in (tokens, batch))
-    if isinstance(call, str) and call.startswith(_HUB):
+    if isinstance(call, str) and call.startswith(PREFIX):
         if inputs or dynamic:
             raise UsageError(f"{call} makes its own inputs: give --tokens and --batch (in Python tokens= and batch=)")
         settings = settings_of(counts, sizes, context, further)
@@ -102,7 +100,7 @@ def capture(
         raise DeviceError(f"{why_no_gpu()}; or name a GPU to capture for, --device H200 (in Python device='H200')")
     require_extra("triton", "capture", "torch", "triton")
     is_present = here is not None and here.name == wanted.name
-    if isinstance(call, str) and call.startswith(_HUB):
+    if isinstance(call, str) and call.startswith(PREFIX):
         require_extra("hf", f"capture of {call}", "transformers")
         from gemmtune.engine.consumers.inductor.hugging_face.depth import capture_model
 

@@ -20,8 +20,9 @@ _CALL_HELP = (
     "A torch module, its class, a function without parameters that builds one, or a function of the inputs; imported "
     "from this folder."
 )
+_HUB_HELP = "Or a model of transformers, hf:Qwen/Qwen3-0.6B, or hf:FOLDER with its config.json."
 _FILE_HELP = (
-    "Or a model of transformers, hf:Qwen/Qwen3-0.6B, or hf:FOLDER with its config.json. Or a record: problems.jsonl of "
+    f"{_HUB_HELP} Or a record: problems.jsonl of "
     "gemmtune_inductor.record, TunableOp's tunableop_untuned0.csv, a list of AITER (.csv), FlashInfer's configs "
     "(.json), or a log of Inductor (.log) with AUTOTUNE lines; name those of several processes."
 )
@@ -41,6 +42,8 @@ _LAYERS_HELP = "Layers of hf:MODEL to capture, at least 2; the others count as r
 _HTML_HELP = "Write where the time is as one HTML file, too; it needs the extra report."
 _DEVICE_HELP = f"The GPU to capture for, {one_of(Kind.DEVICES)}. [default: this machine's]"
 _FIXED_INPUT_HELP = "A tensor of the call, as for gemmtune capture, without open sizes. Repeat for more."
+_ONE_TOKENS_HELP = "Tokens per sequence of hf:MODEL: 1 decodes with a cache, more are a prompt. [default: 1]"
+_ONE_BATCH_HELP = "Sequences, or pictures, of hf:MODEL. [default: 1]"
 _ARMS_HELP = f"Arms to run, of {','.join(ARMS)}. [default: eager,compile, and table with --table]"
 
 
@@ -97,8 +100,11 @@ def capture(
 
 
 def bench(
-    call: Annotated[str, typer.Argument(metavar="MODULE:CALL", help=_CALL_HELP)],
+    call: Annotated[str, typer.Argument(metavar="MODULE:CALL", help=f"{_CALL_HELP} {_HUB_HELP}")],
     input: Annotated[list[str] | None, typer.Option("--input", metavar="SPEC", help=_FIXED_INPUT_HELP)] = None,  # noqa: A002
+    tokens: Annotated[int | None, typer.Option(min=1, metavar="N", help=_ONE_TOKENS_HELP)] = None,
+    batch: Annotated[int | None, typer.Option(min=1, metavar="N", help=_ONE_BATCH_HELP)] = None,
+    context: Annotated[int | None, typer.Option(min=1, metavar="N", help=_CONTEXT_HELP)] = None,
     table: Annotated[
         Path | None, typer.Option(metavar="DIR", help="The campaign's folder: table.json and inductor/.")
     ] = None,
@@ -121,7 +127,16 @@ def bench(
         from gemmtune.engine.consumers.inductor.report.bench_file import BENCH_FILE, write_bench
         from gemmtune.engine.consumers.inductor.report.benches import bench_report
 
-        run = partial(timed, arms=wanted, grad=grad, seconds=seconds, notify=print_notice)
+        run = partial(
+            timed,
+            tokens=tokens,
+            batch=batch,
+            context=context,
+            arms=wanted,
+            grad=grad,
+            seconds=seconds,
+            notify=print_notice,
+        )
         found = run(call, *(input or ()), table=table, binaries=not no_binaries)
     target = out or (table / BENCH_FILE if table else None)
     if target is not None:

@@ -21,11 +21,19 @@ from gemmtune.engine.testing.exporter_conformance import example_table
         ({"arms": ("eager", "table")}, "name its folder"),
         ({"arms": ("eager",), "table": "out"}, "add it to the arms"),
         ({"arms": ("eager",), "seconds": 0}, "seconds=0 is not above 0"),
+        ({"arms": ("eager",), "tokens": 1}, "tokens, batch and context are for a model by name"),
     ],
 )
 def test_wrong_arguments_are_refused(options, part):
     with pytest.raises(UsageError, match=part):
         gt.bench("models:mlp", "bf16[2,2]", **options)
+
+
+def test_a_model_by_name_takes_sizes_alone():
+    with pytest.raises(UsageError, match="makes its own inputs: give --tokens"):
+        gt.bench("hf:x", "bf16[2,2]", arms=("eager",))
+    with pytest.raises(UsageError, match="tokens=0 is not an integer from 1 on"):
+        gt.bench("hf:x", arms=("eager",), tokens=0)
 
 
 def test_an_open_size_is_refused():

@@ -22,9 +22,10 @@ from gemmtune.engine.consumers.inductor.bench.running import (
     relative_error,
 )
 from gemmtune.engine.consumers.inductor.bench.shared_choices import SharedChoices
-from gemmtune.engine.consumers.inductor.capture.calls import Call, built_call, described, models_of
+from gemmtune.engine.consumers.inductor.capture.calls import Builder, Call, built_call, described, models_of
 from gemmtune.engine.consumers.inductor.capture.fake_gpu import GPU
 from gemmtune.engine.consumers.inductor.capture.inputs import InputSpec
+from gemmtune.engine.consumers.inductor.capture.model_calls import MadeArguments
 from gemmtune.engine.consumers.inductor.loader import loader
 from gemmtune.engine.consumers.inductor.loader.explain.table_use import TableUse
 from gemmtune.engine.io.importing import imported
@@ -34,7 +35,7 @@ from gemmtune.engine.records.table import Table
 
 
 def bench_model(
-    call: Call | str,
+    call: Call | str | Builder,
     inputs: Sequence[object],
     *,
     arms: Sequence[str],
@@ -107,8 +108,8 @@ def bench_model(
             samples = timed_rounds(ready, seconds)
     timed = tuple(replace(arm, samples_ns=samples.get(name, ())) for name, arm in found.items())
     return ModelBench(
-        call if isinstance(call, str) else getattr(call, "__qualname__", type(call).__name__),
-        tuple(map(_text, inputs)),
+        _name(call),
+        tuple(filter(None, map(_text, inputs))),
         grad,
         device.name,
         torch.__version__,
@@ -130,32 +131,46 @@ def gains(use: TableUse, table: Table | None) -> tuple[ProductGain, ...]:
     return tuple(sorted(found, key=lambda gain: -gain.saved_ns))
 
 
-def _prepared(call: Call | str, inputs: Sequence[object], *, grad: bool) -> Prepared:
+def _prepared(call: Call | str | Builder, inputs: Sequence[object], *, grad: bool) -> Prepared:
     """Return the model and its arguments on the GPU, in training mode for gradients, else in evaluation."""
     torch.manual_seed(0)
-    found = imported(call) if isinstance(call, str) else call
-    with GPU:
-        function = built_call(found, call, has_inputs=bool(inputs)) if isinstance(call, str) else call
+    if isinstance(call, str | Builder):
+        found = imported(call) if isinstance(call, str) else call.build
+        with GPU:
+            function = built_call(found, _name(call), has_inputs=bool(inputs))
+    else:
+        function = call
     for model in models_of(function):
         model.train(grad)
     positional: list[object] = []
     named: dict[str, object] = {}
+    rewinders = []
     for each in inputs:
-        if not isinstance(each, InputSpec):
+        if isinstance(each, MadeArguments):
+            made = each.make_arguments(GPU)
+            rewinders.append(each.rewinder(made))
+            named |= made
+        elif not isinstance(each, InputSpec):
             positional.append(each.to(GPU) if isinstance(each, torch.Tensor) else each)
-            continue
-        made = each.make({}, GPU)
-        if grad and made.is_floating_point():
-            made.requires_grad_()
-        if each.name:
-            named[each.name] = made
         else:
-            positional.append(made)
-    return Prepared(function, positional, named, grad)
+            tensor = each.make({}, GPU)
+            if grad and tensor.is_floating_point():
+                tensor.requires_grad_()
+            if each.name:
+                named[each.name] = tensor
+            else:
+                positional.append(tensor)
+    return Prepared(function, positional, named, grad, rewinders)
+
+
+def _name(call: Call | str | Builder) -> str:
+    if isinstance(call, Builder):
+        return call.name
+    return call if isinstance(call, str) else getattr(call, "__qualname__", type(call).__name__)
 
 
 def _text(given: object) -> str:
-    if isinstance(given, InputSpec):
+    if isinstance(given, InputSpec | MadeArguments):
         return str(given)
     if isinstance(given, torch.Tensor):
         return f"{str(given.dtype).removeprefix('torch.')}{list(given.shape)}"

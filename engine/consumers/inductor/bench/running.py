@@ -39,6 +39,8 @@ class Prepared:
     """Keyword arguments of the call."""
     grad: bool
     """Whether a call computes gradients, too."""
+    rewinders: Sequence[Callable[[], None]] = ()
+    """Functions that undo what a call does to its arguments."""
     _gradients: list[torch.Tensor] = field(default_factory=list, init=False, repr=False)
 
     def arm(self, call: Call) -> RunnableArm:
@@ -72,7 +74,9 @@ class RunnableArm:
     """Model with the arguments of its call."""
 
     def __call__(self) -> object:
-        """Run the call once; gradients start from nothing."""
+        """Run the call once; gradients start from nothing, and arguments that a call changes from what they were."""
+        for rewind in self.prepared.rewinders:
+            rewind()
         if not self.prepared.grad:
             with torch.no_grad():
                 return self.compiled(*self.prepared.positional, **self.prepared.named)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
@@ -29,6 +29,12 @@ class MadeArguments(Protocol):
 
     def make_arguments(self, device: torch.device) -> Mapping[str, object]:
         """Return the arguments by name."""
+
+    def rewinder(self, arguments: Mapping[str, object]) -> Callable[[], None]:
+        """Return a function that undoes what a call does to the arguments, such as a step of a cache.
+
+        It may run while a CUDA graph is captured.
+        """
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,9 @@ from urllib.request import getproxies
 
 import transformers
 
+from gemmtune.engine.consumers.inductor.hugging_face.settings import PREFIX
 from gemmtune.engine.records.errors import UsageError
 
-PREFIX = "hf:"
-"""Beginning of a model's name."""
 Config: TypeAlias = Any
 """transformers' configuration, whose attributes differ from model to model."""
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 import torch
 import transformers
+from torch.utils._pytree import tree_leaves
 from transformers.initialization import no_init_weights
 
 from gemmtune.engine.consumers.inductor.capture.calls import Builder
@@ -69,7 +71,7 @@ class HubModel:
 
     @property
     def builder(self) -> Builder:
-        """Function that builds the model with weights that are no numbers, on the device that is torch's default."""
+        """Function that builds the model on torch's default device, with random weights where tensors have data."""
         return Builder(self._build, self.name)
 
     def call(self, settings: CallSettings, *, grad: bool) -> ModelCall:
@@ -118,7 +120,9 @@ class HubModel:
         return named if isinstance(named, torch.dtype) else getattr(torch, str(named)) if named else _DTYPE
 
     def _build(self) -> Any:  # noqa: ANN401 (a class of transformers)
-        with no_init_weights():
+        sample = torch.empty(0)
+        has_data = type(sample) is torch.Tensor and not sample.is_meta
+        with contextlib.nullcontext() if has_data else no_init_weights():
             self.model = self._class._from_config(copy.deepcopy(self.config), dtype=self._dtype)
         return self.model
 
@@ -129,9 +133,17 @@ class _Fixed:
 
     arguments: Mapping[str, object]
 
+    def __str__(self) -> str:
+        """Return the arguments as text."""
+        return " ".join(f"{name}={value}" for name, value in self.arguments.items())
+
     def make_arguments(self, _device: torch.device) -> Mapping[str, object]:
         """Return the arguments, which are those of any device."""
         return self.arguments
+
+    def rewinder(self, _arguments: Mapping[str, object]) -> Callable[[], None]:
+        """Return a function without effect: a call changes no number."""
+        return lambda: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,19 +153,48 @@ class _DecodeStep:
     owner: HubModel
     settings: CallSettings
 
+    def __str__(self) -> str:
+        """Return the sizes of the call as text."""
+        return self.settings.name(has_cache=True)
+
     def make_arguments(self, device: torch.device) -> Mapping[str, object]:
-        """Return the arguments, with a cache that the model has laid out."""
-        model = self.owner.model
-        ids = torch.zeros((self.settings.batch, 1), dtype=torch.int64, device=device)
+        """Return the arguments of the second token, with a cache that the model has laid out for the first."""
+        model, size = self.owner.model, (self.settings.batch, 1)
+        below = model.config.get_text_config().vocab_size
+        first, second = (torch.randint(below, size, dtype=torch.int64, device=device) for _ in range(2))
         name = self.owner._cache_name
         cache = transformers.StaticCache(config=model.config, max_cache_len=self.settings.context)
         with torch.no_grad():
-            model(input_ids=ids, use_cache=True, **{name: cache})  # layers of a cache are made at its first use
+            model(input_ids=first, use_cache=True, **{name: cache})  # layers of a cache are made at its first use
         named = {name: cache, "use_cache": True, **self.owner._of_a_prompt}
         if "position_ids" in self.owner._parameters:
-            named["position_ids"] = ids
-        prepared: Mapping[str, object] = model.prepare_inputs_for_generation(ids, next_sequence_length=1, **named)
+            named["position_ids"] = torch.ones(size, dtype=torch.int64, device=device)
+        prepared: Mapping[str, object] = model.prepare_inputs_for_generation(second, next_sequence_length=1, **named)
         return {key: value for key, value in prepared.items() if value is not None}
+
+    def rewinder(self, arguments: Mapping[str, object]) -> Callable[[], None]:
+        """Return a function that gives the cache the positions and recurrent states that it has now.
+
+        It leaves keys and values, of which a call writes those at its own position. One kernel copies all tensors of a
+        type, for a model has a counter per layer.
+        """
+        cache: Any = arguments[self.owner._cache_name]
+        held: list[tuple[dict[str, Any], str, int]] = []
+        tensors: list[torch.Tensor] = []
+        for layer in cache.layers:
+            for key, value in vars(layer).items():
+                if isinstance(value, int):
+                    held.append((vars(layer), key, value))
+                elif key not in ("keys", "values"):
+                    tensors += [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor)]
+        saved = [each.clone() for each in tensors]
+
+        def rewind() -> None:
+            for attributes, key, value in held:
+                attributes[key] = value
+            torch._foreach_copy_(tensors, saved)
+
+        return rewind
 
 
 def _class_of(name: str, config: Config) -> Any:  # noqa: ANN401 (a class of transformers)

@@ -10,6 +10,8 @@ from gemmtune.engine.consumers.inductor.capture.model_calls import CallLike, wei
 from gemmtune.engine.io.numbers import checked
 from gemmtune.engine.records.errors import UsageError, did_you_mean
 
+PREFIX = "hf:"
+"""Beginning of a model's name."""
 CONTEXT = 2048
 """Tokens that a cache holds by default."""
 
