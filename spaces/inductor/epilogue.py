@@ -71,6 +71,7 @@ def operand_buffers(graph: GraphLowering, problem: Problem, m: int | sympy.Expr)
         size, stride = {
             OperandShape.MATRIX: ([*batch, m, n], row_major if not operand.transposed else [*row_major[:-2], 1, m]),
             OperandShape.ROW: ([n], [1]),
+            OperandShape.ROWS: ([*batch, 1, n], [*(n for _ in batch), n, 1]),
             OperandShape.COLUMN: ([*batch, m, 1], [*(m for _ in batch), 1, 1]),
             OperandShape.SCALAR: ([], []),
             OperandShape.GATE: ([FloorDiv(m + operand.block - 1, operand.block or 1), n], [n, 1]),

@@ -60,7 +60,7 @@ def serves(task: Task) -> Verdict:
 def _takes_epilogue(problem: Problem) -> Verdict:
     """Return whether a kernel can load the epilogue's tensors, and store its outputs."""
     for tensor in (*epilogue_tensors(problem), *further_outputs(problem).values()):
-        if tensor.shape is OperandShape.GATE or tensor.dtype == "bool" or tensor.transposed:
+        if tensor.shape in (OperandShape.GATE, OperandShape.ROWS) or tensor.dtype == "bool" or tensor.transposed:
             kind = f"{'transposed ' if tensor.transposed else ''}{tensor.shape} of {tensor.dtype}"
             return Verdict.no(
                 "epilogue",

@@ -49,6 +49,8 @@ class OperandShape(StrEnum):
     """One element for the whole output."""
     GATE = "gate"
     """Vector of n elements per block of rows, such as the rows of a sample, at any distance from each other."""
+    ROWS = "rows"
+    """Vector of n elements per product of a batch, broadcast over its rows."""
 
     @property
     def has_rows(self) -> bool:
@@ -58,7 +60,7 @@ class OperandShape(StrEnum):
     @property
     def has_columns(self) -> bool:
         """Whether each column of the output has elements of its own."""
-        return self in (OperandShape.MATRIX, OperandShape.ROW, OperandShape.GATE)
+        return self not in (OperandShape.COLUMN, OperandShape.SCALAR)
 
 
 @dataclass(frozen=True, slots=True)

@@ -165,6 +165,8 @@ class Problem(Workload):
             raise ProblemError(
                 f"epilogue={self.epilogue} has a gate, which is for rows of one product, not for {self.op}"
             )
+        if not self.op.is_batched and any(each.shape is OperandShape.ROWS for each in self.epilogue.operands):
+            raise ProblemError(f"epilogue={self.epilogue} has a vector per product of a batch, and {self.op} has none")
         if self.out_dtype.is_integer:
             raise ProblemError(
                 f"epilogue={self.epilogue} behind an output of {self.out_dtype}: it needs a float: add out_dtype=bf16"
@@ -299,6 +301,7 @@ class Problem(Workload):
         return {
             OperandShape.MATRIX: (*batch, self.m, self.n),
             OperandShape.ROW: (*ones, 1, self.n),
+            OperandShape.ROWS: (*batch, 1, self.n),
             OperandShape.COLUMN: (*batch, self.m, 1),
             OperandShape.SCALAR: (*ones, 1, 1),
             OperandShape.GATE: (-(-self.m // (block or 1)), self.n),

@@ -20,7 +20,10 @@ FLOATS = (DType.BF16, DType.FP16, DType.FP32)
         ("16x32x64", {"MATRIX": (16, 32), "ROW": (1, 32), "COLUMN": (16, 1), "SCALAR": (1, 1)}),
         (
             "3x16x32x64:bf16:nt:bmm",
-            {"MATRIX": (3, 16, 32), "ROW": (1, 1, 32), "COLUMN": (3, 16, 1), "SCALAR": (1, 1, 1)},
+            {
+                **{"MATRIX": (3, 16, 32), "ROW": (1, 1, 32), "ROWS": (3, 1, 32)},
+                **{"COLUMN": (3, 16, 1), "SCALAR": (1, 1, 1)},
+            },
         ),
     ],
 )
@@ -176,6 +179,7 @@ def test_an_empty_field_takes_its_default():
         ("0x4x4", "m=0 is not an integer from 1 to 2147483647"),
         ("4x2147483648x4", "n=2147483648 is not an integer from 1 to 2147483647"),
         ("4x4x4:lda=3", "lda=3 is not an integer from 4, the dense one, to 1099511627776"),
+        ("4x4x4:bf16:nt:epilogue=add(rows)", "has a vector per product of a batch, and mm has none"),
         ("2x4x4x4:bf16:nt:bmm:epilogue=mul(gate[4])", "has a gate, which is for rows of one product, not for bmm"),
         ("4x4x4:batch_stride_a=16", "batch_stride_a=16 is not a stride of mm, which has no batch"),
         ("2x4x4x4:bf16:nt:bmm:batch_stride_a=-1", "batch_stride_a=-1 is not an integer from 0 on"),

@@ -67,6 +67,7 @@ def test_a_product_is_freed_with_its_last_name_though_the_garbage_collector_rest
     [
         ("6x5x7:bf16:nt:epilogue=mul(row).add(column[fp32])", [(1, 5), (6, 1)], ["bfloat16", "float32"]),
         ("3x6x5x7:fp16:nt:bmm:epilogue=mul(matrix).add(row)", [(3, 6, 5), (1, 1, 5)], ["float16"] * 2),
+        ("3x6x5x7:fp16:nt:bmm:epilogue=add(rows)", [(3, 1, 5)], ["float16"]),
         ("6x5x7:bf16:nt:addmm:epilogue=matrix[bool].where(0,x)+x", [(6, 5)], ["bool"]),
         ("6x5x7:bf16:nt:epilogue=mul(matrix[t]).mul(scalar)", [(6, 5), (1, 1)], ["bfloat16"] * 2),
     ],

@@ -55,6 +55,7 @@ KERNELS = [
     ("triton_mm", "130x514x1026:fp16:nn:epilogue=mul(column[fp32]).to(fp32)"),
     ("triton_mm", "16x4096x4096:bf16:nt:addmm:epilogue=gelu_tanh+x"),
     ("triton_mm", "5x200x264x1024:bf16:nt:bmm:epilogue=mul(matrix).add(scalar)"),
+    ("triton_mm", "5x200x264x1024:bf16:nt:bmm:epilogue=add(rows).relu"),
     ("triton_mm", "520x264x1024:bf16:nt:addmm:bias=matrix:epilogue=relu:dynamic_m=true"),
     ("triton_mm", "256x512x1024:bf16:nt:epilogue=gelu_backward(matrix)"),
     ("triton_mm", "256x512x1024:bf16:nt:epilogue=matrix[bool].where(0,x).mul(matrix2[t])"),
@@ -72,6 +73,7 @@ KERNELS = [
     ("decompose_k", "8x64x4096:bf16:nt:lda=8192"),
     ("aten", "520x264x1024:bf16:nt:epilogue=silu.mul(matrix).add(row)"),
     ("aten", "16x4096x4096:bf16:nt:addmm:epilogue=gelu+x"),
+    ("aten", "5x200x264x1024:bf16:nt:bmm:epilogue=mul(rows)"),
     ("aten", "5x200x264x1024:bf16:nt:bmm:epilogue=mul(matrix[t]).add(scalar).to(fp32)"),
 ]
 

@@ -243,6 +243,9 @@ class _Reader:
             return self._term(read, shape_of(read))
         if not mine and is_tensor(base_of(node)):
             return self._operand(node, space), 1
+        if name_of(node) == "expand" and isinstance(read := node.args[0], Node):
+            self.inlined.add(node.name)
+            return self._term(read, space)
         if not is_pointwise(node):
             raise _UnreadableError(f"{name_of(node)} within an epilogue")
         if not any(each.meta["val"].dtype.is_floating_point for each in (self._product, node)):
@@ -328,6 +331,7 @@ class _Reader:
             (OperandShape.COLUMN, False): (rows, 1, 0),
             (OperandShape.MATRIX, False): (rows * columns, columns, 1),
             (OperandShape.MATRIX, True): (rows * columns, 1, rows),
+            (OperandShape.ROWS, False): (columns, 0, 1),
         }
         for kind, wanted in patterns.items():
             found = zip((of_batch, of_row, of_column), wanted, strict=True)

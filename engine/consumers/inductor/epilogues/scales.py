@@ -18,7 +18,8 @@ from gemmtune.engine.records.epilogue.terms import Call, Operand, OperandShape, 
 
 SCALED = ("_scaled_mm", "_scaled_mm_v2")
 """Names of torch's operators that multiply with scales."""
-_RECIPES = {0: "tensor", 1: "row"}  # of torch.nn.functional.ScalingType, for one scale per tensor or row
+_PER_TENSOR_OR_ROW = (0, 1)  # of torch.nn.functional.ScalingType
+_BLOCKS = {2: "1x16", 3: "1x32", 4: "1x128", 5: "128x128"}  # as above
 
 
 class LeadingScales(NamedTuple):
@@ -46,13 +47,14 @@ def leading_scales(node: Node) -> LeadingScales | str:
             return f"{max(map(len, levels))} levels of scales"
         if any(int(each) for name in ("swizzle_a", "swizzle_b") for each in given[name]):
             return "swizzled scales"
-        unknown = [each for name in ("recipe_a", "recipe_b") for each in given[name] if int(each) not in _RECIPES]
-        if unknown:
-            return f"{_shown(levels)}, of a recipe that is neither one per tensor nor one per row"
+        recipes = [int(each) for name in ("recipe_a", "recipe_b") for each in given[name]]
+        if set(recipes) - {*_PER_TENSOR_OR_ROW}:
+            blocks = " and ".join(_BLOCKS.get(each, "one each") for each in recipes)
+            return f"block-wise {_shown(levels)}, for blocks of {blocks}"
         levels = [level[0] for level in levels]
     if given.get("scale_result") is not None:
         return "a scale of its result"
-    found = _operands(node, levels)
+    found = _operands(node, levels, given["self"])
     if isinstance(found, str):
         return found
     term: Term = Product()
@@ -73,7 +75,7 @@ def _names_of(node: Node) -> Sequence[str]:
     return [argument.name for argument in schema.arguments]
 
 
-def _operands(node: Node, scales: Sequence[Node]) -> tuple[Operand, Operand] | str:
+def _operands(node: Node, scales: Sequence[Node], a: Node) -> tuple[Operand, Operand] | str:
     """Return what the scales of A and B are to the output, or why no text describes them."""
     m, n = shape_of(node)
     values = [scale.meta["val"] for scale in scales]
@@ -85,11 +87,21 @@ def _operands(node: Node, scales: Sequence[Node]) -> tuple[Operand, Operand] | s
     is_row_wise = [len(shape) for shape in shapes] == [2, 2] and all(
         are_equal(*pair) for pair in zip([*shapes[0], *shapes[1]], [m, 1, 1, n], strict=True)
     )
+    if not is_row_wise and [len(shape) for shape in shapes] == [2, 2]:
+        (rows, parts), (parts_of_b, columns) = shapes
+        k = shape_of(a)[1]
+        if not (are_equal(parts, 1) and are_equal(parts_of_b, 1)):
+            blocks = f"{_part(m, rows)}x{_part(k, parts)} and {_part(n, columns)}x{_part(k, parts_of_b)}"
+            return f"block-wise {_shown(scales)}, for blocks of {blocks}"
     if not is_row_wise:
         return f"{_shown(scales)}, which are neither one per operand nor one per row and column"
     if not (are_equal(m, 1) or are_equal(of_a.stride(0), 1)) or not are_equal(of_b.stride(1), 1):
         return "scales that do not lie one after another"
     return Operand(OperandShape.COLUMN, 1, "fp32"), Operand(OperandShape.ROW, 2, "fp32")
+
+
+def _part(size: Any, parts: Any) -> Any:  # noqa: ANN401 (numbers, or sizes that torch computes with)
+    return -(-size // parts)
 
 
 def _shown(scales: Sequence[Any]) -> str:

@@ -156,6 +156,7 @@ def test_operands_have_the_rows_and_columns_of_their_shape():
         "column": (True, False),
         "scalar": (False, False),
         "gate": (False, True),
+        "rows": (False, True),
     }
     assert OPERATIONS.keys() >= COMMUTATIVE
     assert all(OPERATIONS[op] == 2 for op in COMMUTATIVE)

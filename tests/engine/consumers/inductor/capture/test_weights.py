@@ -168,5 +168,5 @@ def test_scales_that_no_row_serves_are_named_with_their_size():
     found = gt.capture(blocks, "bf16[32,512]", device="H200")
     (unseen,) = found.unseen
     assert (unseen.operation, [*found.products]) == ("scaled_mm", [])
-    assert unseen.reason.startswith("scales of 32x4 and 4x2, which are neither one per operand nor one per row")
-    assert unseen.reason.endswith("in a product of 32x256x512")
+    assert unseen.reason.startswith("block-wise scales of 32x4 and 4x2, for blocks of 1x128 and 128x128, in a product")
+    assert unseen.reason.endswith("of 32x256x512")

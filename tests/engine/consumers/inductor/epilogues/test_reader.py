@@ -42,7 +42,9 @@ def tensors():
         "whole": torch.ones(M, N, dtype=torch.int64),
         "double": torch.ones(M, N, dtype=torch.float64),
         "rows3": torch.randn(B, 1, N),
+        "row3": bf16(B, 1, N),
         "column3": bf16(B, M, 1),
+        "wide3": bf16(B, 1, 2 * N),
         "t3": bf16(B, N, M),
         "gates": bf16(B, 6 * N),
         "heads": bf16(M, 2, N // 2),
@@ -140,6 +142,11 @@ FUSED = {
     "maximum(matrix)": lambda x, w, r, **_: torch.clamp(x @ w.t(), min=r),
     "relu.to(fp16)": lambda x, w, **_: (x @ w.t()).half().relu(),
     "mul(matrix[bool])": lambda x, w, mask, **_: (x @ w.t()) * mask,
+    "mul(rows[fp32]).to(fp32)": lambda x3, w3, rows3, **_: torch.bmm(x3, w3) * rows3,
+    "add(rows).relu": lambda x3, w3, row3, **_: torch.relu(torch.bmm(x3, w3) + row3),
+    "mul(column[fp32].abs.maximum(0.5)).to(fp32)": lambda x, w, column, **_: (
+        (x @ w.t()) * column.abs().clamp(min=0.5).expand(M, N)
+    ),
     "mul(column)": lambda x3, w3, column3, **_: torch.bmm(x3, w3) * column3,
     f"mul(gate[{M}]).add(matrix)": lambda x3, w, r3, gates, **_: r3 + gates[:, None, N : 2 * N] * F.linear(x3, w),
     f"mul(gate[{M},fp32]).to(fp32)": lambda x3, w, rows3, **_: F.linear(x3, w) * rows3,
@@ -186,7 +193,7 @@ UNKNOWN = {
     "div with rounding_mode": lambda x, w, r, **_: torch.div(x @ w.t(), r, rounding_mode="floor"),
     "a formula of more than 300 terms": lambda x, w, **_: doubled(x @ w.t()),
     "an epilogue of 25 operations is longer than 24": lambda x, w, **_: repeated(x @ w.t(), 25),
-    "a tensor with other strides than rows": lambda x3, w3, rows3, **_: torch.bmm(x3, w3) * rows3,
+    "a tensor with other strides than rows": lambda x3, w3, wide3, **_: torch.bmm(x3, w3) * wide3[..., :N],
     "strides than rows or columns one after another": lambda x, w, apart, **_: (x @ w.t()) * apart[:, :, 0],
     "a tensor that no two strides": lambda x, w, heads, **_: (x @ w.t()).view(M, 2, N // 2) * heads[:, :1],
 }

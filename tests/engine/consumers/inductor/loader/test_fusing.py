@@ -51,6 +51,7 @@ QUACK = {"tile_m": 128, "tile_n": 128, "cluster_m": 1, "cluster_n": 2, "pingpong
 QUACK |= {"is_dynamic_persistent": False, "max_swizzle_size": 8}
 SHAPES = {"x": (64, 256), "w": (96, 256), "v": (96, 256), "r": (64, 96), "s": (96,), "large": (32768, 2048)}
 SHAPES |= {"gates": (4, 6 * 96), "column": (64, 1), "scales": (1, 96)}
+SHAPES |= {"x3": (4, 64, 256), "w3": (4, 256, 96), "row3": (4, 1, 96)}
 TYPES = {"x8": torch.float8_e4m3fn, "w8": torch.float8_e4m3fn, "column": torch.float32, "scales": torch.float32}
 SHAPES |= {"x8": SHAPES["x"], "w8": SHAPES["w"]}
 
@@ -155,6 +156,10 @@ def gate_of_roots(x, w, r, gates):
     return r.view(4, 16, 96) + gates.narrow(1, 96, 96).unsqueeze(1) * torch.sqrt(x @ w.t()).view(4, 16, 96)
 
 
+def biased(x3, w3, row3):
+    return torch.sin(torch.bmm(x3, w3) + row3)
+
+
 PLAIN, FULL_PLAIN = row(PRODUCT, "triton_mm", ROOMY), row(PRODUCT, "triton_mm", FULL)
 SILU_MUL = row(f"{PRODUCT}:epilogue=silu.mul(matrix)", "triton_mm", FULL)
 OTHER = row("16x96x256:bf16:nt:epilogue=relu", "triton_mm", FULL)  # for which the loader reads epilogues
@@ -180,6 +185,7 @@ OTHER = row("16x96x256:bf16:nt:epilogue=relu", "triton_mm", FULL)  # for which t
             (PLAIN, row(f"{PRODUCT}:epilogue=sqrt.mul(gate[8]).add(matrix)", "triton_mm", FULL)),
             ["template", "pointwise"],
         ),
+        (biased, (row("4x64x96x256:bf16:nn:bmm:epilogue=add(rows).sin", "triton_mm", FULL),), ["template"]),
         (normed, (PLAIN, SILU_MUL), ["template", "pointwise"]),
         (unknown, (PLAIN,), ["template", "pointwise"]),
         (before, (PLAIN,), ["pointwise", "template"]),

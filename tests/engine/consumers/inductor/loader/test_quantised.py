@@ -46,7 +46,7 @@ TAKEN = {
     *("rows", "one token", "tensors", "tensors of one element", "one scale for both", "bias", "silu", "relu"),
     *("open rows", "int8", "int8 with scales", "int8 twice"),
 }
-BLOCKS = "scales of 128x2 and 2x1, which are neither one per operand nor one per row and column"
+BLOCKS = "block-wise scales of 128x2 and 2x1, for blocks of 1x128 and 128x128"
 
 
 @pytest.fixture(scope="module")
