@@ -137,11 +137,23 @@ def lowered_product(kernel_inputs: KernelInputs, op_name: str) -> LoweredProduct
     batch = [kernel_inputs.batch_hinted()] if len(kernel_inputs.mat1mat2()[0].get_size()) > 2 else []
     sizes = _text([*batch, *kernel_inputs.mnk_hinted()])
     if op_name == "mm_plus_mm":  # ATen's choice is an mm into the output and an addmm onto it
-        return f"{op_name}: two products of {sizes} and their sum in one call; rows are for one product"
+        products = " and ".join(_named(kernel_inputs, sizes, (place, place + 1)) for place in (0, 2))
+        return f"{op_name}: the sum of {products} in one call; rows are for one product"
     if op_name not in _ATEN:
         return f"{op_name}: tables have rows of {', '.join(_ATEN)}, not of this one of {sizes}"
     found = _described(kernel_inputs, op_name)
     return f"{op_name}: {found}, in a product of {sizes}" if isinstance(found, str) else found
+
+
+def _named(kernel_inputs: MMKernelInputs, sizes: str, places: Sequence[int]) -> str:
+    """Return the name of the problem that two of the operands would be, or its sizes where no row describes it."""
+    dtype = dtype_name(kernel_inputs.dtypes()[places[0]])
+    layouts, stated = "", {}
+    for name, where in zip("ab", [placed(kernel_inputs, place) for place in places], strict=True):
+        if isinstance(where, str):
+            return sizes
+        layouts, stated[f"ld{name}"] = layouts + where[0], where[1]
+    return ":".join((sizes, DTYPE_NAMES.get(dtype, dtype), layouts, *stated_texts(stated)))
 
 
 def _described(kernel_inputs: MMKernelInputs, op_name: str) -> LoweredProduct | str:

@@ -81,7 +81,7 @@ OLD = ("grouped 2 3", "bias number", "sum of two")
 def report(probed, exported):
     some = (
         f"bare={','.join(UNTAKEN)}",
-        f"max={','.join(OWN)}",
+        f"max={','.join((*OWN, 'sum of two'))}",
         f"autotune={','.join(AUTOTUNED)}",
         f"old={','.join(OLD)}",
     )
@@ -201,6 +201,14 @@ def test_rows_are_alone_and_the_rest_is_atens_where_the_program_itself_sets_max_
         assert (found["failure"], found["benchmarks"]) == ("", 0), name
         assert served(found, "row") == served(report["table"][name], "row"), name
         assert [len(kinds) for _, kinds in found["selections"]] == [1], name
+
+
+def test_a_sum_of_products_in_one_call_names_both_and_benchmarks_nothing(report):
+    found = report["max"]["sum of two"]
+    (use,) = found["uses"]
+    assert (found["failure"], found["benchmarks"], use["problem"]) == ("", 0, "mm_plus_mm")
+    name = "64x96x256:bf16:nn"
+    assert use["detail"] == f"the sum of {name} and {name} in one call; rows are for one product"
 
 
 def test_the_corpus_sees_what_max_autotune_gemm_does(report):
