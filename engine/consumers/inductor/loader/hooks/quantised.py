@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -42,6 +43,14 @@ def quantised_product(kernel_inputs: Any, op_name: str) -> LoweredProduct | str 
     found = _described(kernel_inputs, op_name, node)
     sizes = "x".join(map(str, kernel_inputs.mnk_hinted()))
     return f"{op_name}: {found}, in a product of {sizes}" if isinstance(found, str) else found
+
+
+def exact_product(product: LoweredProduct | str) -> LoweredProduct | None:
+    """Return a product of fast sums as the one of exact sums, whose rows are right for it; None for another product."""
+    if isinstance(product, str) or not product.keywords.get("USE_FAST_ACCUM"):
+        return None
+    operation, dtype, rest = product.key.split(":", 2)
+    return replace(product, key=f"{operation}:{dtype}_exact:{rest}", keywords={"USE_FAST_ACCUM": False})
 
 
 def _described(kernel_inputs: MMKernelInputs, op_name: str, node: torch.fx.Node) -> LoweredProduct | str:

@@ -20,7 +20,7 @@ from gemmtune.engine.consumers.inductor.loader.boundary import nothing, or_else
 from gemmtune.engine.consumers.inductor.loader.hooks.binaries import Binaries
 from gemmtune.engine.consumers.inductor.loader.hooks.dynamic_rows import dynamic_row
 from gemmtune.engine.consumers.inductor.loader.hooks.open_sizes import as_in_table
-from gemmtune.engine.consumers.inductor.loader.hooks.quantised import quantised_product
+from gemmtune.engine.consumers.inductor.loader.hooks.quantised import exact_product, quantised_product
 from gemmtune.engine.consumers.inductor.loader.loader_rows import InductorTable, ProductRow
 from gemmtune.engine.consumers.inductor.loader.lowered import (
     AtenChoices,
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from torch._inductor.kernel_inputs import KernelInputs
     from torch._inductor.scheduler import BaseSchedulerNode, Scheduler
 
-_LOGIC = 16  # part of the cache key: add 1 whenever the loader compiles a row to something else
+_LOGIC = 17  # part of the cache key: add 1 whenever the loader compiles a row to something else
 TRITON_TEMPLATES = {"triton::mm": mm_template, "triton::bmm": bmm_template}
 """Inductor's templates that rows may name."""
 
@@ -106,6 +106,8 @@ class TableChoices(AtenChoices):
         found = quantised_product(kernel_inputs, op_name) or lowered_product(kernel_inputs, op_name)
         product = as_in_table(found, self._rows)
         key, row = self._find(product, device)
+        if row is None and (exact := exact_product(product)) and (of_exact := self._find(exact, device))[1]:
+            product, (key, row) = exact, of_exact
         choices, instead_of = None, ""
         if self._binaries:
             aten = partial(self.aten, *asked, kwarg_overrides)

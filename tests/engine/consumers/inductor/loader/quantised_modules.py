@@ -65,6 +65,7 @@ CASES["blocks"] = Case(
     scaled, (T((128, 256), FP8), T((128, 256), FP8), T((128, 2), FP32), T((2, 1), FP32, strides=(1, 2)))
 )
 CASES["fp16"] = Case(lambda *x: scaled(*x, out=torch.float16), (*OPERANDS, ONE, ONE))
+CASES["fp16 rows"] = Case(lambda *x: scaled(*x, out=torch.float16), (*OPERANDS, *rows()))
 CASES["open rows"] = Case(scaled, (T((64, 256), FP8, dynamic=(0,)), OPERANDS[1], ONE, ONE))
 CASES["training"] = Case(Training.apply, (T((64, 256), grad=True), T((96, 256)), ONE))
 CASES["int8"] = Case(lambda a, b: torch._int_mm(a, b.t()), WHOLE)

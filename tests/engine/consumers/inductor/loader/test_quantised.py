@@ -33,6 +33,7 @@ ROWS = (
     row(f"64x96x256:e4m3:nt:epilogue={ROW_WISE}.silu"),
     row(f"64x96x256:e4m3:nt:epilogue={PER_TENSOR}"),
     row(f"64x256x96:e5m2:nt:b_dtype=e4m3:epilogue={PER_TENSOR}:accumulation=exact"),
+    row(f"64x96x256:e4m3:nt:out_dtype=fp16:epilogue={ROW_WISE}:accumulation=exact"),
     row("64x96x256:int8:nt"),
     row(f"64x96x256:int8:nt:out_dtype=bf16:epilogue={ROW_WISE}"),
 )
@@ -44,7 +45,7 @@ RANGES = (
 )
 TAKEN = {
     *("rows", "one token", "tensors", "tensors of one element", "one scale for both", "bias", "silu", "relu"),
-    *("open rows", "int8", "int8 with scales", "int8 twice"),
+    *("open rows", "fp16 rows", "int8", "int8 with scales", "int8 twice"),
 }
 BLOCKS = "block-wise scales of 128x2 and 2x1, for blocks of 1x128 and 128x128"
 
@@ -83,6 +84,11 @@ def test_an_exact_product_gets_no_fast_row_and_other_products_none_at_all(report
         assert [kinds for _, kinds in report["table"][name]["selections"]] == [["_scaled_mm"]]
     (use,) = report["table"]["exact rows"]["uses"]
     assert use["problem"] == f"64x96x256:e4m3:nt:epilogue={ROW_WISE}:accumulation=exact"
+
+
+def test_a_fast_product_without_a_row_gets_the_exact_one(report):
+    (use,) = report["table"]["fp16 rows"]["uses"]
+    assert use["problem"] == f"64x96x256:e4m3:nt:out_dtype=fp16:epilogue={ROW_WISE}:accumulation=exact"
 
 
 def test_gradients_are_summed_exactly_by_a_row_that_is_exact(report):
