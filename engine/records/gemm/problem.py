@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, fields, replace
 from operator import attrgetter
 from typing import Any, ClassVar, Self, get_type_hints
 
-from gemmtune.engine.records.epilogue.chain import NO_EPILOGUE, Epilogue, relative_to, steps_of
+from gemmtune.engine.records.epilogue.chain import NO_EPILOGUE, Epilogue, steps_of
 from gemmtune.engine.records.epilogue.terms import ELEMENT_BYTES, OperandShape
 from gemmtune.engine.records.errors import ProblemError
-from gemmtune.engine.records.gemm.scaling import Scaling, scaling_of
+from gemmtune.engine.records.gemm.scaling import Scaling, canonical, scaling_of
 from gemmtune.engine.records.gemm.stated import STATED, STRIDES, USUAL, stated_texts, strides_of, unusual_strides
 from gemmtune.engine.records.gemm.terms import (
     MAX_SIZE,
@@ -162,9 +162,8 @@ class Problem(Workload):
         if not self.epilogue:
             return
         if self.op.is_batched and any(operand.block for operand in self.epilogue.operands):
-            raise ProblemError(
-                f"epilogue={self.epilogue} has a gate, which is for rows of one product, not for {self.op}"
-            )
+            found = f"epilogue={self.epilogue} has a gate"
+            raise ProblemError(f"{found}, which is for rows of one product, not for {self.op}")
         if not self.op.is_batched and any(each.shape is OperandShape.ROWS for each in self.epilogue.operands):
             raise ProblemError(f"epilogue={self.epilogue} has a vector per product of a batch, and {self.op} has none")
         if self.out_dtype.is_integer:
@@ -172,7 +171,8 @@ class Problem(Workload):
                 f"epilogue={self.epilogue} behind an output of {self.out_dtype}: it needs a float: add out_dtype=bf16"
             )
         try:
-            object.__setattr__(self, "epilogue", relative_to(self.epilogue, self.out_dtype.value))
+            behind = canonical(self.epilogue, self.out_dtype.value, is_float8=self.a_dtype.is_float8)
+            object.__setattr__(self, "epilogue", behind)
         except ValueError as error:
             raise ProblemError(str(error)) from None
 

@@ -10,11 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from gemmtune.engine.records.epilogue.chain import NO_EPILOGUE, Epilogue, Output
+from gemmtune.engine.records.epilogue.chain import NO_EPILOGUE, Epilogue, Output, relative_to
 from gemmtune.engine.records.epilogue.terms import Call, Operand, OperandShape, Product, Term
 
 _SHAPES = ((OperandShape.COLUMN, OperandShape.ROW), (OperandShape.SCALAR, OperandShape.SCALAR))
 _SCALE_TYPE = "fp32"
+_PRODUCT = Product()
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,34 @@ def scaling_of(epilogue: Epilogue, out_dtype: str) -> Scaling | None:
     return None
 
 
+def canonical(epilogue: Epilogue, out_dtype: str, *, is_float8: bool) -> Epilogue:
+    """Return an epilogue with types relative to the output's, and the scales of 8-bit floats in the usual order.
+
+    Raises:
+        ValueError: the outputs are none of an epilogue, see `epilogue_of`.
+    """
+    relative = relative_to(epilogue, out_dtype)
+    return _ordered(relative, out_dtype) if is_float8 else relative
+
+
+@lru_cache(1024)
+def _ordered(epilogue: Epilogue, out_dtype: str) -> Epilogue:
+    """Return an epilogue that begins with the scales of B's columns and then A's rows with these in the usual order.
+
+    Kernels and torch scale the rows first. The orders differ in the last bits of fp32, which every tolerance covers.
+    """
+    leading = _leading(epilogue.outputs[0].term)[:2] if epilogue else []
+    scales = [next((each for each in call.arguments if isinstance(each, Operand)), None) for call in leading]
+    shapes = [each.shape for each in scales if each is not None and (each.dtype or out_dtype) == _SCALE_TYPE]
+    if [call.op for call in leading] != ["mul", "mul"] or shapes != [OperandShape.ROW, OperandShape.COLUMN]:
+        return epilogue
+    column, row = (each for each in reversed(scales) if each is not None)
+    found = Call("mul", (Call("mul", (Product(), column)), row))
+    if any(_count(each.term, Product()) != _count(each.term, leading[1]) for each in epilogue.outputs):
+        return epilogue
+    return Epilogue(tuple(Output(_without(each.term, leading[1], found), each.dtype) for each in epilogue.outputs))
+
+
 def leading_factors(epilogue: Epilogue) -> tuple[Operand, ...]:
     """Return what the product is multiplied with first, at most twice: the scales of 8-bit operands of any type."""
     found: list[Operand] = []
@@ -103,8 +132,10 @@ def _count(term: Term, wanted: Term) -> int:
     return (term == wanted) + (sum(_count(each, wanted) for each in term.arguments) if isinstance(term, Call) else 0)
 
 
-def _without(term: Term, base: Call) -> Term:
-    """Return a term with the product in place of the chain."""
+def _without(term: Term, base: Call, instead: Term = _PRODUCT) -> Term:
+    """Return a term with another, by default the product, in place of the chain."""
     if term == base:
-        return Product()
-    return Call(term.op, tuple(_without(each, base) for each in term.arguments)) if isinstance(term, Call) else term
+        return instead
+    if not isinstance(term, Call):
+        return term
+    return Call(term.op, tuple(_without(each, base, instead) for each in term.arguments))

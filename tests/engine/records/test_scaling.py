@@ -77,3 +77,30 @@ def test_exact_sums_are_part_of_a_name_and_fast_ones_of_none():
 def test_exact_sums_are_for_8_bit_floats(types):
     with pytest.raises(ProblemError, match="accumulation=exact is for an mm of 8-bit floats"):
         Problem.parse(f"64x32x32:{types}:accumulation=exact")
+
+
+@pytest.mark.parametrize("behind", ["", ".add(row2)", ".silu.mul(matrix)", ".relu+{}"])
+def test_scales_in_the_other_order_are_one_problem(behind):
+    other = "mul(row[fp32]).mul(column[fp32])"
+    for out in ("bf16", "fp32"):
+        found, usual = (
+            Problem.parse(f"64x32x32:e4m3:nt:out_dtype={out}:epilogue={each}{behind.format(each)}")
+            for each in (other, ROWS)
+        )
+        assert found == usual
+        assert found.scaling is not None
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        "e4m3:nt:epilogue=mul(row[fp32]).mul(row2[fp32])",
+        "e4m3:nt:epilogue=mul(row).mul(column[fp32])",
+        "e4m3:nt:epilogue=mul(row[fp32]).add(column[fp32])",
+        "e4m3:nt:epilogue=mul(row[fp32])+mul(row[fp32]).mul(column[fp32])",
+        "int8:nt:out_dtype=bf16:epilogue=mul(row[fp32]).mul(column[fp32])",
+    ],
+)
+def test_other_chains_keep_their_order(problem):
+    parsed = Problem.parse(f"64x32x32:{problem}")
+    assert str(parsed.epilogue) == str(parse_epilogue(problem.partition("epilogue=")[2]))
