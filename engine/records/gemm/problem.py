@@ -161,20 +161,18 @@ class Problem(Workload):
         """Write the epilogue relative to the output's type; refuse one behind integers."""
         if not self.epilogue:
             return
-        if self.op.is_batched and any(operand.block for operand in self.epilogue.operands):
-            found = f"epilogue={self.epilogue} has a gate"
-            raise ProblemError(f"{found}, which is for rows of one product, not for {self.op}")
-        if not self.op.is_batched and any(each.shape is OperandShape.ROWS for each in self.epilogue.operands):
-            raise ProblemError(f"epilogue={self.epilogue} has a vector per product of a batch, and {self.op} has none")
+        found, operands = f"epilogue={self.epilogue}", self.epilogue.operands
+        if self.op.is_batched and any(operand.block for operand in operands):
+            raise ProblemError(f"{found} has a gate, which is for rows of one product, not for {self.op}")
+        if not self.op.is_batched and any(operand.shape is OperandShape.ROWS for operand in operands):
+            raise ProblemError(f"{found} has a vector per product of a batch, and {self.op} has none")
         if self.out_dtype.is_integer:
-            raise ProblemError(
-                f"epilogue={self.epilogue} behind an output of {self.out_dtype}: it needs a float: add out_dtype=bf16"
-            )
+            raise ProblemError(f"{found} behind an output of {self.out_dtype}: it needs a float: add out_dtype=bf16")
         try:
             behind = canonical(self.epilogue, self.out_dtype.value, is_float8=self.a_dtype.is_float8)
-            object.__setattr__(self, "epilogue", behind)
         except ValueError as error:
             raise ProblemError(str(error)) from None
+        object.__setattr__(self, "epilogue", behind)
 
     @property
     def name(self) -> str:

@@ -104,10 +104,7 @@ class TableChoices(AtenChoices):
         if self._failed is not None and self._failed is _current_node():
             return self._after_failure(*asked, kwarg_overrides)
         found = quantised_product(kernel_inputs, op_name) or lowered_product(kernel_inputs, op_name)
-        product = as_in_table(found, self._rows)
-        key, row = self._find(product, device)
-        if row is None and (exact := exact_product(product)) and (of_exact := self._find(exact, device))[1]:
-            product, (key, row) = exact, of_exact
+        product, key, row = self._in_table(as_in_table(found, self._rows), device)
         choices, instead_of = None, ""
         if self._binaries:
             aten = partial(self.aten, *asked, kwarg_overrides)
@@ -185,6 +182,16 @@ class TableChoices(AtenChoices):
     ) -> bool:
         """Keep everything out of a row's kernel but the epilogue that it may compute."""
         return may_fuse(node1, node2) and InductorChoices.can_fuse(scheduler, node1, node2, shared_data_score)
+
+    def _in_table(
+        self, product: LoweredProduct | str, device: torch.device
+    ) -> tuple[LoweredProduct | str, str, ProductRow | None]:
+        """Return a product with its key and row; one of fast sums that has none is served as the one of exact sums."""
+        key, row = self._find(product, device)
+        exact = exact_product(product) if row is None else None
+        if exact is not None and (of_exact := self._find(exact, device))[1]:
+            return exact, *of_exact
+        return product, key, row
 
     def _find(self, product: LoweredProduct | str, device: torch.device) -> tuple[str, ProductRow | None]:
         """Return the row that serves all m of a product, or of the plain product, with its key; None without one."""
