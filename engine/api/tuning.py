@@ -139,7 +139,15 @@ def tune(
                 notify(callbacks, note)
             location = gethostname() if fleet == "local" else ray_address or fleet
             campaign_row = registered(
-                store, plan, state, callbacks, name=name, location=location, price=hourly, more=opened.more
+                store,
+                plan,
+                state,
+                callbacks,
+                name=name,
+                location=location,
+                price=hourly,
+                more=opened.more,
+                on_cluster=fleet != "local",
             )
             with campaign_row as follower:
                 found = execute(plan, opened, store, [*callbacks, follower], follower.orders)

@@ -79,7 +79,7 @@ def server_seconds(url: str) -> float:
     """Return the CPU seconds of the server's ended processes: one per connection, and its helpers."""
     with psycopg.connect(url.replace("+psycopg", "")) as connection:
         (pid,) = connection.execute("SELECT pg_backend_pid()").fetchone()
-    status = Path(f"/proc/{pid}/status").read_text()
+        status = Path(f"/proc/{pid}/status").read_text()
     parent = next(line.split()[1] for line in status.splitlines() if line.startswith("PPid"))
     time.sleep(0.5)  # until the process above has ended
     user, system = Path(f"/proc/{parent}/stat").read_text().rpartition(")")[2].split()[13:15]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 from gemmtune.engine.campaign.backend import More, no_more
@@ -49,6 +49,8 @@ class RegisteredCampaign(Callback):
         self._why = ""
         self._more = more
         self._answers: dict[Workload, str] = {}
+        self.publish: Callable[[], None] = lambda: None
+        """Function that hands the progress to the Ray cluster that the campaign runs on."""
 
     def on_load(self, load: Load | None, seconds_left: float | None) -> None:
         """Write the progress, unless it was written a moment ago.
@@ -59,6 +61,7 @@ class RegisteredCampaign(Callback):
         now = self._state.clock()
         if now - self._reported >= _REPORT_SECONDS:
             self._reported = now
+            self.publish()
             self._obey(self._campaigns.report(self._number, self._now(), self._account(), self._answers))
 
     def end(self, state: State) -> None:
@@ -126,6 +129,7 @@ def registered(
     location: str,
     price: Price | None,
     more: More = no_more,
+    on_cluster: bool = False,
 ) -> Iterator[RegisteredCampaign]:
     """Register a campaign while the block runs; yield the callback to give to it, behind its state.
 
@@ -140,6 +144,7 @@ def registered(
         location: host or cluster whose GPUs it takes.
         price: price of its machines; None if nobody named one.
         more: returns the searches of a problem that is added.
+        on_cluster: whether it runs on a Ray cluster, which gets its metrics.
 
     Raises:
         StoreError: the database refused.
@@ -156,8 +161,9 @@ def registered(
     follower = RegisteredCampaign(database, number, state, price, more)
     follower.callbacks = callbacks
     try:
-        with observed(state, name or _digest(plan), location, price):
+        with observed(state, name or _digest(plan), location, price, on_cluster=on_cluster) as follower.publish:
             yield follower
+            follower.publish()
     except BaseException:
         with suppress(StoreError):
             follower.end(State.STOPPED)

@@ -48,5 +48,7 @@ def test_a_reader_collects_each_campaign_while_it_runs_and_no_cost_of_a_replay()
             **{(seconds, name): 0 for seconds in ("gpu.held", "gpu.busy", "core")},
             ("gain", name): pytest.approx(lead / (1 + lead)),
             ("gain.problems", name): 1,
+            ("evaluations.new", name): 8,
+            **{(none, name): 0 for none in ("evaluations.failed", "builders.busy")},
         }
     assert not points(reader)
