@@ -1,6 +1,6 @@
 """Measure status and show on a PostgreSQL server of this host: time, and CPU on both sides.
 
-    python experiments/growth/server.py --server postgresql+psycopg://USER@127.0.0.1:PORT/postgres --json server.json
+    python experiments/growth/server.py --server postgresql+psycopg://USER@127.0.0.1:PORT/postgres --json result.json
 
 USER makes a database per size, which stays: a second run finds it. README.md beside this file says what is measured.
 """
@@ -107,9 +107,10 @@ def main() -> None:
     parser.add_argument("--problems", type=int, nargs="*", default=list(SIZES), choices=SIZES)
     parser.add_argument("--gemmtune", default=str(Path(sys.executable).with_name("gemmtune")))
     parser.add_argument("--runs", type=int, default=3, help="runs of each command; the fastest counts")
-    parser.add_argument("--json", type=Path, required=True)
+    parser.add_argument("--json", type=Path, required=True, help="file whose entry `server` the figures are added to")
     arguments = parser.parse_args()
-    results = {}
+    content = json.loads(arguments.json.read_text()) if arguments.json.exists() else {}
+    results = content.setdefault("server", {})
     for problems in arguments.problems:
         name = f"growth{problems}"
         url = f"{arguments.server.rpartition('/')[0]}/{name}"
@@ -119,12 +120,12 @@ def main() -> None:
                 connection.execute(f"CREATE DATABASE {name}")
         if not there:
             fill(url, problems, SIZES[problems])
-        entry = results[name] = {"measurements": problems * (SIZES[problems] + 2)}
+        entry = results[name] = {"problems": problems, "measurements": problems * (SIZES[problems] + 2)}
         for command in ("status", "show"):
             runs = [measured([arguments.gemmtune, command, url], url) for _ in range(arguments.runs)]
             entry[command] = min(runs, key=lambda run: run["wall_s"])
             print(name, entry["measurements"], command, entry[command], flush=True)
-        arguments.json.write_text(json.dumps(results, indent=1) + "\n")
+        arguments.json.write_text(json.dumps(content, indent=1) + "\n")
 
 
 if __name__ == "__main__":
