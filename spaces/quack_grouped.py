@@ -1,7 +1,7 @@
 """Space of QuACK's persistent GEMM over groups of rows or of k, for Hopper and Blackwell."""
 
 from collections.abc import Mapping
-from functools import partial
+from math import log2
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ from gemmtune.engine.seams.kernel_call import RUNTIME_PACKAGES, Argument
 from gemmtune.engine.seams.space import Launchable, Space
 from gemmtune.engine.toolchain.versions import toolchain_of
 from gemmtune.spaces.quack.autotuner_list import DEFAULT_SWIZZLE, listed
-from gemmtune.spaces.quack.grouped import busiest_traffic, call_of, features, runs, serves
+from gemmtune.spaces.quack.grouped import call_of, runs, serves, swizzle_width, tiling_of
 
 if TYPE_CHECKING:
     import torch
@@ -71,11 +71,14 @@ class QuackGroupedSpace(Space):
             Config({k: v for k, v in c.items() if k != "swap_ab"}) for c in listed(arch, float8=False, exact=False)
         )
         found = dict.fromkeys((*quacks, *(_flat(*tile) for tile in _FLAT_TILES)))
-        return tuple(sorted((c for c in found if self.check(task, c)), key=partial(busiest_traffic, task)))
+        feasible = (config for config in found if self.check(task, config))
+        return tuple(sorted(feasible, key=lambda config: tiling_of(task, config).busiest_traffic(task.device)))
 
     def features(self, task: Task, config: Config) -> Mapping[str, float]:
-        """Return how the groups' clusters and tiles fit the problem and the GPU."""
-        return features(task, config)
+        """Return how the groups' clusters and tiles fit the GPU, and how wide the swizzled groups of tiles are."""
+        tiling = tiling_of(task, config)
+        _, group = swizzle_width(tiling, config.integer("max_swizzle_size"))
+        return {**tiling.features(task.device), "group": log2(group)}
 
     def toolchain(self) -> Toolchain:
         """Return the versions of QuACK, of CUTLASS's DSL, which compiles, of TVM-FFI, and of our reading of ends."""

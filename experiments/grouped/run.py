@@ -67,6 +67,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=540.0, help="wall time, about")
     parser.add_argument("--gpus", type=int, default=1, help="number of GPUs")
     parser.add_argument("--budget", type=int, default=24, help="evaluations per product")
+    parser.add_argument("--spaces", default="quack_grouped,triton_grouped", help="spaces to search")
     parser.add_argument("--cases", type=int, default=80, help="cases, of which the first span all models")
     given = parser.parse_args()
     os.environ.setdefault("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(given.gpus))))  # before torch is imported
@@ -75,13 +76,8 @@ def main() -> None:
     began, wanted = time.monotonic(), cases()[: given.cases]
     given.out.mkdir(parents=True, exist_ok=True)
     texts = [text + routing for *_, text in wanted for routing in ROUTINGS.values()]
-    found = gt.tune(
-        texts,
-        space="quack_grouped",
-        database=given.out / "grouped.db",
-        budget=given.budget,
-        seconds=0.6 * given.seconds,
-    )
+    settings = {"space": tuple(given.spaces.split(",")), "budget": given.budget, "seconds": 0.6 * given.seconds}
+    found = gt.tune(texts, database=given.out / "grouped.db", **settings)
     campaign_seconds = round(time.monotonic() - began, 1)
     rows = {row.problem.name: row for row in found.rows}
     report(given.out, wanted, rows, {}, found.device.name, campaign_seconds)
@@ -109,7 +105,8 @@ def report(out: Path, wanted, rows, checks, device: str, campaign_seconds: float
             line = {"model": model, "tokens": tokens, "product": kind, "routing": routing, "torch_us": torch_us}
             line |= {"kernel_us": row.kernel.time_ns / 1e3, "gain": row.baseline.time_ns / row.kernel.time_ns}
             line["gain_of_other_routing"] = check and check.time_ns and row.baseline.time_ns / check.time_ns
-            lines.append(line | {"problem": row.problem.name, "config": dict(row.kernel.config)})
+            kernel = {"space": row.kernel.space, "config": dict(row.kernel.config)}
+            lines.append(line | {"problem": row.problem.name, **kernel})
     groups = {"forward": ("up", "down"), "gradients": ("gradient of input", "gradient of weight")}
     summary = {"device": device, "campaign_seconds": campaign_seconds, "products": len(lines)}
     for key in ("gain", "gain_of_other_routing"):

@@ -71,13 +71,13 @@ class Compiled:
     grid: tuple[int, int, int] | None
     """Blocks along x, y and z, if the kernel knows them from its sizes, as a pointwise kernel does."""
 
-    def write(self, file: Path, device: Device) -> Resources:
+    def write(self, file: Path, device: Device, *, gives_scratch: bool = False) -> Resources:
         """Write the cubin and return what it needs.
 
         Raises:
-            BuildError: the kernel wants device memory of its own, which no launch here gives.
+            BuildError: the kernel wants device memory of its own, which only a launch that `gives_scratch` gives.
         """
-        if wanted := self.binary.metadata.global_scratch_size:
+        if (wanted := self.binary.metadata.global_scratch_size) and not gives_scratch:
             raise BuildError(f"the binary wants {wanted} B of device memory per block, and its launch gives none")
         return write_cubin(self.binary, file, device)
 

@@ -64,6 +64,11 @@ CONFIGS = {
     "sm_100a": [config(256, 256, 2, 1, is_dynamic_persistent=True), config(128, 128, 1, 2), config(128, 64)],
 }
 
+TRITON = [
+    Config({"BLOCK_M": m, "BLOCK_N": n, "BLOCK_K": k, "num_stages": stages, "num_warps": warps})
+    for m, n, k, stages, warps in ((16, 64, 128, 4, 4), (64, 128, 64, 3, 4), (128, 256, 64, 3, 8))
+]
+
 
 @pytest.fixture(scope="module")
 def bench():
@@ -91,8 +96,9 @@ def tasks_of(product):
     task = Task(product, DEVICE, "quack_grouped")
     of_quack = [(task, each) for each in CONFIGS[DEVICE.arch] if registry.space("quack_grouped").check(task, each)]
     assert of_quack
-    vendor = Task(product, DEVICE, "aten_grouped")
-    return [*([(vendor, Config({}))] if registry.space("aten_grouped").seeds(vendor) else []), *of_quack]
+    vendor, template = (Task(product, DEVICE, name) for name in ("aten_grouped", "triton_grouped"))
+    of_torch = [(vendor, each) for each in registry.space("aten_grouped").seeds(vendor)]
+    return [*of_torch, *of_quack, *((template, each) for each in TRITON)]
 
 
 @pytest.mark.parametrize("name", [*PRODUCTS, *FP16])
