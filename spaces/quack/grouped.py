@@ -4,7 +4,6 @@ from functools import lru_cache
 
 from gemmtune.engine.records.artifact import Artifact
 from gemmtune.engine.records.config import Config
-from gemmtune.engine.records.gemm.terms import DType
 from gemmtune.engine.records.grouped.product import Form, grouped
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
@@ -31,8 +30,6 @@ def serves(task: Task) -> Verdict:
     if product.layout not in _LAYOUTS[product.form]:
         known = " or ".join(_LAYOUTS[product.form])
         return Verdict.no("layout", f"quack_grouped reads {product.form} as {known}, not {product.layout}")
-    if product.dtype not in (DType.BF16, DType.FP16):
-        return Verdict.no("dtype", f"quack_grouped multiplies bf16 or fp16, not {product.dtype}")
     if arch not in ARCHES:
         return Verdict.no("architecture", f"quack_grouped is for {' and '.join(ARCHES)}, not for {arch}")
     return strided(product, "TMA")
