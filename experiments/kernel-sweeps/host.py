@@ -2,6 +2,7 @@
 
 interpret   compare the kernel with the reference under Triton's interpreter, on the CPU
 own         let the kernel's own autotuner choose, per case
+warm        compile a part of the autotuner's configs into Triton's cache, without a GPU
 program     load a table and launch every case, eager and compiled, and count what is benchmarked
 """
 
@@ -30,6 +31,11 @@ from gemmtune.engine.consumers.triton.contract import is_autotuner, layers
 from gemmtune.spaces.triton.decorators import values_of
 from gemmtune.spaces.triton.definition import Definition, load_definition
 
+PARTS = 4
+"""Processes that share an autotuner's configs."""
+_MOST_WARMED = 64
+"""Configs of an autotuner above which none is compiled beforehand: it prunes most of them."""
+
 
 class Source:
     """Tensors of normal values on a device."""
@@ -50,14 +56,16 @@ class Source:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("verb", choices=("interpret", "own", "program"))
+    parser.add_argument("verb", choices=("interpret", "warm", "own", "program"))
     parser.add_argument("adapter", help="FILE.py:CLASS")
+    parser.add_argument("--part", type=int, default=0, help=f"one of {PARTS} parts, for warm")
     parser.add_argument("--table", type=Path, help="folder of the exported table, for program")
     given = parser.parse_args()
     file, name = given.adapter.rsplit(":", 1)
     definition = load_definition(Path(file).resolve(), name)
     verbs: dict[str, Callable[[], Any]] = {
         "interpret": lambda: interpret(definition),
+        "warm": lambda: warm(definition, given.part),
         "own": lambda: own_choices(definition),
         "program": lambda: program(definition, given.table),
     }
@@ -107,6 +115,24 @@ def errors(definition: Definition, arguments: dict[str, Any], expected: tuple[to
         assert error <= most, f"{definition.name}: {name} is {error:.2e} off, more than {most}"
         found[name] = error
     return found
+
+
+def warm(definition: Definition, part: int) -> dict[str, Any]:
+    """Compile a part of an autotuner's configs into Triton's cache, and return how many fail."""
+    from gemmtune.engine.records import catalogue
+    from gemmtune.engine.toolchain import absent_gpu
+
+    fails, tuned = 0, any(map(is_autotuner, layers(definition.kernel)))
+    with absent_gpu.target(catalogue.device("H100")):
+        triton.runtime.driver.active.get_current_stream = lambda _: 0
+        for sizes, _ in definition.cases.values() if tuned and len(definition.seeds) <= _MOST_WARMED else ():
+            for config in definition.seeds_of(sizes)[part::PARTS]:
+                try:
+                    arguments = definition.values(definition.tensors(sizes), config)
+                    definition.jit.run(grid=(1, 1, 1), warmup=True, **arguments)
+                except Exception:  # a config that does not build is the autotuner's affair
+                    fails += 1
+    return {"fails_to_build": fails}
 
 
 def own_choices(definition: Definition) -> dict[str, Any]:
@@ -208,7 +234,8 @@ def program(definition: Definition, folder: Path) -> dict[str, Any]:
                 line[mode] = {"benchmarked": sum(counts.values()), **errors(definition, arguments, expected)}
             except Exception as error:  # what torch.compile does not take is a result, too
                 line[mode] = {"fails": f"{type(error).__name__}: {error}".strip().splitlines()[0][:300]}
-    return {**found, "missed": loader.report()}
+    made_with = [torch.cuda.get_device_name(), f"torch {torch.__version__}", f"triton {triton.__version__}"]
+    return {**found, "missed": loader.report(), "made_with": made_with}
 
 
 if __name__ == "__main__":
