@@ -54,7 +54,7 @@ class CausalConvUpdate(Adapter):
         x[B,D] ~cache[B,D,W] residual=None >y[B,D] weight[D,W] bias[D] x.strides=stride_x_n,stride_x_d
         y.strides=stride_y_n,stride_y_d D W BW=pow2(W) ACTIVATION='swish'
     """
-    blocks = "(cdiv(d, BD), b)"
+    blocks = "cdiv(d, BD) * b"
     sizes = ({"b": 64, "d": 1024, "w": 4},)
 
 
@@ -134,7 +134,7 @@ class Rotary(Adapter):
         x[B,T,H,D] cos[T,D//2] sin[T,D//2] >y[B,T,H,D] cu_seqlens=None chunk_indices=None seq_offsets=0 T B H D R=D//2
         TR=T BT=64 BD=pow2(D//2) IS_SEQLEN_OFFSETS_TENSOR=False IS_VARLEN=False INTERLEAVED=False CONJUGATE=False
     """
-    blocks = "(1, cdiv(t, 64), b * h)"
+    blocks = "(cdiv(t, 64), b, h)"
     sizes = ({"b": 2, "t": 2048, "h": 16, "d": 128},)
 
 
@@ -154,7 +154,7 @@ class AttentionDecoding(Adapter):
         q[1,B,HQ,K] k[1,T,H,K] v[1,T,H,V] >o[1,B,HQ,V] g_cumsum=None sink_bias=None scale=0.0884
         +cu_seqlens[B+1]:i32=torch.arange(B+1)*(T//B) T B H HQ G=HQ//H K V BS=64 BK=K BV=V
     """
-    blocks = "(1, b * hq)"
+    blocks = "b * hq"
     sizes = ({"b": 8, "t": 32768, "h": 8, "hq": 32, "k": 128, "v": 128},)
 
 
@@ -195,7 +195,7 @@ class GatedDeltaState(Adapter):
         k[B,T,H,K] v[B,T,H,V] w[B,T,H,K] >v_new[B,T,H,V] g[B,T,H]:f32 gk=None >h[B,T//BT,H,K,V] h0[B,H,K,V]:f32
         ht=None cu_seqlens=None chunk_offsets=None T H HV=H K V BT STATE_V_FIRST=False
     """
-    blocks = "(cdiv(v, BV), b * h)"
+    blocks = "cdiv(v, BV) * b * h"
     sizes = (SEQUENCE,)
 
 
@@ -213,7 +213,7 @@ class Recurrent(Adapter):
         cu_seqlens=None scale=0.0884 B T H K V BK=64 BV=64 REVERSE=False USE_G=False USE_G_GAMMA=False USE_GK=True
         USE_GV=False
     """
-    blocks = "(v // 64, k // 64, b * h)"
+    blocks = "(v // 64) * (k // 64) * b * h"
     sizes = (SEQUENCE,)
 
 
@@ -254,7 +254,7 @@ class LogLinearGradient(Adapter):
         do[B,T,H,V] q[B,T,H,K] g[B,T,H]:f32 l[B,T,H,L]:f32 h_l[B,T//BT,H,K,V] ~dh[B,T//BT,H,K,V]:f32
         ~dg_last[B,T//BT,H]:f32 ell=0 T cu_seqlens=None H K V L BT NT=T//BT
     """
-    blocks = "(cdiv(k, BK), t // bt, b * h)"
+    blocks = "(cdiv(k, BK), b * h)"
     sizes = ({**SEQUENCE, "l": 6},)
 
 
@@ -296,9 +296,9 @@ class AddCMul(Adapter):
     kernel = fla("ops.rwkv7.fused_addcmul", "fused_addcmul_fwd_kernel")
     text = """
         hidden[B,T,D] delta[B,T,D] ixr[D] ixw[D] ixk[D] ixv[D] ixa[D] ixg[D] >oxr[B,T,D] >oxw[B,T,D] >oxk[B,T,D]
-        >oxv[B,T,D] >oxa[B,T,D] >oxg[B,T,D] use_xg=True T=B*T T_OFFSET=0 D BD=pow2(D)
+        >oxv[B,T,D] >oxa[B,T,D] >oxg[B,T,D] use_xg=True T T_OFFSET=0 D BD=pow2(D)
     """
-    blocks = "cdiv(b * t, BT)"
+    blocks = "(b, cdiv(t, BT))"
     sizes = ({"b": 2, "t": 2048, "d": 1024},)
 
 
@@ -334,7 +334,7 @@ class Matmul(Adapter):
         b.strides=stride_bk,stride_bn c.strides=stride_cb,stride_cm,stride_cn ACTIVATION='leaky_relu' HAS_INPUT=False
         ALLOW_TF32=True
     """
-    blocks = "(1, cdiv(m, BM) * cdiv(n, BN))"
+    blocks = "(1, cdiv(m, BM), cdiv(n, BN))"
     sizes = ({"m": 2048, "n": 2048, "k": 2048},)
 
 

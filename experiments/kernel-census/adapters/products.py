@@ -25,7 +25,7 @@ class QkvScale(Adapter):
         x_ptr[B,H,S,D] >partial_max_ptr[B*H,cdiv(S,512)]:f32 x_ptr.strides=stride_b,stride_h,stride_s,stride_d S D H
         chunk_size=512 num_chunks=cdiv(S,512)
     """
-    blocks = "(b * h, cdiv(s, 512))"
+    blocks = "(b, h, cdiv(s, 512))"
     sizes = ({"b": 2, "h": 16, "s": 4096, "d": 128},)
 
 
@@ -37,7 +37,7 @@ class Fp8BlockProduct(Adapter):
         a_s_ptr[M,K//128]:f32 a_s_ptr.strides=a_s_stride_dim_0,a_s_stride_dim_1 b_s_ptr[K//128,N//128]:f32
         b_s_ptr.strides=b_s_stride_dim_0,b_s_stride_dim_1 M N K out_dtype=tl.bfloat16 BLOCK_SIZE_K=128
     """
-    blocks = SIZED_TILES
+    blocks = "(cdiv(m, BLOCK_SIZE_M), cdiv(n, BLOCK_SIZE_N))"
     sizes = (SQUARE,)
 
 

@@ -151,7 +151,7 @@ class CumsumFused(Adapter):
         ddA_cs_ptr[B,H,T]:f32 ddA_cs_rev_ptr[B,H,T]:f32 dA_cs_ptr[B,H,T]:f32 dA_cs_rev_ptr[B,H,T]:f32
         ~ddt_out_ptr[B,H,T]:f32 ddt_out_ptr.strides=stride_batch,stride_head,stride_seq B H S=T CHUNK_SIZE=64
     """
-    blocks = "(t // 64, h, b)"
+    blocks = "(b, h, t // 64)"
     sizes = (SCAN,)
 
 
@@ -186,7 +186,7 @@ class ExpertGradient(Adapter):
         weighted_act_ptr.strides=stride_wact_TK,stride_wact_I dout_ptr.strides=stride_dout_T,stride_dout_H
         dW2_ptr.strides=stride_dW2_E,stride_dW2_H,stride_dW2_I
     """
-    blocks = "(e, cdiv(h, BLOCK_M), cdiv(i, BLOCK_N))"
+    blocks = "(e * cdiv(i, BLOCK_M), cdiv(h, BLOCK_N))"
     sizes = ({"t": 4096, "k": 2, "e": 8, "h": 1024, "i": 1024},)
 
 
