@@ -21,9 +21,11 @@ SPLIT_K = {"warp_n": 16, "warps_n": 1, "warps_k": 4, "split_k": 1, "k_unroll": 1
 CONFIGS = {"aten": {}, "triton_mm": TILES, "cute_splitk": {**SPLIT_K, "use_pdl": False}}
 
 
-def choice(space, time_ns=100.0):
+def choice(space, time_ns=100.0, config=None):
+    its = Config(CONFIGS[space] if config is None else config)
+    toolchain = "torch 2.13.0"
     timed = (time_ns, time_ns - 1, time_ns + 1)
-    return Choice(space, Config(CONFIGS[space]), *timed, 32, Evidence.MEASURED, "torch 2.13.0", "graph-cold-l2")
+    return Choice(space, its, *timed, 32, Evidence.MEASURED, toolchain, "graph-cold-l2")
 
 
 def row(problem, *spaces):
