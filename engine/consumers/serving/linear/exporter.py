@@ -1,9 +1,10 @@
-"""Exporter for linear layers of 8-bit floats in vLLM: a table with its kernels, and the plug-in that serves it."""
+"""Exporters for linear layers of 8-bit floats in vLLM and SGLang: a table, its kernels, and the plug-in for them."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any, ClassVar, NamedTuple
 
 from gemmtune.engine.consumers.serving.linear.table import SCHEMA, cubin_name, parse_linear_table
 from gemmtune.engine.records.artifact import Artifact
@@ -21,7 +22,7 @@ from gemmtune.engine.tables.kernels.builds import Built, built_kernels, cute_ent
 from gemmtune.engine.tables.licence import LICENCES, notices
 from gemmtune.engine.tables.standalone import package
 
-_PACKAGE = "gemmtune_vllm"
+_ROOM = "gemmtune.engine.consumers.serving.linear"
 _TRITON, _VENDOR = "triton_mm", "aten"
 _SCALED = "e4m3:nt:epilogue=mul(column[fp32]).mul(row[fp32])"
 _LEAST_DYNAMIC = 2  # torch compiles an open m for sizes from here on
@@ -39,13 +40,13 @@ class _Served(NamedTuple):
     """Kernels to build, the fastest first; none where the vendor library leads."""
 
 
-class VllmFp8Exporter(Exporter):
-    """Export `vllm_fp8_table.json`, the package `gemmtune_vllm`, and the entry point by which vLLM finds it.
+class _LinearExporter(Exporter):
+    engine: ClassVar[str]
+    """Name of the engine in the names of files."""
+    group: ClassVar[str]
+    """Group of the entry points that the engine calls."""
 
-    The kernels of all rows are built here, so a campaign does not write these files.
-    """
-
-    on_request = True
+    on_request = True  # the kernels of all rows are built again
     spaces = (_VENDOR, "cute_gemv", "cute_splitk", "quack_gemm", _TRITON)
     example_problems = tuple(f"{m}x4096x4096:{_SCALED}" for m in (1, 16, 64))
 
@@ -62,8 +63,8 @@ class VllmFp8Exporter(Exporter):
         if table.rows and not served:
             first = table.rows[0]
             raise TableError(
-                f"{first.problem.name}: vLLM's plug-in cannot run space {first.choices[0].space!r} for it; it serves "
-                f"products such as 16x4096x4096:{_SCALED} by {', '.join(self.spaces)}: tune such"
+                f"{first.problem.name}: the plug-in of {self.engine} cannot run space {first.choices[0].space!r} for "
+                f"it; it serves products such as 16x4096x4096:{_SCALED} by {', '.join(self.spaces)}: tune such"
             )
         built = built_kernels((job for each in served for job in each.kernels), _entry)
         rows = defaultdict[str, list[dict[str, object]]](list)
@@ -78,14 +79,28 @@ class VllmFp8Exporter(Exporter):
             "cubins": cubins,
         }
         compiled = {name for task, _ in built for name in registry.space(task.space).compiled_packages}
-        files = package("gemmtune.engine.consumers.serving.linear.plugin")
+        files, name = package(f"{_ROOM}.{self.engine}_plugin"), f"gemmtune_{self.engine}"
         return {
-            "vllm_fp8_table.json": sealed_json(table, SCHEMA, content, parse_linear_table),
-            **{f"{_PACKAGE}/{name}": text for name, text in files.items()},
-            f"{_PACKAGE}-0.dist-info/METADATA": "Metadata-Version: 2.1\nName: gemmtune-vllm\nVersion: 0\n",
-            f"{_PACKAGE}-0.dist-info/entry_points.txt": f"[vllm.general_plugins]\ngemmtune = {_PACKAGE}:register\n",
+            f"{self.engine}_fp8_table.json": sealed_json(
+                table, SCHEMA, content, partial(parse_linear_table, consumer=f"{self.engine}_fp8")
+            ),
+            **{f"{name}/{file}": text for file, text in files.items()},
+            f"{name}-0.dist-info/METADATA": f"Metadata-Version: 2.1\nName: gemmtune-{self.engine}\nVersion: 0\n",
+            f"{name}-0.dist-info/entry_points.txt": f"[{self.group}]\ngemmtune = {name}:register\n",
             **({LICENCES: notices(compiled)} if content["binaries"] else {}),
         }
+
+
+class VllmFp8Exporter(_LinearExporter):
+    """Export `vllm_fp8_table.json`, the package `gemmtune_vllm`, and the entry point by which vLLM finds it."""
+
+    engine, group = "vllm", "vllm.general_plugins"
+
+
+class SglangFp8Exporter(_LinearExporter):
+    """Export `sglang_fp8_table.json`, the package `gemmtune_sglang`, and the entry point by which SGLang finds it."""
+
+    engine, group = "sglang", "sglang.srt.plugins"
 
 
 def _rows(table: Table, spaces: tuple[str, ...]) -> Iterator[_Served]:

@@ -3,13 +3,16 @@
 import logging
 from collections.abc import Mapping
 from functools import cached_property
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
 
 from gemmtune.engine.consumers.serving.linear.launching import CuteKernel, TableKernel, TritonKernel, operands_of
-from gemmtune.engine.consumers.serving.linear.table import EXACT, LinearTable, product_text
+from gemmtune.engine.consumers.serving.linear.table import EXACT, LinearTable, parse_linear_table, product_text
+from gemmtune.engine.io.bundled import picked
 from gemmtune.engine.tables.kernels.binary import difference
+from gemmtune.engine.tables.sealed import read_sealed
 
 _SHORT = {torch.bfloat16: "bf16", torch.float16: "fp16"}
 _log = logging.getLogger("gemmtune")
@@ -146,3 +149,17 @@ class Linears:
                 if calls:
                     found.setdefault(outcome, {})[self._name(product, m)] = calls
         return found
+
+
+def linears_of(source: Path, gpu: str) -> tuple[Linears | None, str]:
+    """Return the table of a GPU in a file, or why there is none, which a warning says, too."""
+    consumer = source.name.removesuffix("_table.json")
+    try:
+        table = read_sealed(source, lambda content: parse_linear_table(picked(content, gpu)[0], consumer))
+    except (OSError, TypeError, ValueError) as error:
+        _log.warning("gemmtune's table cannot be read, so the engine's own kernels run: %s", error)
+        return None, "has no table that can be read"
+    if table.device != gpu:
+        _log.warning("gemmtune's table is for %s; on %s the engine's own kernels run", table.device, gpu)
+        return None, f"has a table for {table.device}, not for {gpu}"
+    return Linears(table), ""

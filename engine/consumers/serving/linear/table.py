@@ -1,4 +1,4 @@
-"""Content of `vllm_fp8_table.json` and its checks. Needs the standard library alone."""
+"""Content of `vllm_fp8_table.json` and `sglang_fp8_table.json`, and its checks. Needs the standard library alone."""
 
 import hashlib
 import json
@@ -59,7 +59,7 @@ class LinearRow(NamedTuple):
 
 
 class LinearTable(NamedTuple):
-    """Content of `vllm_fp8_table.json`, checked field by field."""
+    """Content of a table for an engine's linear layers, checked field by field."""
 
     device: str
     """Name of the GPU."""
@@ -91,13 +91,13 @@ def cubin_name(binary: bytes, fields: Mapping[str, object]) -> str:
     return f"gemmtune_triton_mm_{hashlib.sha256(binary + told.encode()).hexdigest()[:16]}"
 
 
-def parse_linear_table(content: bytes) -> LinearTable:
-    """Return a table from its JSON; refuse, by row and field, what would compute wrongly.
+def parse_linear_table(content: bytes, consumer: str = "vllm_fp8") -> LinearTable:
+    """Return a consumer's table from its JSON; refuse, by row and field, what would compute wrongly.
 
     Raises:
         TypeError, ValueError: a part has the wrong type or value.
     """
-    fields = parse_sealed(content, "vllm_fp8", SCHEMA, {"left_out", "rows", "binaries", "cubins"})
+    fields = parse_sealed(content, consumer, SCHEMA, {"left_out", "rows", "binaries", "cubins"})
     require_integer("left_out", fields["left_out"], 0, _LARGEST)
     binaries = parse_kernels(fields["binaries"])
     cubins = {name: _cubin(name, its) for name, its in require_object("cubins", fields["cubins"]).items()}

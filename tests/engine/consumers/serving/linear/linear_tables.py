@@ -58,7 +58,7 @@ def built(wanted, entry):
     return {job: made(*job) for job in wanted}
 
 
-def exported(*tables):
-    """Return the files of the plug-in for tables of GPUs."""
+def exported(*tables, engine=exporter.VllmFp8Exporter):
+    """Return the files of an engine's plug-in for tables of GPUs."""
     with patch.object(exporter, "built_kernels", built):
-        return export_bundle(exporter.VllmFp8Exporter(), tables)
+        return export_bundle(engine(), tables)

@@ -68,7 +68,7 @@ def test_rows_name_their_kernels_and_a_cute_row_the_next_one():
 )
 def test_other_products_are_left_out_and_a_table_of_them_alone_is_refused_by_name(problem):
     assert content(table(row(f"64x{KEY}", "triton_mm"), row(problem, "triton_mm")))["left_out"] == 1
-    with pytest.raises(TableError, match="vLLM's plug-in cannot run space 'triton_mm' for it"):
+    with pytest.raises(TableError, match="the plug-in of vllm cannot run space 'triton_mm' for it"):
         exported(table(row(problem, "triton_mm")))
 
 

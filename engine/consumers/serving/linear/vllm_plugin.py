@@ -8,17 +8,13 @@ A layer whose n, k and scales the table has runs the row's kernel for each m, an
 serves m. Other layers, other GPUs and batch-invariant mode run what vLLM would run. The table is code.
 """
 
-import logging
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from gemmtune.engine.consumers.serving.linear.serving import Linears, Product
-from gemmtune.engine.consumers.serving.linear.table import parse_linear_table
-from gemmtune.engine.io.bundled import picked
-from gemmtune.engine.tables.sealed import read_sealed
+from gemmtune.engine.consumers.serving.linear.serving import Linears, Product, linears_of
 
 __all__ = ["register", "report"]
 
@@ -27,7 +23,6 @@ BACKEND = "gemmtune"
 _NAME = "GemmtuneFP8ScaledMMLinearKernel"
 _OPERATOR = "gemmtune_scaled_mm"
 _TABLE = "vllm_fp8_table.json"
-_log = logging.getLogger("gemmtune")
 
 
 def register() -> None:
@@ -68,16 +63,7 @@ def _in_use() -> tuple[Linears | None, str]:
     if envs.VLLM_BATCH_INVARIANT:
         return None, "chooses kernels by the number of rows, which VLLM_BATCH_INVARIANT forbids"
     gpu = current_platform.get_device_name()
-    source = Path(__file__).parent.with_name(_TABLE)
-    try:
-        table = read_sealed(source, lambda content: parse_linear_table(picked(content, gpu)[0]))
-    except (OSError, TypeError, ValueError) as error:
-        _log.warning("gemmtune's table cannot be read, so vLLM's own kernels run: %s", error)
-        return None, "has no table that can be read"
-    if table.device != gpu:
-        _log.warning("gemmtune's table is for %s; on %s vLLM's own kernels run", table.device, gpu)
-        return None, f"has a table for {table.device}, not for {gpu}"
-    return Linears(table), ""
+    return linears_of(Path(__file__).parent.with_name(_TABLE), gpu)
 
 
 def _kernel_class() -> type:
