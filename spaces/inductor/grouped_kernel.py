@@ -6,7 +6,7 @@ import torch
 
 from gemmtune.engine.records.artifact import Artifact
 from gemmtune.engine.records.grouped.product import Grouped
-from gemmtune.spaces.inductor.kernel import CubinKernel
+from gemmtune.engine.toolchain.launching.cubin import CubinKernel
 
 
 class GroupedKernel:
