@@ -12,16 +12,18 @@ from typing import Any
 from gemmtune.engine.consumers.inductor.loader.export import loader_files
 from gemmtune.engine.consumers.inductor.loader.loader_rows import PACKAGES, SCHEMA, parse_inductor_table
 from gemmtune.engine.consumers.inductor.loader.lookup import lookup_table
-from gemmtune.engine.consumers.inductor.loader.templates import is_cute, template_of
+from gemmtune.engine.consumers.inductor.loader.templates import Product, is_cute, multiplied, template_of
 from gemmtune.engine.consumers.inductor.written import parse_written_table
 from gemmtune.engine.records.artifact import Toolchain
 from gemmtune.engine.records.config import Config, Value
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import TableError
-from gemmtune.engine.records.gemm.problem import Problem, gemm
+from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.gemm.terms import Accumulation, DType, Op, implied_types
+from gemmtune.engine.records.grouped.product import Form, Grouped
 from gemmtune.engine.records.table import Choice, Row, Table
 from gemmtune.engine.records.task import Task
+from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.exporter import Exporter
 from gemmtune.engine.tables.export import sealed_json
@@ -76,14 +78,19 @@ class InductorExporter(Exporter):
         return loader_files(*(parse_inductor_table(files["inductor_table.json"].encode()) for files in exports))
 
 
-def product_key(problem: Problem) -> str:
+def product_key(problem: Product) -> str:
     """Return the loader's key of all products that differ in m alone: `mm:bfloat16:nt:1x4096x4096:none:static`.
 
-    Scalars and strides that are unusual stand behind it, and then the text of an epilogue.
+    Scalars and strides that are unusual stand behind it, and then the text of an epilogue. A grouped product's has all
+    sizes but the range size: `grouped_rows:bfloat16:nt:8x1408x2048:none:static`.
 
     Raises:
         TableError: the problem is no product that Inductor compiles.
     """
+    if isinstance(problem, Grouped):
+        rest = problem.m if problem.form is Form.INNER else problem.k
+        sizes = f"{problem.groups}x{problem.n}x{rest}"
+        return f"grouped_{problem.form}:{problem.dtype.torch_name}:{problem.layout}:{sizes}:none:static"
     _check_problem(problem)
     operation, dtype = _operation_and_types(problem)
     layout, sizes = f"{problem.a_layout}{problem.b_layout}", f"{problem.batch}x{problem.n}x{problem.k}"
@@ -129,34 +136,35 @@ def _rows(table: Table, kernels: Mapping[tuple[Task, Config], Built]) -> dict[st
     """
     found: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in table.rows:
-        problem = gemm(row.problem)
+        problem = multiplied(row.problem)
         key, facts = product_key(problem), {"regret_bound": row.regret_bound, "loss": row.loss}
-        entry = _entry(table.device, problem, row.choices[0], problem.m, problem.m, facts)
+        entry = _entry(table.device, problem, row.choices[0], problem.size, problem.size, facts)
         if is_cute(row.choices[0].space):
             entry |= _kernel(table, problem, row.choices[0], _next_choice(row), kernels)
-        if not problem.dynamic_m:
+        if isinstance(problem, Grouped) or not problem.dynamic_m:
             found[key].append(entry)
     for ranged in table.ranges:
         if ranged.first == ranged.last:
             continue
         losses = {name: {str(m): loss for m, loss in getattr(ranged, name)} for name in ("tuned", "probed", "held_out")}
-        problem = gemm(ranged.problem)
+        problem = multiplied(ranged.problem)
         entry = _entry(table.device, problem, ranged.choice, ranged.first, ranged.last, losses)
         if is_cute(ranged.choice.space):
-            entry |= _kernel(table, problem, ranged.choice, _vendor(ranged.choice), kernels)
-        found[product_key(problem)].append(entry)
+            entry |= _kernel(table, problem, ranged.choice, _vendor(problem, ranged.choice), kernels)
+        key = product_key(problem)
+        found[f"{key.removesuffix('static')}dynamic" if isinstance(problem, Grouped) else key].append(entry)
     return dict(found)
 
 
 def _entry(
-    device: Device, problem: Problem, choice: Choice, first: int, last: int, facts: Mapping[str, object]
+    device: Device, problem: Product, choice: Choice, first: int, last: int, facts: Mapping[str, object]
 ) -> dict[str, Any]:
     return {
         "first": first,
         "last": last,
         "template": template_of(problem, choice),
         "kwargs": dict(choice.config),
-        "fuses_cheap": _fuses_cheap(device, problem, choice),
+        "fuses_cheap": isinstance(problem, Problem) and _fuses_cheap(device, problem, choice),
         "kernel": None,
         "otherwise": None,
         "facts": {
@@ -172,7 +180,7 @@ def _entry(
 
 def _kernel(
     table: Table,
-    problem: Problem,
+    problem: Product,
     choice: Choice,
     instead: Choice,
     kernels: Mapping[tuple[Task, Config], Built],
@@ -184,17 +192,17 @@ def _kernel(
 
 def _next_choice(row: Row) -> Choice:
     """Return the row's fastest choice that needs torch alone; the vendor library's if none is faster."""
-    vendor = row.baseline or _vendor(row.choices[0])
+    vendor = row.baseline or _vendor(row.problem, row.choices[0])
     others = [choice for choice in row.choices if not is_cute(choice.space)]
     best = min(others, key=lambda choice: choice.time_ns, default=vendor)
     return vendor if row.baseline is not None and best.time_ns > vendor.time_ns else best
 
 
-def _vendor(choice: Choice) -> Choice:
-    return replace(choice, space="aten", config=Config({}))
+def _vendor(problem: Workload, choice: Choice) -> Choice:
+    return replace(choice, space=problem.baseline_space, config=Config({}))
 
 
-def _task(table: Table, problem: Problem, choice: Choice) -> Task:
+def _task(table: Table, problem: Product, choice: Choice) -> Task:
     return Task(problem, table.device, choice.space)
 
 
@@ -247,13 +255,15 @@ def _params(table: Table) -> dict[str, dict[str, Sequence[Value]]]:
     return found
 
 
-def _instead(table: Table) -> Iterator[tuple[Problem, Choice]]:
+def _instead(table: Table) -> Iterator[tuple[Product, Choice]]:
     """Yield what runs where a CuTe kernel cannot, with its problem."""
-    yield from ((gemm(row.problem), _next_choice(row)) for row in table.rows if is_cute(row.choices[0].space))
-    yield from ((gemm(row.problem), _vendor(row.choice)) for row in table.ranges if is_cute(row.choice.space))
+    rows = ((multiplied(row.problem), row) for row in table.rows if is_cute(row.choices[0].space))
+    yield from ((problem, _next_choice(row)) for problem, row in rows)
+    ranges = ((multiplied(row.problem), row.choice) for row in table.ranges if is_cute(row.choice.space))
+    yield from ((problem, _vendor(problem, choice)) for problem, choice in ranges)
 
 
-def _choices(table: Table) -> Iterator[tuple[Problem, Choice]]:
+def _choices(table: Table) -> Iterator[tuple[Product, Choice]]:
     """Yield the choice of every row and range with its problem."""
-    yield from ((gemm(row.problem), row.choices[0]) for row in table.rows)
-    yield from ((gemm(row.problem), row.choice) for row in table.ranges)
+    yield from ((multiplied(row.problem), row.choices[0]) for row in table.rows)
+    yield from ((multiplied(row.problem), row.choice) for row in table.ranges)

@@ -14,6 +14,7 @@ from gemmtune.engine.records.artifact import Artifact
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.errors import TableError
 from gemmtune.engine.records.gemm.problem import gemm
+from gemmtune.engine.records.grouped.product import Grouped
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.kernel_call import RUNTIME_PACKAGES
@@ -30,11 +31,13 @@ _SECONDS = 600.0
 
 def cute_entry(task: Task, artifact: Artifact, binary: bytes) -> Built | str:
     """Return a CuTe kernel's name and entry, which `parse_kernels` reads; why there is none if no loader runs it."""
-    problem, space = gemm(task.problem), registry.space(task.space)
+    space = registry.space(task.space)
+    problem = task.problem if isinstance(task.problem, Grouped) else gemm(task.problem)
     call = space.deployed_call(artifact, task)
     if call is None:
         return f"{problem.name}: kernels of {task.space} run only with gemmtune itself"
-    layouts, epilogue = f"{problem.a_layout}{problem.b_layout}", str(problem.epilogue)
+    layouts = f"{problem.a_layout}{problem.b_layout}"
+    epilogue = "none" if isinstance(problem, Grouped) else str(problem.epilogue)
     return kernel_name(task.space, binary, call, layouts, epilogue), {
         "object": packed(binary),
         "call": call,
@@ -89,5 +92,5 @@ def _built(entry: Entry, job: _Wanted) -> Built | str:
             artifact = registry.space(task.space).build(task, config, Path(folder))
         except Exception as error:  # a compiler fails in any way
             reason = str(error) if isinstance(error, BuildError) else f"{type(error).__name__}: {error}"
-            return f"{gemm(task.problem).name}: {task.space} {config} does not build: {reason}"[:500]
+            return f"{task.problem.name}: {task.space} {config} does not build: {reason}"[:500]
         return entry(task, artifact, Path(artifact.path).read_bytes())

@@ -10,7 +10,10 @@ from gemmtune.engine.toolchain.cuda_driver import checked, prefer_shared_memory
 
 _LARGEST_CLUSTER = 16
 _STATIC_SHARED_BYTES = 48 * 1024  # a block may have this much without opting in
-_SCRATCH = ("scratch", "profile")  # Triton 3.6 to 3.9 take them behind the user's arguments; null unless `values` has them
+_SCRATCH = (
+    "scratch",
+    "profile",
+)  # behind the user's arguments in Triton 3.6 to 3.9; null unless a value is given
 _SLOT_BYTES = ctypes.sizeof(ctypes.c_uint64)  # for pointers, and for m: an i32 is the lower half of its slot
 
 

@@ -28,11 +28,12 @@ from torch.utils._sympy.value_ranges import ValueRanges
 
 from gemmtune.engine.consumers.inductor.capture.captured import CapturedProduct, Unseen, spanning
 from gemmtune.engine.consumers.inductor.capture.inputs import OpenSize
+from gemmtune.engine.consumers.inductor.epilogues.reader import PLAIN
 from gemmtune.engine.consumers.inductor.floor.graph_costs import cost_of_node, rest_bytes
 from gemmtune.engine.consumers.inductor.floor.shares import Cost
 from gemmtune.engine.consumers.inductor.graphs.spans import bounds_of
 from gemmtune.engine.consumers.inductor.loader.explain.table_use import LIBRARY, problem_name
-from gemmtune.engine.consumers.inductor.loader.grouped.products import GROUPED, grouped_name, grouped_product
+from gemmtune.engine.consumers.inductor.loader.grouped.grouped_products import GROUPED, GroupedProduct, grouped_product
 from gemmtune.engine.consumers.inductor.loader.hooks.activation import CONVOLUTION, lower_convolution, should_pad
 from gemmtune.engine.consumers.inductor.loader.loader import options
 from gemmtune.engine.consumers.inductor.loader.lowered import LoweredProduct
@@ -112,7 +113,7 @@ class Lowering:
             called = list(library_nodes(graph.module))
             for node, operation, reason in called:
                 grouped = grouped_product(node) if node.target in GROUPED else ""
-                if isinstance(grouped, LoweredProduct):
+                if isinstance(grouped, GroupedProduct):
                     self._add_grouped(grouped)
                 else:
                     self._current.calls[operation, grouped or reason][cost_of_node(node)] += 1
@@ -165,9 +166,10 @@ class Lowering:
         self._current.products += spread
         self.compiled.update(each.problem.name for one in spread for each in one.variants)
 
-    def _add_grouped(self, product: LoweredProduct) -> None:
+    def _add_grouped(self, grouped: GroupedProduct) -> None:
         """Take a grouped product of the graph that is lowered now."""
-        found = CapturedProduct(Grouped.parse(grouped_name(product.key, product.hint)), 1)
+        product = LoweredProduct(grouped.m, grouped.hint, grouped.key, 0, PLAIN)
+        found = CapturedProduct(Grouped.parse(problem_name(product.key, product.hint)), 1)
         found = self._opened(product, found) if product.is_dynamic else found
         self._current.products.append(found)
         self.compiled[found.problem.name] += 1

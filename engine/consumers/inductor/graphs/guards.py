@@ -21,7 +21,7 @@ from gemmtune.engine.consumers.inductor.graphs.layers import Product, Question
 from gemmtune.engine.consumers.inductor.graphs.products import asked_by_torch
 from gemmtune.engine.consumers.inductor.loader.graph_sizes import cut_sizes
 from gemmtune.engine.records.device import Device
-from gemmtune.engine.records.gemm.problem import gemm
+from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.gemm.terms import DType
 from gemmtune.engine.records.table import RangeRow
 from gemmtune.engine.toolchain.releases import PADDING_GUARDS, TORCH_VERSIONS
@@ -134,9 +134,10 @@ def rows_of(products: Sequence[Product], dtype: DType, rows: Sequence[RangeRow])
 
 
 def _is_of(product: Product, row: RangeRow, dtype: DType) -> bool:
-    problem = gemm(row.problem)
+    problem = row.problem
     return (
-        problem.dynamic_m
+        isinstance(problem, Problem)
+        and problem.dynamic_m
         and problem.op in product.ops
         and (problem.k, problem.n) == (product.k, product.n)
         and f"{problem.a_layout}{problem.b_layout}" == product.layout

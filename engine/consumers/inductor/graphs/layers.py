@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from gemmtune.engine.records.errors import UsageError
-from gemmtune.engine.records.gemm.problem import gemm
+from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.gemm.terms import DType, Layout, Op
 from gemmtune.engine.records.table import Table
 from gemmtune.engine.records.workload import Workload
@@ -99,9 +99,10 @@ class Linear:
 
     def has_forward(self, workload: Workload) -> bool:
         """Return whether a GEMM is the layer's forward product."""
-        problem = gemm(workload)
+        problem = workload
         return (
-            (problem.k, problem.n) == (self.inputs, self.outputs)  # first: a table has many other sizes
+            isinstance(problem, Problem)
+            and (problem.k, problem.n) == (self.inputs, self.outputs)  # first: a table has many other sizes
             and problem.op in (Op.MM, Op.ADDMM)
             and (problem.a_layout, problem.b_layout) == (Layout.N, Layout.T)
             and problem.a_dtype == problem.b_dtype == problem.out_dtype == self.dtype
@@ -114,7 +115,7 @@ def layers_of(table: Table, dtype: str | None = None, *, weight_grad: bool, inpu
     Raises:
         UsageError: the table has no layer of the dtype.
     """
-    problems = (gemm(row.problem) for row in table.rows)
+    problems = (row.problem for row in table.rows if isinstance(row.problem, Problem))
     layers = ((p, Linear(p.k, p.n, p.a_dtype, weight_grad, input_grad)) for p in problems if p.a_dtype in PADDED_DTYPES)
     found = tuple(dict.fromkeys(layer for problem, layer in layers if layer.has_forward(problem)))
     kept = tuple(layer for layer in found if dtype in (None, layer.dtype))

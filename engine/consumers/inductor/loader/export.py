@@ -23,6 +23,7 @@ _PARTS = {
     _READER: rf"{_QUANTISED}|:(static|dynamic):(.*:)?[^=:]+$",
     "gemmtune.engine.consumers.inductor.epilogues.scales": _QUANTISED,
     f"{_LOADER}.hooks.quantised": _QUANTISED,
+    f"{_LOADER}.hooks.grouped_rows": r"^grouped_",
     f"{_LOADER}.biases": r"^(addmm|baddbmm):",
     f"{_LOADER}.hooks.dynamic_rows": rf"{_BATCHED}|:dynamic(:|$)",
     f"{_LOADER}.hooks.open_sizes": rf"{_BATCHED}|:(ld|batch_stride_)[ab]=",
@@ -41,7 +42,9 @@ def loader_files(*tables: InductorTable) -> Mapping[str, str]:
     unserved = {module: products for module, products in _PARTS.items() if module not in needed}
     lacking = [*unserved]
     if not kernels:
-        lacking += [f"{_LOADER}.hooks.binaries", f"{_LOADER}.kernels.parsing", "gemmtune.engine.tables.kernels.binary"]
+        lacking += [f"{_LOADER}.hooks.binaries", "gemmtune.engine.tables.kernels.binary"]
+    if f"{_LOADER}.hooks.grouped_rows" in lacking:
+        lacking.append(f"{_LOADER}.kernels.grouped_call")
     if not any(map(_has_clusters, kernels)):
         lacking.append("gemmtune.engine.toolchain.occupancy")
     if len(tables) == 1:

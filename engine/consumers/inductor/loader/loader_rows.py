@@ -26,6 +26,7 @@ TEMPLATES_OF = {
     "baddbmm": ("aten::baddbmm", "triton::bmm"),
     "scaled_mm": ("aten::_scaled_mm", "triton::mm"),
     "int_mm": ("aten::_int_mm", "triton::mm"),
+    **dict.fromkeys(("grouped_rows", "grouped_inner"), ("aten::_grouped_mm",)),
 }
 """Templates that rows of a product may name, beside those of CuTe kernels."""
 _SIZES, _POWERS = range(1, 2**31), tuple(2**power for power in range(13))

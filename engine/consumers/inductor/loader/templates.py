@@ -4,21 +4,41 @@ Source: torch/_inductor/kernel/mm.py and bmm.py, heuristics/template/triton.py.
 """
 
 from functools import lru_cache
+from typing import TypeAlias
 
 from gemmtune.engine.records.errors import TableError, UnknownPlugin
-from gemmtune.engine.records.gemm.problem import Problem
+from gemmtune.engine.records.gemm.problem import Problem, gemm
 from gemmtune.engine.records.gemm.terms import Op
+from gemmtune.engine.records.grouped.product import Grouped
 from gemmtune.engine.records.table import Choice
+from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.seams import registry
 from gemmtune.engine.toolchain.vendor_gemm import operator_name
 
+Product: TypeAlias = Problem | Grouped
+"""Workload that Inductor compiles."""
+_ATEN_GROUPED = "aten::_grouped_mm"
 
-def template_of(problem: Problem, choice: Choice) -> str:
+
+def multiplied(workload: Workload) -> Product:
+    """Return the workload as a product that Inductor compiles.
+
+    Raises:
+        ProblemError: the workload is of another kind.
+    """
+    return workload if isinstance(workload, Grouped) else gemm(workload)
+
+
+def template_of(problem: Product, choice: Choice) -> str:
     """Return the `uid` of a choice's template, or `cute::` and the space of a kernel that the export contains.
 
     Raises:
         TableError: Inductor has no template for the space and operation.
     """
+    if isinstance(problem, Grouped) and (choice.space == problem.baseline_space or is_cute(choice.space)):
+        return _ATEN_GROUPED if choice.space == problem.baseline_space else f"cute::{choice.space}"
+    if isinstance(problem, Grouped):
+        raise TableError(f"{problem.name}: Inductor has no template for space {choice.space!r}")
     if choice.space == "aten":
         return operator_name(problem)
     if choice.space == "triton_mm":

@@ -37,6 +37,7 @@ dynamic_row = _nothing  # no row serves a graph with a dynamic m
 as_in_table = _unchanged  # no row serves open sizes or strides
 leading_scales, quantised_product = _nothing, _nothing  # no row serves products of 8-bit operands
 exact_product = _nothing
+serve_grouped, grouped_call = _nothing, _nothing  # or grouped ones
 with_whole_bias, leave_out_bias = _unchanged, _nothing  # no row has a bias
 
 

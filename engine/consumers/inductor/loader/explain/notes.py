@@ -17,6 +17,7 @@ from gemmtune.engine.consumers.inductor.loader.explain.table_use import (
     problem_name,
 )
 from gemmtune.engine.consumers.inductor.loader.explain.warming import warmed_up
+from gemmtune.engine.consumers.inductor.loader.grouped.grouped_products import GROUPED, grouped_product
 from gemmtune.engine.consumers.inductor.loader.lowered import Counts
 
 if TYPE_CHECKING:
@@ -39,13 +40,15 @@ class ProductNotes(Counts):
         self._uses, self._elsewhere = UseLog(device, unused), f"; the table is for {device}"
 
     def see_graph(self, graph: Any) -> None:  # noqa: ANN401 (Inductor's GraphLowering)
-        """Record the grouped products of a graph that is lowered now: Inductor asks no handler of choices for them."""
+        """Record the grouped products of a graph that is lowered now, of which the table has no row; warn of none."""
         for node in graph.module.graph.nodes:
             value = node.meta.get("val")
-            if "grouped_mm" in str(node.target) and isinstance(value, torch.Tensor) and value.device.type == "cuda":
-                shapes = [getattr(each.meta.get("val"), "shape", ()) for each in node.all_input_nodes[:2]]
-                sizes = " by ".join("x".join(map(str, shape)) for shape in shapes)
-                self.record("no problem", graph, f"{node.target}: {LIBRARY}, {sizes}")
+            if node.target in GROUPED and isinstance(value, torch.Tensor) and value.device.type == "cuda":
+                found = grouped_product(node)
+                if isinstance(found, str):
+                    self.record("no problem", graph, f"{node.target}: {found}")
+                else:
+                    self.record("miss", None, f"{problem_name(found.key, found.hint)}: {_RUNS[self.miss]}")
 
     def record(
         self,

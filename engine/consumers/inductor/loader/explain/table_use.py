@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 from gemmtune.engine.consumers.inductor.loader.loader_rows import DTYPE_NAMES
 
 _EXACT = "exact"
+_GROUPED = "grouped_"  # before the form of a grouped product, whose sizes are groups, n and k, or m with the form inner
 _USUAL_BIAS = {"addmm": "vector", "baddbmm": "matrices"}
 """Biases that a problem's text leaves out, by the operation."""
 LIBRARY = "a library's kernel"
@@ -130,6 +131,10 @@ def problem_name(key: str, m: int) -> str:
     """Return the problem of a product at `m`, as text that `Problem.parse` reads."""
     op, dtype, layout, sizes, bias, kind, *further = key.split(":")
     batch, n, k = sizes.split("x")
+    if op.startswith(_GROUPED):
+        form = op.removeprefix(_GROUPED)
+        rows, summed = (k, m) if form == "inner" else (m, k)
+        return f"grouped:{form}:m{rows}:g{batch}:n{n}:k{summed}:{DTYPE_NAMES[dtype]}:{layout}"
     dtype, *facts = dtype.split("_")
     parts = [
         f"{f'{batch}x' if op in ('bmm', 'baddbmm') else ''}{m}x{n}x{k}",

@@ -34,6 +34,7 @@ from torch._inductor.virtualized import V
 
 from gemmtune.engine.consumers.inductor.epilogues.reader import PLAIN
 from gemmtune.engine.consumers.inductor.loader.boundary import absent, nothing, or_else
+from gemmtune.engine.consumers.inductor.loader.hooks.grouped_rows import serve_grouped
 from gemmtune.engine.consumers.inductor.loader.hooks.table_choices import TableChoices
 from gemmtune.engine.consumers.inductor.loader.loader_rows import DTYPE_NAMES
 from gemmtune.engine.consumers.inductor.loader.lowered import (
@@ -133,6 +134,7 @@ def activate(handler: AtenChoices) -> None:
     if isinstance(handler, TableChoices):
         replaced.function(TritonKernel, "codegen_kernel", tuned_if_large)
         replaced.function(GraphLowering, "run", handler.run_graph)
+        serve_grouped(handler, replaced.item)
 
 
 def restore() -> None:

@@ -53,8 +53,7 @@ class Binaries:
         With `any_version`, the packages may have other versions than those that built the kernels.
         """
         self._kernels, self._counts = kernels, counts
-        for kernel in kernels.values() if allowed else ():
-            registered(kernel)
+        self.choices = {name: registered(kernel) for name, kernel in kernels.items() if allowed}
         self._unrunnable = {
             name: reason
             for name, kernel in kernels.items()

@@ -12,6 +12,7 @@ from threading import Lock
 import torch
 from torch._inductor.select_algorithm import ExternKernelChoice, extern_kernels
 
+from gemmtune.engine.consumers.inductor.loader.kernels.grouped_call import grouped_call
 from gemmtune.engine.records.epilogue.chain import computed_by_torch
 from gemmtune.engine.records.epilogue.terms import OperandShape
 from gemmtune.engine.records.epilogue.text import parse_epilogue
@@ -56,6 +57,7 @@ class _Launcher:
         self._kernel = kernel
         self._object = CuteObject(lambda: unpacked(kernel.packed), kernel.call)
         self.link = self._object.link
+        self._grouped_call = grouped_call(kernel)
         self._a, self._b = (1 if layout == "n" else 0 for layout in kernel.layouts)
         self._epilogue = parse_epilogue(kernel.epilogue)
         self._names = [operand.name for operand in self._epilogue.operands]
@@ -68,6 +70,8 @@ class _Launcher:
         lie one behind the other in `out`. ATen runs where an operand's address or row is no multiple of 16 bytes, which
         only the launch can tell; a warning says so.
         """
+        if self._grouped_call:
+            return self._grouped_call(self._object.launch, *inputs, out=out)
         first = len(inputs) - len(self._names)
         (*bias, a, b), further = inputs[:first], inputs[first:]
         outputs = out.unbind() if len(self._epilogue.outputs) > 1 else (out,)

@@ -14,7 +14,7 @@ import pytest
 from gemmtune.engine.api.output_folder import write_all
 from gemmtune.engine.consumers.inductor import exporter
 from gemmtune.engine.consumers.inductor.exporter import InductorExporter
-from gemmtune.engine.records.gemm.problem import gemm
+from gemmtune.engine.consumers.inductor.loader.templates import multiplied
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.kernel_call import RUNTIME_PACKAGES
 from gemmtune.engine.tables.kernels.binary import kernel_name, packed
@@ -76,11 +76,11 @@ def unbuilt():
         return {(task, config): entry(task, config) for task, config in wanted}
 
     def entry(task, config):
-        problem, params = gemm(task.problem), dict(config)
+        problem, params = multiplied(task.problem), dict(config)
         launch = {"swap_ab": False, "max_swizzle_size": 8}  # of QuACK's kernels
         launch = {**launch, **params, "cluster_size": params.get("cluster_m", 1) * params.get("cluster_n", 1)}
         call = registry.space(task.space).deployed_call(SimpleNamespace(launch=launch), task)
-        layouts, epilogue = f"{problem.a_layout}{problem.b_layout}", str(problem.epilogue)
+        layouts, epilogue = f"{problem.a_layout}{problem.b_layout}", str(getattr(problem, "epilogue", "none"))
         fields = {"object": packed(b"none"), "call": call, "layouts": layouts, "epilogue": epilogue}
         fields["packages"] = dict.fromkeys(RUNTIME_PACKAGES, "1.0")
         return kernel_name(task.space, b"none", call, layouts, epilogue), fields

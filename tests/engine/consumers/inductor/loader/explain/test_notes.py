@@ -148,11 +148,11 @@ def test_a_graph_that_cannot_tell_of_its_end_is_noted_all_the_same(lowering):
     assert not hasattr(graph, "finalize")
 
 
-def test_grouped_products_are_recorded_with_their_sizes(lowering):
-    def node(target, *sizes, device="cuda", inputs=()):
-        value = torch.empty(sizes, device="meta")
+def test_grouped_products_are_misses_and_those_that_no_space_tunes_have_their_reason(lowering):
+    def node(target, *sizes, device="cuda", args=()):
+        value = torch.empty(sizes, device="meta", dtype=torch.bfloat16)
         value = value if device == "meta" else SimpleNamespaceTensor(value, device)
-        return SimpleNamespace(target=target, meta={"val": value}, all_input_nodes=inputs)
+        return SimpleNamespace(target=target, meta={"val": value}, args=args, kwargs={})
 
     class SimpleNamespaceTensor(torch.Tensor):
         @staticmethod
@@ -166,12 +166,16 @@ def test_grouped_products_are_recorded_with_their_sizes(lowering):
             return self.place
 
     a, b, offsets = node("a", 8, 64), node("b", 2, 64, 32), node("c", 2)
-    name = "aten._grouped_mm.default"
-    nodes = [a, node(name, 8, 32, inputs=(a, b, offsets)), node("aten.mm.default", 8, 32, inputs=(a, b))]
-    nodes += [node(name, 8, 32, device="cpu", inputs=(a, b)), SimpleNamespace(target=name, meta={}, all_input_nodes=())]
+    one, scaled = torch.ops.aten._grouped_mm.default, torch.ops.aten._scaled_grouped_mm.default
+    nodes = [a, node(one, 8, 32, args=(a, b, offsets)), node(torch.ops.aten.mm.default, 8, 32, args=(a, b))]
+    nodes += [node(one, 8, 32, device="cpu", args=(a, b)), SimpleNamespace(target=one, meta={})]
+    nodes += [node(scaled, 8, 32, args=(a, b, a, b, offsets))]
     notes, _ = lowering()
     notes.see_graph(Graph(parent=None, module=SimpleNamespace(graph=SimpleNamespace(nodes=nodes))))
-    assert lines(notes) == [f"{name}: no problem, {LIBRARY}, 8x64 by 2x64x32"]
+    assert lines(notes) == [
+        "grouped:rows:m8:g2:n32:k64:bf16:nn: miss, ATen runs",
+        f"{scaled}: no problem, {LIBRARY}, for no space tunes grouped products with scales",
+    ]
 
 
 @pytest.mark.parametrize("names", [{}, {"ProductNotes": lambda device: None}])

@@ -1,0 +1,56 @@
+"""Calls of a grouped product's binary: what is launched, and what runs instead."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
+from gemmtune.engine.consumers.inductor.loader.kernels.grouped_call import grouped_call  # noqa: E402 (torch is there)
+from gemmtune.engine.tables.kernels.binary import KernelBinary  # noqa: E402
+
+CALL = ["a", "b.mT", "out", ["offs", None]]
+ENDS = torch.tensor([3, 3, 8], dtype=torch.int32)
+
+
+def kernel(call):
+    return KernelBinary("gemmtune_quack_grouped", "", call, "nt", "none", {})
+
+
+def called(a, b, out):
+    """Call a kernel on the CPU, and return the operands of its launch, if any."""
+    launches = []
+    result = grouped_call(kernel(CALL))(lambda _, named: launches.append(named), a, b, ENDS, out=out)
+    assert result is out
+    return launches
+
+
+def operands(offset=0):
+    memory = torch.randn(offset + 8 * 16, dtype=torch.bfloat16)
+    return memory[offset:].view(8, 16), torch.randn(3, 16, 8, dtype=torch.bfloat16), torch.empty(8, 8).bfloat16()
+
+
+def test_a_kernel_that_reads_no_ends_is_none_of_a_grouped_product():
+    assert grouped_call(kernel(["a", "b.mT", "out"])) is None
+
+
+def test_a_launch_has_the_operands_and_the_ends_of_the_groups():
+    a, b, out = operands()
+    (named,) = called(a, b, out)
+    assert [named[name] is each for name, each in (("a", a), ("b", b), ("out", out), ("offs", ENDS))] == [True] * 4
+
+
+def test_a_product_without_rows_launches_nothing():
+    _, b, _ = operands()
+    assert called(torch.empty(0, 16).bfloat16(), b, torch.empty(0, 8).bfloat16()) == []
+    gradient = torch.ones(3, 16, 8).bfloat16()
+    assert called(torch.empty(16, 0).bfloat16(), torch.empty(0, 8).bfloat16(), gradient) == []
+    assert not gradient.any()
+
+
+def test_an_operand_at_an_odd_address_runs_aten_with_a_warning():
+    a, b, out = operands(offset=1)
+    with pytest.warns(UserWarning, match="multiples of 16 bytes"):
+        assert called(a, b, out) == []
+    for expert, (first, last) in enumerate(((0, 3), (3, 3), (3, 8))):
+        torch.testing.assert_close(out[first:last], a[first:last] @ b[expert], rtol=2e-2, atol=2e-2)

@@ -1,0 +1,95 @@
+"""Grouped products with a table and without, lowered by the installed torch; see grouped_probe.py."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+import pytest
+
+from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.grouped.product import Grouped
+from gemmtune.engine.records.measurement import Evidence
+from gemmtune.engine.records.table import Choice, RangeRow, Row
+
+pytestmark = [
+    pytest.mark.slow(10, together="probes"),
+    pytest.mark.timeout(300),
+    pytest.mark.skipif(find_spec("cutlass") is None, reason="nvidia-cutlass-dsl is not installed"),
+]
+
+TILES = {"tile_m": 128, "tile_n": 128, "cluster_m": 1, "cluster_n": 1, "pingpong": False}
+QUACK = TILES | {"is_dynamic_persistent": False, "max_swizzle_size": 8}
+
+
+def choice(space, config=()):
+    times = 100.0, 99.0, 101.0
+    return Choice(space, Config(dict(config)), *times, 32, Evidence.MEASURED, "torch 2.13.0", "events-cold-l2")
+
+
+def row(problem, space, config=()):
+    return Row(Grouped.parse(problem), (choice(space, config),), None, 0.0, ())
+
+
+UP, DOWN = "grouped:rows:m64:g4:n96:k256:bf16:nt", "grouped:rows:m64:g4:n256:k96:bf16:nt"
+INNER, OF_INPUT = "grouped:inner:m96:g4:n256:k64:bf16:tn", "grouped:rows:m64:g4:n256:k96:bf16:nn"
+ROWS = row(UP, "quack_grouped", QUACK), row(INNER, "quack_grouped", QUACK), row(DOWN, "aten_grouped")
+RANGES = (
+    RangeRow(Grouped.parse("grouped:rows:m256:g4:n96:k256:bf16:nt"), 2, 256, choice("quack_grouped", QUACK), ()),
+    RangeRow(Grouped.parse("grouped:rows:m1024:g4:n96:k256:bf16:nt"), 257, 1024, choice("aten_grouped"), ()),
+)
+
+
+@pytest.fixture(scope="module")
+def report(unbuilt, probed, exported):
+    return probed("grouped_probe.py", exported(ROWS, RANGES), "stock", "table", "max=rows,no row,scales")
+
+
+@pytest.fixture(scope="module")
+def uses(report):
+    """Problem and outcome of each product, by case."""
+    return {
+        name: [(use["problem"], use["outcome"]) for use in found["uses"] for _ in range(use["count"])]
+        for name, found in report["table"].items()
+    }
+
+
+def test_whatever_compiles_without_a_table_compiles_with_it_and_nothing_is_benchmarked(report):
+    for arm in ("table", "max"):
+        for name, found in report[arm].items():
+            stock = report["stock"][name]
+            assert found["failure"] == stock["failure"], name
+            assert found["benchmarks"] == 0
+            assert found["outputs"] == stock["outputs"], name
+            assert not [said for said in found["said"] if "no row" not in said], name
+
+
+def test_a_row_is_the_one_choice_for_each_kind_and_others_are_atens(report, uses):
+    assert uses["rows"] == [(UP, "row")]
+    assert uses["inner"] == [(INNER, "row")]
+    assert uses["training"] == [(UP, "row"), (INNER, "row"), (OF_INPUT, "miss")]
+    assert report["table"]["rows"]["selections"] == []  # a binary is put in without a selection
+    (selection,) = report["table"]["training"]["selections"]
+    assert selection == ["grouped_mm", ["_grouped_mm"]]
+
+
+def test_layers_share_a_row_beside_one_that_runs_aten(uses):
+    assert sorted(uses["layer"]) == sorted([(UP, "row"), (DOWN, "aten row"), (UP, "row")])
+
+
+def test_open_and_unbacked_rows_are_served_by_ranges(report, uses):
+    assert uses["in a range"] == [(UP.replace("m64", "m96"), "row")]
+    assert uses["open rows"] == [(UP, "row")]
+    assert uses["open beyond"] == [(UP.replace("m64", "m4096"), "miss")]
+    assert uses["unbacked rows"][0][1] == "aten row"  # that of the largest range
+
+
+def test_a_product_without_a_row_is_a_miss_and_what_no_space_tunes_has_its_reason(report, uses):
+    missing = "grouped:rows:m64:g4:n96:k512:bf16:nt"
+    assert uses["no row"] == [(missing, "miss")]
+    (said,) = report["table"]["no row"]["said"]
+    assert missing in said
+    for name, reason in (("batch", "of 3 by 3 dimensions"), ("scales", "with scales")):
+        (use,) = report["table"][name]["uses"]
+        assert use["outcome"] == "no problem"
+        assert use["detail"].endswith(reason)
+        assert report["table"][name]["said"] == []
