@@ -6,9 +6,12 @@ Lines beyond it are counted apart: they say something of all only if they were d
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
+
+_PACKAGES = re.compile(r"[^ (]*/site-packages/")
 
 
 def write(path: Path, lines: dict[str, dict[str, Any]], order: list[str]) -> None:
@@ -43,4 +46,4 @@ def _seconds(lines: list[dict[str, Any]]) -> dict[str, float]:
 
 def _short(line: dict[str, Any]) -> dict[str, Any]:
     kept = ("name", "class", "outcome", "inputs", "device", "difference", "of graphs", "seconds")
-    return {name: line[name] for name in kept if name in line} | {"why": line.get("why", "")[:200]}
+    return {name: line[name] for name in kept if name in line} | {"why": _PACKAGES.sub("", line.get("why", ""))[:200]}
