@@ -1,8 +1,9 @@
 """Capture, tune and time models of transformers and timm. Usage: run.py --out FOLDER [--minutes N]; see README.md.
 
-Needs the GPU that the table is for, transformers and timm. Each step is a command of gemmtune in a process of its own:
-captures without the GPU, which is hidden from them, then one campaign of all products, then a bench per case. The
-results are saved after each step, so a second run with the same folder goes on where the first one ended.
+Needs the GPU that the table is for, and but for the models in fp8 transformers and timm. Each step is a command of
+gemmtune in a process of its own: captures without the GPU, which is hidden from them, then one campaign of all
+products, then a bench per case. The results are saved after each step, so a second run with the same folder goes on
+where the first one ended.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from gemmtune.engine.records.gemm.problem import Problem
 
 HERE = Path(__file__).parent
 TOKENS = {"llama": 128256, "qwen3": 151936, "moe_dense": 151936, "bert": 30522}
+FP8 = {"fp8_llama": 128256, "fp8_qwen3": 151936}
 GROUPS = ("decode 16", "decode 64", "512 tokens", "2048 tokens", "training")
 SPACES = ("cute_splitk", "triton_mm", "quack_gemm")  # cute_gemv was the fastest for none of 25 products of 16 rows
 PTXAS = Path(find_spec("torch").origin).with_name("bin") / "ptxas"
@@ -48,7 +50,8 @@ class Case:
     @property
     def options(self) -> list[str]:
         given = [option for text in self.inputs for option in ("--input", text)]
-        return [f"models:{self.model}", *given, *(["--grad"] if self.grad else [])]
+        target = f"fp8_models:{self.model.removeprefix('fp8_')}" if self.model in FP8 else f"models:{self.model}"
+        return [target, *given, *(["--grad"] if self.grad else [])]
 
 
 def cases() -> list[Case]:
@@ -60,6 +63,11 @@ def cases() -> list[Case]:
             found.append(Case(model, group, (f"input_ids=int64[{batch},{length}]%{below}",)))
         tokens = f"int64[1,2048]%{below}"
         found.append(Case(model, "training", (f"input_ids={tokens}", f"labels={tokens}"), grad=True))
+    for model, below in FP8.items():
+        one, many = f"int64[16,1]%{below}", f"int64[1,2048]%{below}"
+        found.append(Case(model, "decode 16", (f"input_ids={one}",)))
+        found.append(Case(model, "2048 tokens", (f"input_ids={many}",)))
+        found.append(Case(model, "training", (f"input_ids={many}", f"labels={many}"), grad=True))
     for group, images in (("512 tokens", 3), ("2048 tokens", 10)):
         found.append(Case("vit", group, (f"bf16[{images},3,224,224]",)))
     found.append(Case("vit", "training", ("bf16[10,3,224,224]",), grad=True))
