@@ -161,13 +161,14 @@ class Problem(Workload):
         """Write the epilogue relative to the output's type; refuse one behind integers."""
         if not self.epilogue:
             return
-        found, operands = f"epilogue={self.epilogue}", self.epilogue.operands
-        if self.op.is_batched and any(operand.block for operand in operands):
-            raise ProblemError(f"{found} has a gate, which is for rows of one product, not for {self.op}")
-        if not self.op.is_batched and any(operand.shape is OperandShape.ROWS for operand in operands):
-            raise ProblemError(f"{found} has a vector per product of a batch, and {self.op} has none")
+        wrong = OperandShape.GATE if self.op.is_batched else OperandShape.ROWS
+        if any(each.shape is wrong for each in self.epilogue.operands):
+            whose = "rows of one product" if self.op.is_batched else "each product of a batch"
+            raise ProblemError(f"epilogue={self.epilogue}: a vector of {wrong} is for {whose}, not for {self.op}")
         if self.out_dtype.is_integer:
-            raise ProblemError(f"{found} behind an output of {self.out_dtype}: it needs a float: add out_dtype=bf16")
+            raise ProblemError(
+                f"epilogue={self.epilogue} behind an output of {self.out_dtype}: it needs a float: add out_dtype=bf16"
+            )
         try:
             behind = canonical(self.epilogue, self.out_dtype.value, is_float8=self.a_dtype.is_float8)
         except ValueError as error:
@@ -294,8 +295,7 @@ class Problem(Workload):
 
         A gate has a row per `block` rows of the output.
         """
-        batch = (self.batch,) if self.op.is_batched else ()
-        ones = (1,) * len(batch)
+        batch, ones = ((self.batch,), (1,)) if self.op.is_batched else ((), ())
         return {
             OperandShape.MATRIX: (*batch, self.m, self.n),
             OperandShape.ROW: (*ones, 1, self.n),
