@@ -7,6 +7,7 @@ import logging
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch.utils._pytree import tree_leaves
@@ -34,6 +35,7 @@ from gemmtune.engine.consumers.inductor.capture.inputs import InputSpec, open_si
 from gemmtune.engine.consumers.inductor.capture.lowering import Lowering
 from gemmtune.engine.consumers.inductor.capture.model_calls import MadeArguments, ModelCall
 from gemmtune.engine.consumers.inductor.capture.no_data import without_data
+from gemmtune.engine.consumers.inductor.capture.python_draws import DrawsOfPython
 from gemmtune.engine.consumers.inductor.loader.explain.table_use import LIBRARY
 from gemmtune.engine.io.importing import imported
 from gemmtune.engine.records.device import Device
@@ -129,6 +131,7 @@ def _captured(
         for number, sizes in enumerate(values):
             positional, named = _arguments(call.inputs, sizes, grad=grad, is_open=number == 0)
             data.begin_call()
+            of_python = DrawsOfPython()
             try:
                 with EagerProducts(lambda: lowering.is_running) as eager:
                     output = compiled(*positional, **named)
@@ -150,8 +153,10 @@ def _captured(
             ran, others, moved = lowering.take_runs()
             others += [Unseen(name, _OUTSIDE, costs.total(), dict(costs)) for name, costs in eager.costs.items()]
             others += [Unseen(name, LIBRARY, costs.total(), dict(costs)) for name, costs in eager.layers.items()]
-            reads = data.take_reads().items()
-            others += [Unseen(what, f"read at {place}, and {_READ[what]}", count) for (what, place), count in reads]
+            reads = data.take_reads()
+            for place, count in of_python.lines(partial(function, *positional, **named)).items():
+                reads[DRAWN, place] += count
+            others += [Unseen(w, f"read at {place}, and {_READ[w]}", count) for (w, place), count in reads.items()]
             ran, others = merged(ran, others)
             products, unseen = merged([*products, *ran], [*unseen, *others], max)
             rest = max(rest, moved)

@@ -83,7 +83,7 @@ class DataOnCpu(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch's, 
         for each in _tensors(made):
             if self._value(each) is not None:
                 self._taken[each] = what
-        if func is torch.ops.aten._local_scalar_dense.default:
+        if func is torch.ops.aten._local_scalar_dense.default or _sizes_its_output(func, given):
             self._reads[what, line_above() or "a package"] += 1
 
     def _run(self, func: Callable[..., Any], args: Sequence[Any], given: Mapping[str, Any]) -> Any:  # noqa: ANN401
@@ -216,6 +216,14 @@ def _storage(tensor: torch.Tensor) -> object:
 
 def _tensors(values: object) -> list[torch.Tensor]:
     return [leaf for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor)]
+
+
+def _sizes_its_output(func: Callable[..., Any], given: object) -> bool:
+    """Return whether values decide an operation's sizes; those of an index do if it is a mask."""
+    if torch.Tag.dynamic_output_shape not in getattr(func, "tags", ()):
+        return False
+    is_index = getattr(func, "_opname", "").startswith("index")
+    return not is_index or any(each.dtype in (torch.bool, torch.uint8) for each in _tensors(given))
 
 
 def _is_drawn(func: torch._ops.OpOverload, made: torch.Tensor) -> bool:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+
+import numpy as np
 import pytest
 
 import gemmtune as gt
@@ -135,3 +138,21 @@ def test_a_number_that_chance_draws_is_named_with_its_line_and_inputs_are_none()
     assert drawn.reason.endswith(f"test_values.py, line {line}, and captured as one draw")
     assert drawn.count == 1
     assert not gt.capture(counted, IDS, ROWS, WEIGHT, device="H200").unseen
+
+
+def some_rows(x, w):
+    return x[: 2 * random.randint(2, 6)] @ w if np.random.rand() < 2 else x
+
+
+def masked(x, w):
+    kept = torch.rand(16) < 0.5
+    return x[kept.to(x.device)] @ w
+
+
+@pytest.mark.parametrize(("call", "draws"), [(some_rows, 2), (masked, 1)])
+def test_numbers_of_python_numpy_and_torch_that_decide_sizes_are_named_by_line(call, draws):
+    found = gt.capture(call, "bf16[16,64]", WEIGHT, device="H200")
+    [drawn] = [each for each in found.unseen if each.operation == "a number drawn at random"]
+    line = call.__code__.co_firstlineno + (1 if call is some_rows else 2)
+    assert drawn.reason.endswith(f"test_values.py, line {line}, and captured as one draw")
+    assert drawn.count == draws
