@@ -73,7 +73,8 @@ class Epilogue:
     @property
     def operands(self) -> tuple[Operand, ...]:
         """Further operands, each once, in the order of the text."""
-        return tuple(dict.fromkeys(found for output in self.outputs for found in _operands(output.term)))
+        parts = (part for output in self.outputs for part in _parts(output.term))
+        return tuple(dict.fromkeys(part for part in parts if isinstance(part, Operand)))
 
     @property
     def stores_product(self) -> bool:
@@ -83,7 +84,8 @@ class Epilogue:
     @property
     def operations(self) -> tuple[str, ...]:
         """Names of the operations, each as often as the text has it."""
-        return tuple(call.op for output in self.outputs for call in _calls(output.term))
+        parts = (part for output in self.outputs for part in _parts(output.term))
+        return tuple(part.op for part in parts if isinstance(part, Call))
 
     @property
     def is_cheap(self) -> bool:
@@ -125,7 +127,7 @@ def epilogue_of(outputs: Iterable[Output]) -> Epilogue:
     Raises:
         ValueError: an output does not depend on the product, or there are too many operations.
     """
-    return ordered_epilogue(outputs).epilogue
+    return ordered_epilogue(tuple(outputs)).epilogue
 
 
 def relative_to(epilogue: Epilogue, dtype: str) -> Epilogue:
@@ -141,19 +143,15 @@ def relative_to(epilogue: Epilogue, dtype: str) -> Epilogue:
 
 def steps_of(epilogue: Epilogue) -> int:
     """Return the number of operations with the formulas of activations written out, which measures the work."""
-    return sum(len(list(_calls(expanded(output.term)))) for output in epilogue.outputs)
-
-
-def ordered_epilogue(outputs: Iterable[Output]) -> OrderedEpilogue:
-    """Return the epilogue of some outputs, with their operands and numbers in its order; raises like `epilogue_of`."""
-    return _epilogue_of(tuple(outputs))
+    return sum(isinstance(part, Call) for output in epilogue.outputs for part in _parts(expanded(output.term)))
 
 
 @lru_cache(256)
-def _epilogue_of(outputs: tuple[Output, ...]) -> OrderedEpilogue:
+def ordered_epilogue(outputs: tuple[Output, ...]) -> OrderedEpilogue:
+    """Return the epilogue of some outputs, with their operands and numbers in its order; raises like `epilogue_of`."""
     given = [Output(_normal(output.term), output.dtype) for output in outputs]
     for output in given:
-        if not _reads_product(output.term):
+        if Product() not in _parts(output.term):
             raise ValueError(f"epilogue {_output_text(output)!r} does not use the product")
     found = sorted(dict.fromkeys(given), key=_place)
     numbers = tuple(map(found.index, given))
@@ -175,24 +173,12 @@ def _place(output: Output) -> tuple[bool, str]:
     return isinstance(output.term, Product), _output_text(Output(_renumbered(output.term, {}), output.dtype))
 
 
-def _operands(term: Term) -> Iterator[Operand]:
-    """Yield the operands of a term in the order of its text."""
-    if isinstance(term, Operand):
-        yield term
-    elif isinstance(term, Call):
-        for argument in term.arguments:
-            yield from _operands(argument)
-
-
-def _calls(term: Term) -> Iterator[Call]:
+def _parts(term: Term) -> Iterator[Term]:
+    """Yield the terms within a term in the order of its text, and the term itself last."""
     if isinstance(term, Call):
         for argument in term.arguments:
-            yield from _calls(argument)
-        yield term
-
-
-def _reads_product(term: Term) -> bool:
-    return isinstance(term, Product) or (isinstance(term, Call) and any(map(_reads_product, term.arguments)))
+            yield from _parts(argument)
+    yield term
 
 
 def _numbered(outputs: Sequence[Output]) -> Iterator[Output]:
@@ -200,8 +186,8 @@ def _numbered(outputs: Sequence[Output]) -> Iterator[Output]:
     numbers: dict[Operand, int] = {}
     counts = dict.fromkeys(OperandShape, 0)
     for output in outputs:
-        for operand in _operands(output.term):
-            if operand not in numbers:
+        for operand in _parts(output.term):
+            if isinstance(operand, Operand) and operand not in numbers:
                 counts[operand.shape] += 1
                 numbers[operand] = counts[operand.shape]
     for output in outputs:
@@ -229,7 +215,7 @@ def _normal(term: Term) -> Term:
 
 def _rank(term: Term) -> tuple[bool, bool, str]:
     """Return a sort key: what reads the product first, numbers last, then by text without the operands' numbers."""
-    return not _reads_product(term), isinstance(term, float), term_text(_renumbered(term, {}))
+    return Product() not in _parts(term), isinstance(term, float), term_text(_renumbered(term, {}))
 
 
 def computed_by_torch(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -34,18 +34,25 @@ _stored: WeakKeyDictionary[Graph, frozenset[str]] = WeakKeyDictionary()
 """Names by `_stored_for_reads` of the graphs that were asked for."""
 
 
-def inlined_into(output: Node, elementwise: dict[Node, None]) -> Iterator[Node]:
-    """Yield an output and the nodes that are inlined into it."""
-    seen, waiting = {output}, [output]
+def reached(starts: Iterable[Node], further: Callable[[Node], Iterable[Node]]) -> Iterator[Node]:
+    """Yield some nodes and all others that `further` leads to, each once."""
+    waiting = [*starts]
+    seen = {*waiting}
     while waiting:
-        node = waiting.pop()
-        yield node
-        for read in node.all_input_nodes:
-            if read in seen or name_of(read) in PRODUCTS:
-                continue
-            if read in elementwise or not is_tensor(base_of(read)):
-                seen.add(read)
-                waiting.append(read)
+        yield (node := waiting.pop())
+        found = [each for each in further(node) if each not in seen]
+        seen.update(found)
+        waiting += dict.fromkeys(found)
+
+
+def inlined_into(output: Node, elementwise: Container[Node]) -> Iterator[Node]:
+    """Yield an output and the nodes that are inlined into it."""
+
+    def inlined(node: Node) -> list[Node]:
+        reads = [read for read in node.all_input_nodes if name_of(read) not in PRODUCTS]
+        return [read for read in reads if read in elementwise or not is_tensor(base_of(read))]
+
+    return reached([output], inlined)
 
 
 def keeps_order(node: Node) -> bool:

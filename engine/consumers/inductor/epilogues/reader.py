@@ -17,7 +17,7 @@ The rules are those of torch/_inductor/graph.py, ir.py and scheduler.py, 2.11 to
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -35,6 +35,7 @@ from gemmtune.engine.consumers.inductor.epilogues.graph_nodes import (
     is_tensor,
     keeps_order,
     name_of,
+    reached,
     reduces_last,
     shape_of,
     views_of,
@@ -96,12 +97,12 @@ def read_epilogue(product: Node) -> ReadEpilogue:
     if not computed:
         return alone
     if name_of(product) == "_int_mm":
-        reader.relate_to(computed[0])
+        reader.dtype_left_out = computed[0].meta["val"].dtype
     try:
         outputs = [Output(reader.term(node), reader.dtype(node)) for node in computed]
         if reader.is_read_elsewhere(computed):
             outputs.append(Output(reader.own, reader.dtype(product)))  # no type of an output is a whole number's
-        found = ordered_epilogue(outputs)
+        found = ordered_epilogue(tuple(outputs))
         places = tuple(zip(computed, found.output_numbers, strict=False))  # the product itself is the last output
         tensors = tuple(reader.tensors[operand] for operand in found.operands)
         return ReadEpilogue(found.epilogue, frozenset(reader.inlined), "", places, tensors)
@@ -111,7 +112,7 @@ def read_epilogue(product: Node) -> ReadEpilogue:
 
 def scales_alone(scales: LeadingScales) -> ReadEpilogue:
     """Return the epilogue of a scaled product that nothing is fused into."""
-    found = ordered_epilogue([Output(scales.term)])
+    found = ordered_epilogue((Output(scales.term),))
     return ReadEpilogue(found.epilogue, frozenset(), operands=tuple(scales.tensors[each] for each in found.operands))
 
 
@@ -122,29 +123,19 @@ class _Reader:
         inlined: names of the nodes that the epilogue computes.
         tensors: node of each operand.
         own: value of the product itself, with its scales.
+        dtype_left_out: type that no text states, the product's; that of an output where it is of whole numbers.
     """
 
     def __init__(self, product: Node, scales: LeadingScales | None = None) -> None:
         self._product = product
-        self._shape, self._dtype = shape_of(product), product.meta["val"].dtype
+        self._shape, self.dtype_left_out = shape_of(product), product.meta["val"].dtype
         self.own: Term = Product() if scales is None else scales.term
         self.inlined: set[str] = set()
         self.tensors: dict[Operand, Node] = {} if scales is None else {**scales.tensors}
         self._operands: dict[object, Operand] = {}
         self._terms: dict[Node, tuple[Term, int]] = {}
-        self._elementwise = {product: None}  # a dict keeps the order
-        for node in self._elementwise_users(product):
-            self._elementwise[node] = None
-
-    def _elementwise_users(self, product: Node) -> Iterator[Node]:
-        """Yield the nodes that compute an element of each element of the product, in an order of dependence."""
-        seen, waiting = {product}, [product]
-        while waiting:
-            for user in waiting.pop().users:
-                if user not in seen and self._is_elementwise(user):
-                    seen.add(user)
-                    waiting.append(user)
-        yield from sorted(seen - {product})
+        users = {*reached([product], lambda node: filter(self._is_elementwise, node.users))} - {product}
+        self._elementwise = dict.fromkeys((product, *sorted(users)))  # in an order of dependence
 
     def _is_elementwise(self, node: Node) -> bool:
         if not (is_pointwise(node) or keeps_order(node)):
@@ -169,14 +160,11 @@ class _Reader:
 
     def _dependent_otherwise(self, last: Node) -> set[Node]:
         """Return the nodes up to `last` that depend on the product, and not element by element."""
-        found: set[Node] = set()
-        waiting = list(self._elementwise)
-        while waiting:
-            for user in waiting.pop().users:
-                if user not in found and user not in self._elementwise and user < last:
-                    found.add(user)
-                    waiting.append(user)
-        return found
+
+        def others(node: Node) -> list[Node]:
+            return [user for user in node.users if user not in self._elementwise and user < last]
+
+        return {*reached(self._elementwise, others)} - {*self._elementwise}
 
     def _is_fused(self, output: Node, others: set[Node]) -> bool:
         """Return whether all that an output reads exists without the product, and no later product takes the output."""
@@ -190,29 +178,16 @@ class _Reader:
 
     def is_read_elsewhere(self, computed: Sequence[Node]) -> bool:
         """Return whether anything but the outputs reads the product's elements."""
-        seen, waiting = {self._product}, [self._product]
-        while waiting:
-            node = waiting.pop()
-            for user in node.users:
-                if user not in self._elementwise:
-                    return True
-                if user not in seen and user not in computed:
-                    if is_pointwise(user) and is_forced(user):
-                        return True
-                    seen.add(user)
-                    waiting.append(user)
-        return False
-
-    def relate_to(self, output: Node) -> None:
-        """Leave out types that are those of an output, where the product is of whole numbers."""
-        self._dtype = output.meta["val"].dtype
+        own = self._elementwise.keys() - {*computed}
+        nodes = reached([self._product], lambda node: own & node.users.keys())
+        return any(node.users.keys() - self._elementwise or (is_pointwise(node) and is_forced(node)) for node in nodes)
 
     def dtype(self, node: Node) -> str:
         """Return the short name of an output's element type; empty for the product's."""
         found = _DTYPES.get(node.meta["val"].dtype)
         if found is None or found == "bool":
             raise _UnreadableError(f"an output of {node.meta['val'].dtype}")
-        return "" if node.meta["val"].dtype == self._dtype else found
+        return "" if node.meta["val"].dtype == self.dtype_left_out else found
 
     def term(self, node: Node) -> Term:
         """Return the value of a node's elements."""
@@ -302,7 +277,7 @@ class _Reader:
         self.inlined.update(view.name for view in views_of(node))
         key = (base_of(node), shape, transposed, block, value.storage_offset())
         if key not in self._operands:
-            relative = "" if value.dtype == self._dtype else dtype
+            relative = "" if value.dtype == self.dtype_left_out else dtype
             self._operands[key] = Operand(shape, len(self.tensors) + 1, relative, transposed, block)
             self.tensors[self._operands[key]] = node
         return self._operands[key]

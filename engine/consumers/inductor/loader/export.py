@@ -5,6 +5,7 @@ Imports of torch's names ask `private`, for such names come and go.
 
 import json
 import re
+import textwrap
 from collections.abc import Mapping
 
 from gemmtune.engine.consumers.inductor.loader.loader_rows import InductorTable
@@ -50,9 +51,10 @@ def loader_files(*tables: InductorTable) -> Mapping[str, str]:
     if len(tables) == 1:
         lacking.append("gemmtune.engine.io.bundled")
     lacking.append("gemmtune.engine.records.errors")  # of texts that nobody types
-    listed = "".join(f'    r"{products}",\n' for products in dict.fromkeys(unserved.values()))
-    served = ("_NOT_SERVED: Sequence[str] = ()", f"_NOT_SERVED: Sequence[str] = (\n{listed})" if listed else "")
-    replaced = (*((served,) if listed else ()), *_BESIDE.items())
+    lines = textwrap.wrap(" |".join(dict.fromkeys(unserved.values())), 100, break_on_hyphens=False)
+    texts = [f'r"{line.replace(" ", "")}"' for line in lines]
+    pattern = "".join(texts) if len(texts) < 2 else "(\n" + "".join(f"    {text}\n" for text in texts) + ")"
+    replaced = (*([('_NOT_SERVED = "(?!)"', f"_NOT_SERVED = {pattern}")] if lines else []), *_BESIDE.items())
     packages = {
         "gemmtune_inductor": package(
             f"{_LOADER}.loader", _RESOLVER, tuple((module, f"{_LOADER}.without") for module in lacking), replaced

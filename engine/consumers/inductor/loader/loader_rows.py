@@ -17,8 +17,8 @@ BIASED = ("addmm", "baddbmm")
 DTYPE_NAMES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "tf32": "tf32"}
 """Names of types in a problem's text, by the names in a product's key."""
 
-_NOT_SERVED: Sequence[str] = ()
-"""Patterns of products whose rows need parts that this loader lacks; an export has the parts that its table needs."""
+_NOT_SERVED = "(?!)"
+"""Pattern of products whose rows need parts that this loader lacks; an export has the parts that its table needs."""
 TEMPLATES_OF = {
     "mm": ("aten::mm", "triton::mm", "decompose_k"),
     "addmm": ("aten::addmm", "triton::mm"),
@@ -103,7 +103,7 @@ def _rows(key: str, entries: object, kernels: Mapping[str, KernelBinary]) -> tup
     templates = TEMPLATES_OF.get(key.partition(":")[0])
     if templates is None:
         raise ValueError(f"rows: the key {shortened(key)} names no product of {', '.join(TEMPLATES_OF)}")
-    if any(re.search(each, key) for each in _NOT_SERVED):
+    if re.search(_NOT_SERVED, key):
         raise ValueError(f"{key}: this loader serves no such rows: use the one that was exported beside the table")
     if not isinstance(entries, list):
         raise TypeError(f"{key}: its rows={shortened(entries)} are not a list")

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -26,6 +25,7 @@ from torch._inductor.virtualized import V
 
 from gemmtune.engine.consumers.inductor.epilogues.reader import PLAIN, ReadEpilogue, read_epilogue
 from gemmtune.engine.consumers.inductor.loader.biases import bias_of_product
+from gemmtune.engine.consumers.inductor.loader.boundary import warn_once
 from gemmtune.engine.consumers.inductor.loader.loader_rows import BIASED, DTYPE_NAMES
 from gemmtune.engine.records.gemm.stated import layout_of, stated_texts, unusual_strides
 
@@ -84,7 +84,7 @@ class Counts:
     def __init__(self, device: str, miss: str, unused: str = "") -> None:
         """Begin for a table of a GPU; `miss` is that of `install`, `unused` why this torch uses no table, if so."""
         self.device, self.miss, self.unused = device, miss, unused
-        self._lock, self._numbers, self._warned = Lock(), Counter[str](), set[str]()
+        self._lock, self._numbers = Lock(), Counter[str]()
 
     def record(self, outcome: str, *_: Any, **__: Any) -> None:  # noqa: ANN401 (what `gemmtune_report` records)
         """Count a product that was lowered."""
@@ -96,9 +96,7 @@ class Counts:
 
     def warn(self, message: str) -> None:
         """Warn, unless this table has said it."""
-        if message not in self._warned:
-            self._warned.add(message)
-            warnings.warn(message, stacklevel=2)
+        warn_once(message, (self, message))
 
     def report(self) -> Any:  # noqa: ANN401 (that of `gemmtune_report`)
         """Refuse, with the numbers alone."""

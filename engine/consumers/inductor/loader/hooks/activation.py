@@ -70,24 +70,21 @@ class _Replaced(ExitStack):
 
     is_undone = False
 
-    def attribute(self, owner: Any, name: str, make: Callable[[Any], Any]) -> None:  # noqa: ANN401 (a module or class)
-        """Replace an attribute by what `make` returns for it; do nothing if there is none."""
-        earlier = getattr(owner, name, None)
-        if earlier is not None:
-            ours = make(earlier)
-            setattr(owner, name, ours)
-            self.callback(lambda: setattr(owner, name, earlier) if getattr(owner, name, None) is ours else None)
+    def attribute(self, owner: Any, name: str, ours: object) -> None:  # noqa: ANN401 (a module or class)
+        """Replace an attribute."""
+        earlier = getattr(owner, name)
+        setattr(owner, name, ours)
+        self.callback(lambda: setattr(owner, name, earlier) if getattr(owner, name, None) is ours else None)
 
     def function(self, owner: Any, name: str, ours: Callable[..., Any]) -> None:  # noqa: ANN401 (a module or class)
-        """Replace a function by ours, which takes the earlier one before its arguments."""
+        """Replace a function by ours, which takes the earlier one before its arguments; do nothing if there is none."""
+        earlier: Any = getattr(owner, name, None)
 
-        def make(earlier: Callable[..., Any]) -> Callable[..., Any]:
-            def call(*asked: Any, **named: Any) -> Any:  # noqa: ANN401 (torch's)
-                return earlier(*asked, **named) if self.is_undone else ours(earlier, *asked, **named)
+        def call(*asked: Any, **named: Any) -> Any:  # noqa: ANN401 (torch's)
+            return earlier(*asked, **named) if self.is_undone else ours(earlier, *asked, **named)
 
-            return call
-
-        self.attribute(owner, name, make)
+        if earlier is not None:
+            self.attribute(owner, name, call)
 
     def item(self, mapping: MutableMapping[Any, Any], key: object, ours: object) -> None:
         """Put a value into a mapping, in the place of the one that is there, if any."""
@@ -120,12 +117,12 @@ def activate(handler: AtenChoices) -> None:
     """
     choices, replaced = virtualized._choices, _Replaced()
     _replaced.append(replaced)
-    replaced.attribute(choices, "_key", lambda key: f"{key}_gemmtune_{uuid4().hex}")
+    replaced.attribute(choices, "_key", f"{choices._key}_gemmtune_{uuid4().hex}")
     if _register and _unregister:
         gone = type("NoChoices", (InductorChoices,), {"uuid": lambda _: _NAME})  # for a torch that forgets nothing
         _register(_NAME, lambda: gone() if replaced.is_undone else handler)
     else:
-        replaced.attribute(choices, "_default", lambda _: lambda: handler)
+        replaced.attribute(choices, "_default", lambda: handler)
         init_backend_registration()
         replaced.item(custom_backend_passes, _NAME, _cache_tag(handler.uuid()))
     replaced.item(copyreg.dispatch_table, torch.memory_format, lambda its: str(its).removeprefix("torch."))
