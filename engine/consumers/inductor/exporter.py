@@ -14,9 +14,10 @@ from gemmtune.engine.consumers.inductor.loader.loader_rows import PACKAGES, SCHE
 from gemmtune.engine.consumers.inductor.loader.lookup import lookup_table
 from gemmtune.engine.consumers.inductor.loader.templates import Product, is_cute, multiplied, template_of
 from gemmtune.engine.consumers.inductor.written import parse_written_table
-from gemmtune.engine.records.artifact import Toolchain
+from gemmtune.engine.records.artifact import Artifact, Toolchain
 from gemmtune.engine.records.config import Config, Value
 from gemmtune.engine.records.device import Device
+from gemmtune.engine.records.epilogue.chain import NO_EPILOGUE, stored
 from gemmtune.engine.records.errors import TableError
 from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.gemm.terms import Accumulation, DType, Op, implied_types
@@ -27,7 +28,7 @@ from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.exporter import Exporter
 from gemmtune.engine.tables.export import sealed_json
-from gemmtune.engine.tables.kernels.builds import Built, built_kernels
+from gemmtune.engine.tables.kernels.builds import Built, built_kernels, cute_entry
 from gemmtune.engine.tables.licence import LICENCES, notices
 from gemmtune.engine.toolchain.releases import source_hash
 from gemmtune.engine.toolchain.vendor_gemm import is_of_dense_types, operator_name
@@ -54,7 +55,8 @@ class InductorExporter(Exporter):
         for problem, choice in _choices(table):  # before anything is built
             product_key(problem), template_of(problem, choice)
         kernels = built_kernels(
-            (_task(table, *each), each[1].config) for each in _choices(table) if is_cute(each[1].space)
+            ((_task(table, *each), each[1].config) for each in _choices(table) if is_cute(each[1].space)),
+            _kernel_entry,
         )
         rows, made_with = _rows(table, kernels), _made_with(table)
         content = {
@@ -154,6 +156,12 @@ def _rows(table: Table, kernels: Mapping[tuple[Task, Config], Built]) -> dict[st
         key = product_key(problem)
         found[f"{key.removesuffix('static')}dynamic" if isinstance(problem, Grouped) else key].append(entry)
     return dict(found)
+
+
+def _kernel_entry(task: Task, artifact: Artifact, binary: bytes) -> Built | str:
+    """Return a kernel's name and entry, with its epilogue as the loader restores it."""
+    problem = multiplied(task.problem)
+    return cute_entry(task, artifact, binary, stored(NO_EPILOGUE if isinstance(problem, Grouped) else problem.epilogue))
 
 
 def _entry(

@@ -14,9 +14,9 @@ fixed order, and the formulas of `silu`, `gelu` and other activations are named 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gemmtune.engine.records.epilogue.terms import (
     COMMUTATIVE,
@@ -128,6 +128,38 @@ def epilogue_of(outputs: Iterable[Output]) -> Epilogue:
         ValueError: an output does not depend on the product, or there are too many operations.
     """
     return ordered_epilogue(tuple(outputs)).epilogue
+
+
+def stored(epilogue: Epilogue) -> list[tuple[object, str]]:
+    """Return an epilogue as JSON that `restored` reads without a parser: each output's term, and its type.
+
+    The product is the text `x`, an operand an object, a number its text, and an operation a list with its arguments.
+    """
+    return [(_stored_term(output.term), output.dtype) for output in epilogue.outputs]
+
+
+def _stored_term(term: Term) -> object:
+    if isinstance(term, Call):
+        return [term.op, *map(_stored_term, term.arguments)]
+    return asdict(term) if isinstance(term, Operand) else term_text(term)
+
+
+def restored(outputs: Iterable[tuple[object, str]]) -> Epilogue:
+    """Return the epilogue of what `stored` has returned, or of its JSON.
+
+    Raises:
+        TypeError, ValueError: it is of another form.
+    """
+    return Epilogue(tuple(Output(_restored_term(term), dtype) for term, dtype in outputs))
+
+
+def _restored_term(value: Any) -> Term:  # noqa: ANN401 (JSON)
+    if isinstance(value, list):
+        op, *arguments = value
+        return Call(op, tuple(map(_restored_term, arguments)))
+    if isinstance(value, dict):
+        return Operand(**{**value, "shape": OperandShape(str(value.get("shape")))})
+    return Product() if value == "x" else float(value)
 
 
 def relative_to(epilogue: Epilogue, dtype: str) -> Epilogue:

@@ -6,13 +6,13 @@ import json
 import zlib
 from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from gemmtune.engine.seams.kernel_call import RUNTIME_PACKAGES, Argument
 from gemmtune.engine.tables.sealed import require_object, require_text, shortened
 
 _LARGEST_BYTES = 2**26  # of an object file; the largest take a few 100 kB
-_FIELDS = ("object", "call", "layouts", "epilogue", "packages")
+_FIELDS = ("object", "call", "layouts", "epilogue")
 
 
 class KernelBinary(NamedTuple):
@@ -20,21 +20,18 @@ class KernelBinary(NamedTuple):
 
     name: str
     """Name that tells it from every other kernel."""
+    template: str
+    """Name of its space, as a row has it."""
     packed: str
     """Object file, compressed by zlib, in base 64."""
     call: Sequence[Argument]
     """Arguments of its function, see `binder`."""
     layouts: str
     """Layouts of A and B that it reads, as in a problem's name."""
-    epilogue: str
-    """Text of the epilogue that it computes; `none` without one."""
+    epilogue: Any
+    """Epilogue that it computes, in its consumer's form."""
     packages: Mapping[str, str]
     """Versions of the packages that built it and that run it, by name."""
-
-    @property
-    def template(self) -> str:
-        """Name of its space, as a row has it."""
-        return f"cute::{self.name.removeprefix('gemmtune_').rpartition('_')[0]}"
 
 
 def packed(binary: bytes) -> str:
@@ -58,9 +55,12 @@ def unpacked(text: str) -> bytes:
     return binary
 
 
-def kernel_name(space: str, binary: bytes, call: Sequence[Argument], layouts: str, epilogue: str) -> str:
-    """Return the name of a kernel, which tells it from every other one by a digest of what runs."""
-    digest = hashlib.sha256(binary + json.dumps([call, layouts, epilogue]).encode()).hexdigest()
+def kernel_name(space: str, binary: bytes, call: Sequence[Argument], layouts: str, epilogue: object) -> str:
+    """Return the name of a kernel, which tells it from every other one by a digest of what runs.
+
+    The epilogue is what the table has, JSON.
+    """
+    digest = hashlib.sha256(binary + json.dumps([call, layouts, epilogue], sort_keys=True).encode()).hexdigest()
     return f"gemmtune_{space}_{digest[:16]}"
 
 
@@ -73,19 +73,19 @@ def parse_kernels(value: object) -> dict[str, KernelBinary]:
     found = {}
     for name, entry in require_object("kernels", value).items():
         where = f"kernels.{shortened(name)}"
-        fields = require_object(where, entry, set(_FIELDS))
+        fields = require_object(where, entry, {*_FIELDS, "packages"})
+        text, call, layouts, epilogue = (fields[each] for each in _FIELDS)
         try:
-            binary = unpacked(fields["object"])
+            binary = unpacked(text)
         except (TypeError, ValueError) as error:
             raise type(error)(f"{where}: its `object` is damaged: {error}") from None
-        kernel = KernelBinary(name, *(fields[each] for each in _FIELDS))
-        space = kernel.template.removeprefix("cute::")
-        if kernel_name(space, binary, kernel.call, kernel.layouts, kernel.epilogue) != name or not space.isidentifier():
+        space = name.removeprefix("gemmtune_").rpartition("_")[0]
+        if kernel_name(space, binary, call, layouts, epilogue) != name or not space.isidentifier():
             raise ValueError(f"{where} is not the name of its object, call, layouts, epilogue: export the table again")
-        packages = require_object(f"{where}.packages", kernel.packages)
+        packages = require_object(f"{where}.packages", fields["packages"])
         for package in (*RUNTIME_PACKAGES, *packages):
             require_text(f"{where}.packages.{shortened(package)}", packages.get(package))
-        found[name] = kernel
+        found[name] = KernelBinary(name, f"cute::{space}", text, call, layouts, epilogue, packages)
     return found
 
 

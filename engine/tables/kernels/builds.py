@@ -29,15 +29,17 @@ _Wanted: TypeAlias = tuple[Task, Config]
 _SECONDS = 600.0
 
 
-def cute_entry(task: Task, artifact: Artifact, binary: bytes) -> Built | str:
-    """Return a CuTe kernel's name and entry, which `parse_kernels` reads; why there is none if no loader runs it."""
+def cute_entry(task: Task, artifact: Artifact, binary: bytes, epilogue: object) -> Built | str:
+    """Return a CuTe kernel's name and entry, which `parse_kernels` reads; why there is none if no loader runs it.
+
+    The epilogue is JSON, in the form that the table's loader reads.
+    """
     space = registry.space(task.space)
     problem = task.problem if isinstance(task.problem, Grouped) else gemm(task.problem)
     call = space.deployed_call(artifact, task)
     if call is None:
         return f"{problem.name}: kernels of {task.space} run only with gemmtune itself"
     layouts = f"{problem.a_layout}{problem.b_layout}"
-    epilogue = "none" if isinstance(problem, Grouped) else str(problem.epilogue)
     return kernel_name(task.space, binary, call, layouts, epilogue), {
         "object": packed(binary),
         "call": call,
@@ -49,7 +51,7 @@ def cute_entry(task: Task, artifact: Artifact, binary: bytes) -> Built | str:
     }
 
 
-def built_kernels(wanted: Iterable[_Wanted], entry: Entry = cute_entry) -> dict[_Wanted, Built]:
+def built_kernels(wanted: Iterable[_Wanted], entry: Entry) -> dict[_Wanted, Built]:
     """Build each kernel on this machine's CPUs, and return its name and the entry that `entry` makes of it.
 
     Raises:

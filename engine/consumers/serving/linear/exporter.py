@@ -182,7 +182,7 @@ def _row(served: _Served, built: Mapping[tuple[Task, Config], Built]) -> dict[st
 def _entry(task: Task, artifact: Artifact, binary: bytes) -> Built | str:
     """Return a kernel's name and entry: of a Triton kernel the cubin and its launch, of a CuTe kernel `cute_entry`."""
     if task.space != _TRITON:
-        return cute_entry(task, artifact, binary)
+        return cute_entry(task, artifact, binary, str(gemm(task.problem).epilogue))
     problem, launch = gemm(task.problem), dict[str, Any](artifact.launch)
     numbers = {name: int(launch[name]) for name in ("grid_x", "grid_y", "grid_z", "threads", "shared_bytes")}
     first = _LEAST_DYNAMIC if problem.dynamic_m else problem.m

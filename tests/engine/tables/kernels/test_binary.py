@@ -7,6 +7,7 @@ from importlib.metadata import PackageNotFoundError
 import pytest
 
 from gemmtune.engine.consumers.inductor.written import require_launch
+from gemmtune.engine.records.epilogue.chain import restored
 from gemmtune.engine.seams.kernel_call import RUNTIME_PACKAGES
 from gemmtune.engine.tables.kernels import binary
 from gemmtune.engine.tables.kernels.binary import (
@@ -23,16 +24,16 @@ FIELDS = {
     "object": packed(CODE),
     "call": CALL,
     "layouts": "nt",
-    "epilogue": "none",
+    "epilogue": [],
     "packages": {**dict.fromkeys(RUNTIME_PACKAGES, "1.0"), "quack-kernels": "2.0"},
 }
-NAME = kernel_name("quack_gemm", CODE, CALL, "nt", "none")
+NAME = kernel_name("quack_gemm", CODE, CALL, "nt", [])
 RESEALED = "is not the name of its object, call, layouts, epilogue: export the table again"
 
 
 def test_a_kernel_has_what_its_launch_needs():
     assert parse_kernels({NAME: FIELDS}) == {
-        NAME: KernelBinary(NAME, FIELDS["object"], CALL, "nt", "none", FIELDS["packages"])
+        NAME: KernelBinary(NAME, "cute::quack_gemm", FIELDS["object"], CALL, "nt", [], FIELDS["packages"])
     }
     assert unpacked(FIELDS["object"]) == CODE
     assert parse_kernels({}) == {}
@@ -42,10 +43,10 @@ def test_a_name_tells_whatever_runs_apart():
     names = {
         kernel_name(*each)
         for each in (
-            ("quack_gemm", CODE, CALL, "nt", "none"),
-            ("cute_gemm", CODE, CALL, "nt", "none"),
-            ("quack_gemm", b"other", CALL, "nt", "none"),
-            ("quack_gemm", CODE, CALL[:2], "nt", "none"),
+            ("quack_gemm", CODE, CALL, "nt", []),
+            ("cute_gemm", CODE, CALL, "nt", []),
+            ("quack_gemm", b"other", CALL, "nt", []),
+            ("quack_gemm", CODE, CALL[:2], "nt", []),
             ("quack_gemm", CODE, CALL, "nn", "none"),
             ("quack_gemm", CODE, CALL, "nt", "relu"),
         )
@@ -63,7 +64,7 @@ def test_a_name_tells_whatever_runs_apart():
         (NAME, {"layouts": 3}, ValueError, RESEALED),
         (NAME, {"object": 3}, TypeError, "its `object` is damaged: "),
         (NAME, {"epilogue": None}, ValueError, RESEALED),
-        (NAME, {"epilogue": "relu"}, ValueError, RESEALED),
+        (NAME, {"epilogue": [[["relu", "x"], ""]]}, ValueError, RESEALED),
         (NAME, {"call": ["a"]}, ValueError, RESEALED),
         (NAME, {"object": packed(b"other")}, ValueError, RESEALED),
         (NAME, {"object": "not base 64!"}, ValueError, "its `object` is damaged: "),
@@ -88,7 +89,7 @@ def test_a_damaged_kernel_is_refused_by_name_and_field(name, change, error, mess
 
 
 def test_a_name_that_is_no_name_of_code_is_refused():
-    name = kernel_name("quack;gemm", CODE, CALL, "nt", "none")
+    name = kernel_name("quack;gemm", CODE, CALL, "nt", [])
     with pytest.raises(ValueError, match=f"{name}.* is not the name"):
         parse_kernels({name: FIELDS})
 
@@ -97,7 +98,7 @@ def test_a_name_that_is_no_name_of_code_is_refused():
     ("change", "message"),
     [
         ({"layouts": "nx"}, "layouts='nx' is not two of n and t"),
-        ({"epilogue": "silly"}, "its `epilogue` or `call` is none that a launch takes: .*'silly' is no operation"),
+        ({"epilogue": [[["silly", "x"], ""]]}, "is none that a launch takes: .*'silly' is no operation"),
         ({"call": ["a.b"]}, "its `epilogue` or `call` is none that a launch takes: 'a.b' has a suffix"),
         ({"call": [1.5]}, "1.5 is no argument of a kernel"),
     ],
@@ -107,7 +108,7 @@ def test_a_kernel_that_no_launch_takes_is_refused_where_it_is_written(change, me
     name = kernel_name("quack_gemm", CODE, its["call"], its["layouts"], its["epilogue"])
     (kernel,) = parse_kernels({name: its}).values()
     with pytest.raises(ValueError, match=message):
-        require_launch(kernel)
+        require_launch(kernel._replace(epilogue=restored(kernel.epilogue)))
 
 
 def test_an_object_of_too_many_bytes_is_refused(monkeypatch):
@@ -135,5 +136,5 @@ def test_packages_that_cannot_run_a_kernel_are_named(monkeypatch, here, any_vers
         return here[package]
 
     monkeypatch.setattr(binary, "version", version)
-    kernel = KernelBinary("k", "", [], "nt", "none", {"b": "2.0", "a": "1.0"})
+    kernel = KernelBinary("k", "cute::k", "", [], "nt", [], {"b": "2.0", "a": "1.0"})
     assert difference(kernel, any_version=any_version) == text

@@ -108,7 +108,7 @@ class Binaries:
 
     def _computed(self, row: ProductRow, product: LoweredProduct) -> ReadEpilogue:
         """Return what a row's kernel computes: the product's epilogue, or its scales alone, if it has any."""
-        return product.read if self._kernels[row.kernel].epilogue == str(product.read.epilogue) else product.scales
+        return product.read if self._kernels[row.kernel].epilogue == product.read.epilogue else product.scales
 
     def _why_not(self, row: ProductRow, product: LoweredProduct, device: torch.device) -> str:
         """Return why a row's kernel cannot run in this graph, or an empty text.

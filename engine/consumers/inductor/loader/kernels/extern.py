@@ -12,10 +12,10 @@ from threading import Lock
 import torch
 from torch._inductor.select_algorithm import ExternKernelChoice, extern_kernels
 
+from gemmtune.engine.consumers.inductor.loader.boundary import first_line
 from gemmtune.engine.consumers.inductor.loader.kernels.grouped_call import grouped_call
 from gemmtune.engine.records.epilogue.chain import computed_by_torch
 from gemmtune.engine.records.epilogue.terms import OperandShape
-from gemmtune.engine.records.epilogue.text import parse_epilogue
 from gemmtune.engine.tables.kernels.binary import KernelBinary, unpacked
 from gemmtune.engine.toolchain.launching.cute_object import CuteObject
 
@@ -38,8 +38,7 @@ def link(kernel: KernelBinary, device: int) -> str:
         registered(kernel)
         getattr(extern_kernels, kernel.name).link(device)
     except Exception as error:  # missing libraries fail in any way
-        first_line = next(iter(str(error).splitlines()), "")
-        return f"cannot be linked: {type(error).__name__}: {first_line}"[:200]
+        return f"cannot be linked: {type(error).__name__}: {first_line(error)}"[:200]
     return ""
 
 
@@ -59,7 +58,7 @@ class _Launcher:
         self.link = self._object.link
         self._grouped_call = grouped_call(kernel)
         self._a, self._b = (1 if layout == "n" else 0 for layout in kernel.layouts)
-        self._epilogue = parse_epilogue(kernel.epilogue)
+        self._epilogue = kernel.epilogue
         self._names = [operand.name for operand in self._epilogue.operands]
         self._outputs = ["out", *(f"out{number + 1}" for number in range(1, len(self._epilogue.outputs)))]
 

@@ -15,6 +15,7 @@ from gemmtune.engine.api.output_folder import write_all
 from gemmtune.engine.consumers.inductor import exporter
 from gemmtune.engine.consumers.inductor.exporter import InductorExporter
 from gemmtune.engine.consumers.inductor.loader.templates import multiplied
+from gemmtune.engine.records.epilogue.chain import NO_EPILOGUE, stored
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.kernel_call import RUNTIME_PACKAGES
 from gemmtune.engine.tables.kernels.binary import kernel_name, packed
@@ -80,7 +81,8 @@ def unbuilt():
         launch = {"swap_ab": False, "max_swizzle_size": 8}  # of QuACK's kernels
         launch = {**launch, **params, "cluster_size": params.get("cluster_m", 1) * params.get("cluster_n", 1)}
         call = registry.space(task.space).deployed_call(SimpleNamespace(launch=launch), task)
-        layouts, epilogue = f"{problem.a_layout}{problem.b_layout}", str(getattr(problem, "epilogue", "none"))
+        layouts = f"{problem.a_layout}{problem.b_layout}"
+        epilogue = stored(getattr(problem, "epilogue", NO_EPILOGUE))
         fields = {"object": packed(b"none"), "call": call, "layouts": layouts, "epilogue": epilogue}
         fields["packages"] = dict.fromkeys(RUNTIME_PACKAGES, "1.0")
         return kernel_name(task.space, b"none", call, layouts, epilogue), fields

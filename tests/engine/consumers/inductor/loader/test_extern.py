@@ -7,10 +7,13 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
 from gemmtune.engine.consumers.inductor.loader.kernels import extern  # noqa: E402 (it imports torch)
+from gemmtune.engine.records.epilogue.chain import NO_EPILOGUE  # noqa: E402 (as above)
+from gemmtune.engine.records.epilogue.text import parse_epilogue  # noqa: E402 (as above)
 from gemmtune.engine.tables.kernels.binary import KernelBinary  # noqa: E402 (as above)
 from gemmtune.engine.toolchain.launching import cute_object  # noqa: E402 (as above)
 
-KERNEL = KernelBinary("gemmtune_quack_gemm_0123456789abcdef", "", ["a", ["clusters.4", None]], "nt", "none", {})
+NAME = "gemmtune_quack_gemm_0123456789abcdef"
+KERNEL = KernelBinary(NAME, "cute::quack_gemm", "", ["a", ["clusters.4", None]], "nt", NO_EPILOGUE, {})
 
 
 @pytest.fixture
@@ -38,7 +41,7 @@ def test_each_gpu_gets_its_own_number_of_clusters(asked):
 
 def test_operands_of_8_bits_that_no_kernel_reads_are_multiplied_by_aten_with_their_scales():
     epilogue = "mul(column[fp32]).mul(row[fp32]).add(row2)"
-    launcher = extern._Launcher(KERNEL._replace(epilogue=epilogue))
+    launcher = extern._Launcher(KERNEL._replace(epilogue=parse_epilogue(epilogue)))
     whole = torch.randn(5 * 48 + 1).to(torch.float8_e4m3fn)
     a, b = whole[1:].view(5, 48), torch.randn(16, 48).to(torch.float8_e4m3fn).T  # no address of a kernel's
     column, row, bias = torch.rand(5, 1), torch.rand(1, 16), torch.randn(1, 16, dtype=torch.bfloat16)

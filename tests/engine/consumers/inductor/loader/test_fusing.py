@@ -315,7 +315,7 @@ class TestABinaryWithAnEpilogue:
         text = InductorExporter().export(table)["inductor_table.json"]
         content = json.loads(text)
         (kernel,), (rows,) = content["kernels"].values(), content["rows"].values()
-        assert kernel["epilogue"] == "relu"
+        assert kernel["epilogue"] == [[["relu", "x"], ""]]
         bare = json.dumps({**content, "rows": {product_key(Problem.parse(PRODUCT)): rows}, "sha256": ""}).encode()
         resealed = bare.replace(b'"sha256": ""', f'"sha256": "{seal_of(bare, "")}"'.encode())
         with pytest.raises(ValueError, match="computes the epilogue 'relu', not none"):

@@ -152,7 +152,7 @@ def test_a_table_edited_anywhere_is_refused(loader, file, before, after):
 def test_a_newer_schema_is_named_before_its_fields_are_looked_at(loader, file):
     newer = {**json.loads(exported()), "schema": 7, "gemmtune": "9.1", "strange": 1}
     refused(
-        loader, file, sealed(newer), ValueError, r"schema=7 \(written by gemmtune '9\.1'\) is not 5, .*beside the table"
+        loader, file, sealed(newer), ValueError, r"schema=7 \(written by gemmtune '9\.1'\) is not 6, .*beside the table"
     )
 
 
@@ -249,9 +249,9 @@ def test_a_key_that_may_not_be_printed_is_refused(loader, file):
     refused(loader, file, with_rows([entry()], KEY + "\n"), ValueError, message)
 
 
-@pytest.mark.parametrize("schema", [True, 2, 3.0, "3", None, [3]])
+@pytest.mark.parametrize("schema", [True, 5, 6.0, "6", None, [6]])
 def test_another_schema_is_refused_whatever_its_type(loader, file, schema):
-    refused(loader, file, sealed({**json.loads(exported()), "schema": schema}), ValueError, "schema=.* is not 5, which")
+    refused(loader, file, sealed({**json.loads(exported()), "schema": schema}), ValueError, "schema=.* is not 6, which")
 
 
 def test_a_missing_file_is_named_with_the_command_that_writes_one(loader, file):
@@ -515,8 +515,8 @@ def test_a_torch_that_the_loader_does_not_know_compiles_as_without_a_table(
 def with_kernel():
     """Return a table with a binary, which is no program: it is registered and not linked."""
     record = json.loads(exported())
-    name = kernel_name("cute_splitk", b"none", ["a"], "nt", "none")
-    fields = {"object": packed(b"none"), "call": ["a"], "layouts": "nt", "epilogue": "none"}
+    name = kernel_name("cute_splitk", b"none", ["a"], "nt", [])
+    fields = {"object": packed(b"none"), "call": ["a"], "layouts": "nt", "epilogue": []}
     packages = dict.fromkeys(RUNTIME_PACKAGES, "1.0")
     return sealed({**record, "kernels": {name: {**fields, "packages": packages}}})
 

@@ -118,7 +118,7 @@ def inductor(monkeypatch):
 
 
 def table(rows=(), epilogue="none", other=""):
-    kernels = {"k": SimpleNamespace(name="k", epilogue=epilogue, other=other)}
+    kernels = {"k": SimpleNamespace(name="k", epilogue=parse_epilogue(epilogue), other=other)}
     return InductorTable("hash", "NVIDIA H200", {}, {}, rows if isinstance(rows, dict) else {KEY: tuple(rows)}, kernels)
 
 

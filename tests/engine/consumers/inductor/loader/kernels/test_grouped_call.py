@@ -14,7 +14,7 @@ ENDS = torch.tensor([3, 3, 8], dtype=torch.int32)
 
 
 def kernel(call):
-    return KernelBinary("gemmtune_quack_grouped", "", call, "nt", "none", {})
+    return KernelBinary("gemmtune_quack_grouped", "cute::quack_grouped", "", call, "nt", [], {})
 
 
 def called(a, b, out):
