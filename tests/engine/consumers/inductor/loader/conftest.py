@@ -73,7 +73,7 @@ def probed(probe):
 def unbuilt():
     """Export CuTe kernels without compiling them: their calls are right, and their objects link nowhere."""
 
-    def entries(wanted):
+    def entries(wanted, _):
         return {(task, config): entry(task, config) for task, config in wanted}
 
     def entry(task, config):
