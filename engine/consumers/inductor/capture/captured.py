@@ -15,6 +15,7 @@ from gemmtune.engine.records.epilogue.chain import NO_EPILOGUE
 from gemmtune.engine.records.epilogue.text import parse_epilogue
 from gemmtune.engine.records.gemm.problem import Problem, gemm
 from gemmtune.engine.records.gemm.stated import STATED
+from gemmtune.engine.records.gemm.terms import MAX_SIZE
 from gemmtune.engine.records.grouped.product import Grouped
 from gemmtune.engine.records.workload import Workload, summed
 
@@ -230,8 +231,11 @@ class Captured:
 
 
 def spanning(first: int, last: int | None, step: int = 1) -> tuple[int, ...]:
-    """Return a few multiples of `step` that span a range of sizes, ascending; None for `last` is no end."""
-    last = max(first, _NO_END) if last is None else last
+    """Return a few multiples of `step` that span a range of sizes, ascending.
+
+    None for `last` is no end, and so is more than a problem can have.
+    """
+    last = max(first, _NO_END) if last is None or last > MAX_SIZE else last
     powers = (size for e in range(32) if _APART * first <= (size := _STEP**e) <= last / _APART)
     fitted = {max(step, size // step * step) for size in (first, *powers, last)}
     return tuple(sorted(size for size in fitted if first <= size <= last))

@@ -98,6 +98,7 @@ def test_equal_products_add_up_within_a_call_and_keep_the_most_runs_between_call
         (3, 8, 1, (3, 8)),
         (2, None, 1, (2, 4, 16, 64, 256, 1024, 4096, 8192)),
         (10_000, None, 1, (10_000,)),
+        (4_000, 2**40, 1, (4_000, 8192)),  # no problem has so many rows
         (2, 130, 64, (64, 128)),
         (1, 1, 1, (1,)),
     ],
