@@ -67,6 +67,7 @@ class DataOnCpu(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch's, 
     def begin_call(self) -> None:
         """Take what was drawn before, such as weights and inputs, for given."""
         self._taken.clear()
+        self._reads.clear()
 
     def take_reads(self) -> Counter[tuple[str, str]]:
         """Return what was read of numbers that no device knows, and the place in the user's code, and forget them."""
