@@ -64,6 +64,7 @@ class Rule(StrEnum):
     WIDE_ONLY = "no BLOCK_SIZE_N below 128"
     COPIED = "copied file"
     DOWN_ROWS = "rows differ from the first GEMM's"
+    NO_SPLIT_K = "no SPLIT_K"
 
 
 RULES: dict[Rule, tuple[Level, str]] = {
@@ -84,6 +85,7 @@ RULES: dict[Rule, tuple[Level, str]] = {
     Rule.WIDE_ONLY: (Level.ADVICE, "narrow tiles were never tried; on Hopper they win at small batches"),
     Rule.COPIED: (Level.ADVICE, "the bytes are those of another size's or device's file"),
     Rule.DOWN_ROWS: (Level.ADVICE, "the engine replaces BLOCK_SIZE_M by the first GEMM's, untuned"),
+    Rule.NO_SPLIT_K: (Level.ADVICE, "vLLM 0.33 has no value of its own for it, and fails; SGLang fails at one"),
 }
 """Severity and consequence of each rule."""
 
@@ -143,12 +145,18 @@ def _missing_params(file: TunedFile) -> Iterator[_Found]:
     # SGLang's kernel for scales per channel takes no group of tiles.
     needed = _NEEDED[:3] if file.name.dtype.endswith("channelwise") else _NEEDED
     if (file.name.engine, file.name.dtype) == (Engine.VLLM, "int4_w4a16"):
-        needed = ("BLOCK_SIZE_M", "GROUP_SIZE_M", "SPLIT_K")  # vLLM fills in columns and depth where one is missing
+        needed = ("BLOCK_SIZE_M", "GROUP_SIZE_M")  # vLLM fills in columns and depth where one is missing
     yield from _by_text(
         (entry, ", ".join(missing))
         for entry in file.entries
         if entry.config is not None and (missing := [name for name in needed if name not in entry.config])
     )
+
+
+def _no_split_k(file: TunedFile) -> Iterator[_Found]:
+    if (file.name.engine, file.name.dtype) == (Engine.VLLM, "int4_w4a16"):
+        text = "the kernel for GPTQ and AWQ models takes SPLIT_K from the file alone"
+        yield from _by_text((each, text) for each in file.entries if each.config and "SPLIT_K" not in each.config)
 
 
 def _unknown_params(file: TunedFile) -> Iterator[_Found]:
@@ -315,4 +323,5 @@ _CHECKS: dict[Rule, Callable[[TunedFile], Iterator[_Found]]] = {
     Rule.DISTANT: _distant,
     Rule.CLAMPED: _clamped,
     Rule.WIDE_ONLY: _wide_only,
+    Rule.NO_SPLIT_K: _no_split_k,
 }

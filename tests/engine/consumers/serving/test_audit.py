@@ -57,7 +57,6 @@ def test_a_complete_file_breaks_no_rule(tmp_path):
         (f"{MOE}.json", {}, Rule.MISSING_KEYS, ()),
         (f"{MOE}.json", {**GOOD, 1: {"BLOCK_SIZE_M": 16}}, Rule.MISSING_PARAMS, (1,)),
         (f"{MOE}.json", {**GOOD, 8: config(waves_per_eu=2)}, Rule.UNKNOWN_PARAMS, (8,)),
-        (f"{MOE},dtype=int4_w4a16.json", GOOD, Rule.MISSING_PARAMS, tuple(GOOD)),  # SPLIT_K
         (f"{MOE},dtype=int4_w4a16.json", {**GOOD, 2: config(256, 256, 128, stages=4)}, Rule.SHARED_MEMORY, (2,)),
         (f"{MOE},dtype=int8_w8a16.json", {**GOOD, 2: config(256, 128, 128, stages=3)}, Rule.SHARED_MEMORY, (2,)),
         (f"{MOE}.json", {**GOOD, 2: config(128, 256, 128, stages=4)}, Rule.SHARED_MEMORY, (2,)),
@@ -97,6 +96,7 @@ def test_a_fault_is_found_with_its_token_counts(tmp_path, name, entries, rule, t
         (f"{MOE},dtype=bf16.json", GOOD, Rule.NEVER_READ, ()),
         (f"{MOE}.json", {t: config(group=t) for t in (1, 4, 16, 64, 128, 512, 2048, 4096)}, Rule.DISTANT, ()),
         (BLOCK, dict.fromkeys(TUNED, config(n=128)), Rule.WIDE_ONLY, ()),
+        (f"{MOE},dtype=int4_w4a16.json", GOOD, Rule.NO_SPLIT_K, tuple(GOOD)),
     ],
 )
 def test_advice_is_found_with_its_token_counts(tmp_path, name, entries, rule, tokens):
