@@ -17,7 +17,7 @@ _DISTANT = 2.0
 """Ratio that the tuner's own list of token counts keeps everywhere."""
 _MOST_TOKENS = 8192
 """Largest token count that is looked up: a usual limit of tokens per step."""
-_NEEDED = ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K", "GROUP_SIZE_M")
+_NEEDED: tuple[str, ...] = ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K", "GROUP_SIZE_M")
 _OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg", "launch_cooperative_grid", "launch_pdl")
 """Options that Triton takes beside a kernel's arguments on a NVIDIA GPU."""
 _EXTRA = {
