@@ -13,6 +13,7 @@ from gemmtune.engine.consumers.inductor.loader.loader_rows import (
     ProductRow,
     parse_inductor_table,
 )
+from gemmtune.engine.records.epilogue.chain import restored
 from gemmtune.engine.records.epilogue.text import parse_epilogue
 from gemmtune.engine.seams.kernel_call import binder
 from gemmtune.engine.tables.kernels.binary import KernelBinary
@@ -71,7 +72,7 @@ def require_launch(kernel: KernelBinary) -> None:
     """
     where = f"kernels.{shortened(kernel.name)}"
     try:
-        parse_epilogue(str(kernel.epilogue)), binder(kernel.call, int)
+        parse_epilogue(str(restored(kernel.epilogue))), binder(kernel.call, int)
     except (TypeError, ValueError, AttributeError) as error:
         raise ValueError(f"{where}: its `epilogue` or `call` is none that a launch takes: {error}") from None
     if re.fullmatch("[nt]{2}", str(kernel.layouts)) is None:
@@ -89,7 +90,7 @@ def _require_product(key: str, rows: Sequence[ProductRow], kernels: Mapping[str,
             raise ValueError(f"{key}: last={row.last} is less than first={row.first}")
         if k % row.kwargs.get("k_split", 1):
             raise ValueError(f"{key}: k_split={row.kwargs['k_split']} does not divide k={k}")
-        if row.kernel and (computed := str(kernels[row.kernel].epilogue)) != epilogue:
+        if row.kernel and (computed := str(restored(kernels[row.kernel].epilogue))) != epilogue:
             raise ValueError(f"{key}: kernel={row.kernel} computes the epilogue {shortened(computed)}, not {epilogue}")
     for is_range, fault in ((False, "{}: two rows are for m={}"), (True, "{}: m={} is in two ranges")):
         for one, other in pairwise([row for row in rows if (row.first < row.last) is is_range]):

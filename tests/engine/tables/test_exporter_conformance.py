@@ -28,6 +28,8 @@ class Forgetful(Exporter):
 
 
 class Careless(Exporter):
+    spaces = ("aten",)
+
     def export(self, table):
         return {"table.txt": repr([row.choices[0].space for row in table.rows])}
 

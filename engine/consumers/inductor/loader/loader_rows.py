@@ -6,7 +6,6 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from gemmtune.engine.records.epilogue.chain import restored
 from gemmtune.engine.tables.kernels.binary import KernelBinary, parse_kernels
 from gemmtune.engine.tables.sealed import parse_sealed, require_object, require_one_of, shortened
 
@@ -94,9 +93,7 @@ def parse_inductor_table(content: bytes) -> InductorTable:
     """
     fields = parse_sealed(content, "inductor", SCHEMA, {"made_with", "templates", "params", "rows", "kernels"})
     made_with, templates = (require_object(name, fields[name]) for name in ("made_with", "templates"))
-    kernels = {
-        name: each._replace(epilogue=restored(each.epilogue)) for name, each in parse_kernels(fields["kernels"]).items()
-    }
+    kernels = parse_kernels(fields["kernels"])
     rows = {key: _rows(key, its, kernels) for key, its in require_object("rows", fields["rows"]).items()}
     return InductorTable(fields["sha256"], fields["device"]["name"], made_with, templates, rows, kernels)
 

@@ -35,7 +35,6 @@ read_epilogue = _nothing  # no row's kernel computes one
 Binaries = _nothing  # no row runs one
 dynamic_row = _nothing  # no row serves a graph with a dynamic m
 as_in_table = _unchanged  # no row serves open sizes or strides
-restored = _unchanged  # no kernel has an epilogue
 leading_scales, quantised_product = _nothing, _nothing  # no row serves products of 8-bit operands
 exact_product = _nothing
 serve_grouped, grouped_call = _nothing, _nothing  # or grouped ones

@@ -7,7 +7,6 @@ from importlib.metadata import PackageNotFoundError
 import pytest
 
 from gemmtune.engine.consumers.inductor.written import require_launch
-from gemmtune.engine.records.epilogue.chain import restored
 from gemmtune.engine.seams.kernel_call import RUNTIME_PACKAGES
 from gemmtune.engine.tables.kernels import binary
 from gemmtune.engine.tables.kernels.binary import (
@@ -108,7 +107,7 @@ def test_a_kernel_that_no_launch_takes_is_refused_where_it_is_written(change, me
     name = kernel_name("quack_gemm", CODE, its["call"], its["layouts"], its["epilogue"])
     (kernel,) = parse_kernels({name: its}).values()
     with pytest.raises(ValueError, match=message):
-        require_launch(kernel._replace(epilogue=restored(kernel.epilogue)))
+        require_launch(kernel)
 
 
 def test_an_object_of_too_many_bytes_is_refused(monkeypatch):

@@ -32,6 +32,7 @@ from gemmtune.engine.consumers.inductor.loader.lowered import (
     has_options,
     is_for_templates,
 )
+from gemmtune.engine.records.epilogue.chain import restored
 from gemmtune.engine.records.epilogue.terms import Operand
 from gemmtune.engine.tables.kernels.binary import KernelBinary, difference
 
@@ -52,11 +53,12 @@ class Binaries:
 
         With `any_version`, the packages may have other versions than those that built the kernels.
         """
-        self._kernels, self._counts = kernels, counts
-        self.choices = {name: registered(kernel) for name, kernel in kernels.items() if allowed}
+        self._counts = counts
+        self._kernels = {name: each._replace(epilogue=restored(each.epilogue)) for name, each in kernels.items()}
+        self.choices = {name: registered(kernel) for name, kernel in self._kernels.items() if allowed}
         self._unrunnable = {
             name: reason
-            for name, kernel in kernels.items()
+            for name, kernel in self._kernels.items()
             if (reason := difference(kernel, any_version=any_version) if allowed else _NO_BINARIES)
         }
 

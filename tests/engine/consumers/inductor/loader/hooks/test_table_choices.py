@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from types import SimpleNamespace
+from typing import NamedTuple
 
 import pytest
 
@@ -21,6 +22,7 @@ from gemmtune.engine.consumers.inductor.loader.hooks import binaries, table_choi
 from gemmtune.engine.consumers.inductor.loader.hooks.table_choices import TableChoices, changed_templates  # noqa: E402
 from gemmtune.engine.consumers.inductor.loader.loader_rows import InductorTable, ProductRow  # noqa: E402
 from gemmtune.engine.consumers.inductor.loader.lowered import Counts, LoweredProduct  # noqa: E402
+from gemmtune.engine.records.epilogue.chain import stored  # noqa: E402
 from gemmtune.engine.records.epilogue.text import parse_epilogue  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("error")
@@ -117,8 +119,16 @@ def inductor(monkeypatch):
     return told
 
 
+class Kernel(NamedTuple):
+    """What tests read of a binary."""
+
+    name: str
+    epilogue: object
+    other: str
+
+
 def table(rows=(), epilogue="none", other=""):
-    kernels = {"k": SimpleNamespace(name="k", epilogue=parse_epilogue(epilogue), other=other)}
+    kernels = {"k": Kernel("k", stored(parse_epilogue(epilogue)), other)}
     return InductorTable("hash", "NVIDIA H200", {}, {}, rows if isinstance(rows, dict) else {KEY: tuple(rows)}, kernels)
 
 
