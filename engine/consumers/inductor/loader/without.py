@@ -16,6 +16,8 @@ class ReadEpilogue(NamedTuple):
     epilogue: str = ""
     nodes: frozenset[str] = frozenset()
     reason: str = ""
+    outputs: tuple[Any, ...] = ()
+    operands: tuple[Any, ...] = ()
 
 
 PLAIN = ReadEpilogue()
