@@ -80,7 +80,6 @@ class TritonMmSpace(Space):
     """
 
     preload = ("gemmtune.spaces.inductor.preload",)
-    _latest: tuple[Task, tuple[Verdict, Callable[..., Verdict]]] | None = None
 
     def params(self, task: Task) -> tuple[Param, ...]:
         """Return the parameters of the template; `check` rejects values that a task cannot use."""
@@ -92,10 +91,7 @@ class TritonMmSpace(Space):
 
     def check(self, task: Task, config: Config) -> Verdict:
         """Reject configs that the template cannot serve, that cannot fit, or that equal another config."""
-        latest = self._latest
-        if latest is None or latest[0] is not task:  # an enumeration hashes its task once
-            latest = self._latest = task, _rules(task)
-        served, check_tile = latest[1]
+        served, check_tile = _rules(task)
         if not served:
             return served
         block_k, block_m, block_n, group_m, num_stages, num_warps = config.values()  # sorted by name
