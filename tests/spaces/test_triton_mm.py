@@ -267,7 +267,6 @@ SCALES = "epilogue=mul(column[fp32]).mul(row[fp32])"
     [
         ("64x512x512:e4m3:nt", "scales"),
         ("64x512x512:e4m3:nt:epilogue=mul(scalar[fp32])", "scales"),
-        ("64x512x512:e4m3:nt:epilogue=mul(row[fp32]).mul(column[fp32])", "scales"),
         (f"64x512x512:e4m3:nn:{SCALES}", "layout"),
         (f"64x512x512:e4m3:nt:lda=1024:{SCALES}", "layout"),
         (f"64x520x512:e4m3:nt:{SCALES}", "alignment"),

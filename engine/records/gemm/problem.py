@@ -161,14 +161,12 @@ class Problem(Workload):
         """Write the epilogue relative to the output's type; refuse one behind integers."""
         if not self.epilogue:
             return
-        wrong = OperandShape.GATE if self.op.is_batched else OperandShape.ROWS
+        found, wrong = f"epilogue={self.epilogue}", OperandShape.GATE if self.op.is_batched else OperandShape.ROWS
         if any(each.shape is wrong for each in self.epilogue.operands):
             whose = "rows of one product" if self.op.is_batched else "each product of a batch"
-            raise ProblemError(f"epilogue={self.epilogue}: a vector of {wrong} is for {whose}, not for {self.op}")
+            raise ProblemError(f"{found}: a vector of {wrong} is for {whose}, not for {self.op}")
         if self.out_dtype.is_integer:
-            raise ProblemError(
-                f"epilogue={self.epilogue} behind an output of {self.out_dtype}: it needs a float: add out_dtype=bf16"
-            )
+            raise ProblemError(f"{found} behind an output of {self.out_dtype}: it needs a float: add out_dtype=bf16")
         try:
             behind = canonical(self.epilogue, self.out_dtype.value, is_float8=self.a_dtype.is_float8)
         except ValueError as error:

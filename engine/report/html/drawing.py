@@ -188,9 +188,16 @@ def loss_ticks(axes: Axes) -> None:
     """Give an axis of losses logarithmic ticks in percent; the lowest stands for everything below LEAST_LOSS."""
     axes.set_yscale("log")
     least = f"≤{LEAST_LOSS:.2%}"
-    axes.yaxis.set_major_formatter(
-        lambda value, _: least if value <= LEAST_LOSS * 1.01 else f"{value:.0%}" if value >= 0.01 else f"{value:.2%}"
-    )
+
+    def text(value: float, _: object = None) -> str:
+        return least if value <= LEAST_LOSS * 1.01 else f"{value:.0%}" if value >= 0.01 else f"{value:.2%}"
+
+    def between(value: float, _: object = None) -> str:
+        low, high = axes.get_ylim()
+        return text(value) if high < 10 * low and f"{value:e}"[0] in "235" else ""  # there may be no other tick
+
+    axes.yaxis.set_major_formatter(text)
+    axes.yaxis.set_minor_formatter(between)
 
 
 def wrapped(name: str, width: int = 26) -> str:

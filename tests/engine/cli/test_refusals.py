@@ -28,10 +28,10 @@ def problem_columns(problem: str) -> Mapping[str, str]:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["tune", "--space", "triton"], ["no space 'triton'", "did you mean triton_mm?", "aten, cute_"]),
+        (["tune", "--space", "triton"], ["no space 'triton'", "did you mean triton_mm?", "aten, aten_grouped, cute_"]),
         (
             ["space", "triton", "--problem", DECODE],
-            ["no space 'triton'", "did you mean triton_mm?", "aten, cute_"],
+            ["no space 'triton'", "did you mean triton_mm?", "aten, aten_grouped, cute_"],
         ),
         (["tune", "--sampler", "anneal"], ["no sampler 'anneal'", "evolution, exhaustive, gp"]),
         (["replay", "small.csv", "--sampler", "anneal"], ["no sampler 'anneal'", "evolution, exhaustive, gp"]),

@@ -154,7 +154,8 @@ def test_replay_passes_its_options_on(run, asked, options, expected):
     result = SimpleNamespace(
         sampler="random", budget=3, seeds=4, fraction_of_optimum=0.98765, problems={"p": 0.9, "q": 0.95}
     )
-    calls = asked(replaying, "replay", SimpleNamespace(results={"random": result}))
+    study = SimpleNamespace(results={"random": result}, settings={"batch": 5, "cold": True, "apart": False})
+    calls = asked(replaying, "replay", study)
     lines = [line.split() for line in run("replay", "a.csv", "--sampler", "random", *options).out.splitlines()]
     assert ["p", "0.9000"] in lines
     assert ["mean", "0.9877"] in lines
