@@ -1,5 +1,6 @@
 """Stand-ins for the parts of the loader that no row of this table needs."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
 KernelBinary: TypeAlias = Any
@@ -38,7 +39,6 @@ Binaries = _nothing  # no row runs one
 dynamic_row = _nothing  # no row serves a graph with a dynamic m
 as_in_table = _unchanged  # no row serves open sizes or strides
 leading_scales, quantised_product = _nothing, _nothing  # no row serves products of 8-bit operands
-exact_product = _nothing
 serve_grouped, grouped_call = _nothing, _nothing  # or grouped ones
 with_whole_bias, leave_out_bias = _unchanged, _nothing  # no row has a bias
 
@@ -65,6 +65,11 @@ def unread_bias(_alpha: float) -> dict[str, Any]:
 def picked(content: bytes, _device: str | None) -> tuple[bytes, str]:
     """Return the file as it is: it has one table."""
     return content, ""
+
+
+def row_of(product: Any, find: Callable[[Any], Any]) -> tuple[Any, Any]:  # noqa: ANN401 (any types)
+    """Return a product with what a table has of it."""
+    return product, find(product)
 
 
 def parse_kernels(kernels: object) -> dict[str, KernelBinary]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._inductor.kernel_inputs import MMKernelInputs
@@ -14,6 +15,9 @@ from gemmtune.engine.consumers.inductor.epilogues.reader import PLAIN, read_epil
 from gemmtune.engine.consumers.inductor.epilogues.scales import SCALED, leading_scales
 from gemmtune.engine.consumers.inductor.loader.lowered import LoweredProduct, is_open, placed
 from gemmtune.engine.records.gemm.stated import stated_texts
+
+if TYPE_CHECKING:
+    from gemmtune.engine.consumers.inductor.loader.loader_rows import ProductRow
 
 _INT_MM = "int_mm"
 _OPERATIONS = {**dict.fromkeys(SCALED, "scaled_mm"), "_int_mm": _INT_MM}
@@ -45,12 +49,20 @@ def quantised_product(kernel_inputs: Any, op_name: str) -> LoweredProduct | str 
     return f"{op_name}: {found}, in a product of {sizes}" if isinstance(found, str) else found
 
 
-def exact_product(product: LoweredProduct | str) -> LoweredProduct | None:
-    """Return a product of fast sums as the one of exact sums, whose rows are right for it; None for another product."""
-    if isinstance(product, str) or not product.keywords.get("USE_FAST_ACCUM"):
-        return None
+def row_of(
+    product: LoweredProduct | str, find: Callable[[LoweredProduct | str], tuple[str, ProductRow | None]]
+) -> tuple[LoweredProduct | str, tuple[str, ProductRow | None]]:
+    """Return a product with its key and row.
+
+    One of fast sums that has no row is served as the one of exact sums, whose rows are right for it.
+    """
+    found = find(product)
+    if found[1] is not None or isinstance(product, str) or not product.keywords.get("USE_FAST_ACCUM"):
+        return product, found
     operation, dtype, rest = product.key.split(":", 2)
-    return replace(product, key=f"{operation}:{dtype}_exact:{rest}", keywords={"USE_FAST_ACCUM": False})
+    exact = replace(product, key=f"{operation}:{dtype}_exact:{rest}", keywords={"USE_FAST_ACCUM": False})
+    of_exact = find(exact)
+    return (product, found) if of_exact[1] is None else (exact, of_exact)
 
 
 def _described(kernel_inputs: MMKernelInputs, op_name: str, node: torch.fx.Node) -> LoweredProduct | str:

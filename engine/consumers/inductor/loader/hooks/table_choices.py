@@ -20,7 +20,7 @@ from gemmtune.engine.consumers.inductor.loader.boundary import nothing, or_else
 from gemmtune.engine.consumers.inductor.loader.hooks.binaries import Binaries
 from gemmtune.engine.consumers.inductor.loader.hooks.dynamic_rows import dynamic_row
 from gemmtune.engine.consumers.inductor.loader.hooks.open_sizes import as_in_table
-from gemmtune.engine.consumers.inductor.loader.hooks.quantised import exact_product, quantised_product
+from gemmtune.engine.consumers.inductor.loader.hooks.quantised import quantised_product, row_of
 from gemmtune.engine.consumers.inductor.loader.loader_rows import InductorTable, ProductRow
 from gemmtune.engine.consumers.inductor.loader.lowered import (
     AtenChoices,
@@ -104,7 +104,7 @@ class TableChoices(AtenChoices):
         if self._failed is not None and self._failed is _current_node():
             return self._after_failure(*asked, kwarg_overrides)
         found = quantised_product(kernel_inputs, op_name) or lowered_product(kernel_inputs, op_name)
-        product, key, row = self._in_table(as_in_table(found, self._rows), device)
+        product, (key, row) = row_of(as_in_table(found, self._rows), lambda each: self._find(each, device))
         choices, instead_of = None, ""
         if self._binaries:
             aten = partial(self.aten, *asked, kwarg_overrides)
@@ -182,16 +182,6 @@ class TableChoices(AtenChoices):
     ) -> bool:
         """Keep everything out of a row's kernel but the epilogue that it may compute."""
         return may_fuse(node1, node2) and InductorChoices.can_fuse(scheduler, node1, node2, shared_data_score)
-
-    def _in_table(
-        self, product: LoweredProduct | str, device: torch.device
-    ) -> tuple[LoweredProduct | str, str, ProductRow | None]:
-        """Return a product with its key and row; one of fast sums that has none is served as the one of exact sums."""
-        key, row = self._find(product, device)
-        exact = exact_product(product) if row is None else None
-        if exact is not None and (of_exact := self._find(exact, device))[1]:
-            return exact, *of_exact
-        return product, key, row
 
     def _find(self, product: LoweredProduct | str, device: torch.device) -> tuple[str, ProductRow | None]:
         """Return the row that serves all m of a product, or of the plain product, with its key; None without one."""
