@@ -15,7 +15,7 @@ from gemmtune.engine.records.verdict import Verdict
 from gemmtune.engine.seams.space import Launchable, Space
 from gemmtune.engine.toolchain.versions import triton_toolchain
 from gemmtune.spaces.common.tile_limits import fits_in_registers, fits_in_shared_memory
-from gemmtune.spaces.grouped.alignment import strided
+from gemmtune.spaces.grouped.alignment import cut, strided
 from gemmtune.spaces.grouped.tiling import Tiling
 
 _PARAMS = (
@@ -57,8 +57,8 @@ class TritonGroupedSpace(Space):
     def check(self, task: Task, config: Config) -> Verdict:
         """Reject products that the template does not serve, and tiles that cannot fit."""
         product, capability = grouped(task.problem), task.device.capability
-        if product.form is Form.BATCHED:
-            return Verdict.no("form", "groups of batched are no groups of rows or of k: tune a bmm")
+        if not (is_cut := cut(product)):
+            return is_cut
         if capability < _FIRST_WITH_TMA:
             return Verdict.no("architecture", f"the template copies by TMA, which {task.device.arch} lacks")
         block_k, block_m, block_n, num_stages, num_warps = (int(value) for value in config.values())  # by name

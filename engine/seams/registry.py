@@ -53,7 +53,7 @@ def adopt(kind: type, plugin: type) -> str:
     """Make a class known in this process by its own name, and return that; a registered one keeps its name.
 
     Raises:
-        UsageError: the class is of another seam, or its name is a registered plug-in's.
+        UsageError: the class is of another seam, or its name is another plug-in's.
     """
     if not (isinstance(plugin, type) and issubclass(plugin, kind)):
         raise UsageError(f"{plugin!r} is not a subclass of gemmtune.{kind.__name__}")
@@ -63,6 +63,9 @@ def adopt(kind: type, plugin: type) -> str:
             return point.name
         if point.name == name:
             raise UsageError(f"{_noun(kind)} {name!r} is registered as {point.value}: give the class another name")
+    known = _ADOPTED.get((kind, name))
+    if known is not None and known.__module__ != plugin.__module__:
+        raise UsageError(f"{_noun(kind)} {name!r} is {known.__module__}:{name} already: give one class another name")
     _ADOPTED[kind, name] = plugin
     return name
 

@@ -112,7 +112,7 @@ def score_foreign(landscape: str, task: ForeignTask, seeds: int) -> dict[str, ob
         spent, asked = time.process_time() - began, sum(len(trials) for trials in runs)
         score = task.score(runs)
         result[f"{name}, batch {batch}"] = {
-            "P": [round(value, 3) for value in (score.value, score.low, score.high)],
+            "P": [value if value is None else round(value, 3) for value in (score.value, score.low, score.high)],
             "optimum found": sum(min(t.score for t in r if t.score) == task.task.landscape.optimum_ns for r in runs),
             "cpu ms a config": round(1e3 * spent / asked, 1),
         }

@@ -14,7 +14,7 @@ class Tiling:
     """Clusters of tiles that a persistent kernel computes, group by group."""
 
     form: Form
-    """What is cut into groups."""
+    """Dimension that is cut into groups."""
     tile: tuple[int, int]
     """Rows and columns of the output that a block computes."""
     cluster: tuple[int, int]

@@ -8,7 +8,7 @@ from gemmtune.engine.records.grouped.product import Form, grouped
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
 from gemmtune.engine.seams.kernel_call import CLUSTERS, Argument
-from gemmtune.spaces.grouped.alignment import strided
+from gemmtune.spaces.grouped.alignment import cut, strided
 from gemmtune.spaces.grouped.tiling import Tiling
 from gemmtune.spaces.quack.autotuner_list import DEFAULT_SWIZZLE
 from gemmtune.spaces.quack.rules import ARCHES, kernel_exists
@@ -24,9 +24,8 @@ _STEP_BYTES = 128
 def serves(task: Task) -> Verdict:
     """Return whether any config can serve the task."""
     product, arch = grouped(task.problem), task.device.arch
-    if product.form not in _LAYOUTS:
-        batch = f"{product.groups}x{product.m}x{product.n}x{product.k}:{product.dtype}:{product.layout}:bmm"
-        return Verdict.no("form", f"groups of {product.form} are no groups of rows or of k: tune the problem {batch}")
+    if not (is_cut := cut(product)):
+        return is_cut
     if product.layout not in _LAYOUTS[product.form]:
         known = " or ".join(_LAYOUTS[product.form])
         return Verdict.no("layout", f"quack_grouped reads {product.form} as {known}, not {product.layout}")

@@ -42,6 +42,8 @@ class InductorExporter(Exporter):
     Beside a table with binaries, `NOTICE` has the licences of what was compiled into them.
     """
 
+    workloads = (Problem.kind, Grouped.kind)
+
     def export(self, table: Table) -> Mapping[str, str]:
         """Export the first choice of every row, and the choice of every range.
 
@@ -90,6 +92,9 @@ def product_key(problem: Product) -> str:
         TableError: the problem is no product that Inductor compiles.
     """
     if isinstance(problem, Grouped):
+        if problem.form is Form.BATCHED or problem.dtype is not DType.BF16:
+            served = "Inductor's rows are of groups of rows or of k, in bf16"
+            raise TableError(f"{problem.name}: {served}: leave this one out")
         rest = problem.m if problem.form is Form.INNER else problem.k
         sizes = f"{problem.groups}x{problem.n}x{rest}"
         return f"grouped_{problem.form}:{problem.dtype.torch_name}:{problem.layout}:{sizes}:none:static"
@@ -141,6 +146,8 @@ def _rows(table: Table, kernels: Mapping[tuple[Task, Config], Built]) -> dict[st
         problem = multiplied(row.problem)
         key, facts = product_key(problem), {"regret_bound": row.regret_bound, "loss": row.loss}
         entry = _entry(table.device, problem, row.choices[0], problem.size, problem.size, facts)
+        if isinstance(problem, Grouped) and any(each["first"] == problem.size for each in found[key]):
+            raise TableError(f"{problem.name}: another row has its sizes, and torch knows no routing: export one")
         if is_cute(row.choices[0].space):
             entry |= _kernel(table, problem, row.choices[0], _next_choice(row), kernels)
         if isinstance(problem, Grouped) or not problem.dynamic_m:
@@ -201,7 +208,7 @@ def _kernel(
 def _next_choice(row: Row) -> Choice:
     """Return the row's fastest choice that needs torch alone; the vendor library's if none is faster."""
     vendor = row.baseline or _vendor(row.problem, row.choices[0])
-    others = [choice for choice in row.choices if not is_cute(choice.space)]
+    others = [] if isinstance(row.problem, Grouped) else [each for each in row.choices if not is_cute(each.space)]
     best = min(others, key=lambda choice: choice.time_ns, default=vendor)
     return vendor if row.baseline is not None and best.time_ns > vendor.time_ns else best
 

@@ -28,9 +28,9 @@ _EXTRA = {
 }
 _ITEMSIZES = {
     **{"": (2, 2), "fp8_w8a8": (1, 1), "int8_w8a8": (1, 1), "float32": (4, 4)},
-    **{"int8_w8a16": (2, 1), "int4_w4a16": (2, 2)},
+    **{"int8_w8a16": (2, 1), "int4_w4a16": (2, 1)},
 }
-"""Bytes per element of both operands; of int4 weights behind their conversion."""
+"""Bytes per element of both operands; int4 weights have two of them in one."""
 _NARROW = 128
 """Columns of a tile that an earlier tuner of vLLM did not go below."""
 

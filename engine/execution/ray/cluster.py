@@ -304,7 +304,7 @@ def _connect(address: str | None, cpus: int | None, notify: Notify) -> ScratchFo
 def _init_patiently(init: Callable[[], object], notify: Notify) -> None:
     """Connect, again where the server of ray:// could not start its process for this driver.
 
-    It forks beside threads of gRPC, and about one such process in twenty dies on a busy host before it runs.
+    It forks beside threads of gRPC, so its process may die on a busy host before it runs.
     """
     for _ in range(_FURTHER_TRIES):
         try:

@@ -24,7 +24,7 @@ _UNSERVED = ("epilogue", "bias", "accumulation", "out_dtype", "acc_dtype", "alph
 
 
 class Form(StrEnum):
-    """What is cut into groups."""
+    """Dimension that is cut into groups."""
 
     ROWS = "rows"
     """Rows of A: out[m, n] of A[m, k] and B[groups, k, n], forward or gradient of the input (2d by 3d)."""
@@ -60,7 +60,7 @@ class Grouped(Workload):
     searched_space: ClassVar[str] = "quack_grouped"
 
     form: Form
-    """What is cut into groups."""
+    """Dimension that is cut into groups."""
     m: int
     """Rows of A; with `rows` the total of all groups, with `batched` those of each; at least 1."""
     groups: int

@@ -70,7 +70,7 @@ class RegisteredCampaign(Callback):
         Raises:
             StoreError: the database refused.
         """
-        self._campaigns.report(self._number, state, self._account())
+        self._campaigns.report(self._number, state, self._account(), self._answers)
 
     def _now(self) -> State:
         if not self.orders.is_paused:
@@ -92,6 +92,8 @@ class RegisteredCampaign(Callback):
         self.orders.is_paused, self.orders.is_cancelled, self.orders.added = bool(why), cancelled, told.added
 
     def _answer(self, problem: Workload) -> str:
+        if self.orders.is_cancelled:
+            return "the campaign is cancelled"
         if problem in self._state.problems:
             return PRESENT
         try:

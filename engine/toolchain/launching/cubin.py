@@ -10,10 +10,8 @@ from gemmtune.engine.toolchain.cuda_driver import checked, prefer_shared_memory
 
 _LARGEST_CLUSTER = 16
 _STATIC_SHARED_BYTES = 48 * 1024  # a block may have this much without opting in
-_SCRATCH = (
-    "scratch",
-    "profile",
-)  # behind the user's arguments in Triton 3.6 to 3.9; null unless a value is given
+# Triton 3.6 to 3.9 take them behind the user's arguments; null unless a value is given.
+_SCRATCH = ("scratch", "profile")
 _SLOT_BYTES = ctypes.sizeof(ctypes.c_uint64)  # for pointers, and for m: an i32 is the lower half of its slot
 
 
@@ -78,6 +76,8 @@ class CubinKernel:
     def resize(self, grid: tuple[int, int, int], values: Mapping[str, int]) -> None:
         """Give later launches other blocks, and other values of arguments that the binary takes."""
         self._grid = grid
+        if self._clustered is not None:
+            self._clustered.gridDimX, self._clustered.gridDimY, self._clustered.gridDimZ = grid
         for name, value in values.items():
             self._arguments[self._names.index(name)] = value
 

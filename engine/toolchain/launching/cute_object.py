@@ -12,6 +12,8 @@ import torch
 from gemmtune.engine.seams.kernel_call import Argument, binder
 from gemmtune.engine.toolchain.occupancy import clusters_at_once
 
+ALIGNMENT = 15
+"""Bits that are 0 in an address that is a multiple of 16 bytes, as kernels read."""
 FUNCTION = "kernel"
 """Name of the function in every object file, so that equal kernels are equal files."""
 

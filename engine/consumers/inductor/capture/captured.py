@@ -77,7 +77,7 @@ class CapturedProduct:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Values of m to tune: the problem's own, or a few that span the range."""
+        """Values of the range size to tune: the problem's own, or a few that span the range."""
         if not self.m:
             return (self.problem.size,)
         return spanning(self.first, self.last, self.step) or (self.problem.size,)

@@ -69,7 +69,7 @@ class DataOnCpu(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch's, 
         return made
 
     def begin_call(self) -> None:
-        """Take what was drawn before, such as weights and inputs, for given."""
+        """Take what was drawn before, such as weights and inputs, for given, and forget what was read."""
         self._taken.clear()
         self._reads.clear()
 

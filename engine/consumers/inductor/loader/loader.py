@@ -5,7 +5,8 @@
 
     model = torch.compile(model, options=gemmtune_inductor.options())
 
-A product (mm, addmm, bmm) that has a row compiles to the row's kernel, any other to ATen, and nothing is benchmarked.
+A product (mm, addmm, bmm, or one of groups) that has a row compiles to the row's kernel, any other to ATen, and nothing
+is benchmarked.
 The loader guards a dynamic m, so that an m of another range compiles a graph of its own. Where torch lacks or changes a
 part of Inductor, it compiles as without a table, and a warning says so. A table with CuTe kernels is code.
 """

@@ -35,10 +35,12 @@ def template_of(problem: Product, choice: Choice) -> str:
     Raises:
         TableError: Inductor has no template for the space and operation.
     """
-    if isinstance(problem, Grouped) and (choice.space == problem.baseline_space or is_cute(choice.space)):
-        return _ATEN_GROUPED if choice.space == problem.baseline_space else f"cute::{choice.space}"
     if isinstance(problem, Grouped):
-        raise TableError(f"{problem.name}: Inductor has no template for space {choice.space!r}")
+        if choice.space == problem.baseline_space:
+            return _ATEN_GROUPED
+        if is_cute(choice.space):
+            return f"cute::{choice.space}"
+        raise TableError(f"{problem.name}: no Inductor template for space {choice.space!r}; known: aten, quack_grouped")
     if choice.space == "aten":
         return operator_name(problem)
     if choice.space == "triton_mm":

@@ -1,1 +1,1 @@
-"""Plug-in of vLLM for tuned products of 8-bit floats: its exporter, and the loader that an export contains."""
+"""Plug-ins of vLLM and SGLang for tuned products of 8-bit floats: their exporters, and the loader of an export."""

@@ -46,6 +46,9 @@ class _LinearExporter(Exporter):
     group: ClassVar[str]
     """Group of the entry points that the engine calls."""
 
+    row_wise: ClassVar[tuple[bool, ...]] = (True, False)
+    """Whether scales are per row and column, or one each, in the products that the engine asks for."""
+
     on_request = True  # the kernels of all rows are built again
     spaces = (_VENDOR, "cute_gemv", "cute_splitk", "quack_gemm", _TRITON)
     example_problems = tuple(f"{m}x4096x4096:{_SCALED}" for m in (1, 16, 64))
@@ -59,7 +62,8 @@ class _LinearExporter(Exporter):
         Raises:
             TableError: two rows have one key, a kernel does not build here, or the plug-in serves no row.
         """
-        served = [*_rows(table, self.spaces), *_ranges(table, self.spaces)]
+        found = (*_rows(table, self.spaces), *_ranges(table, self.spaces))
+        served = [each for each in found if _is_row_wise(each.problem) in self.row_wise]
         if table.rows and not served:
             first = table.rows[0]
             raise TableError(
@@ -101,6 +105,7 @@ class SglangFp8Exporter(_LinearExporter):
     """Export `sglang_fp8_table.json`, the package `gemmtune_sglang`, and the entry point by which SGLang finds it."""
 
     engine, group = "sglang", "sglang.srt.plugins"
+    row_wise = (True,)
 
 
 def _rows(table: Table, spaces: tuple[str, ...]) -> Iterator[_Served]:
@@ -113,16 +118,16 @@ def _rows(table: Table, spaces: tuple[str, ...]) -> Iterator[_Served]:
 
 
 def _ranges(table: Table, spaces: tuple[str, ...]) -> Iterator[_Served]:
-    """Yield the ranges that the plug-in serves, of a dynamic m where none is of a static one.
+    """Yield the ranges that the plug-in serves, of a static m where none is of a dynamic one.
 
-    A Triton kernel of a range takes m as an argument.
+    A Triton kernel of a range takes m as an argument, as the kernels of a dynamic m do that were timed.
     """
-    static = {_product(gemm(each.problem)) for each in table.ranges if not gemm(each.problem).dynamic_m}
+    dynamic = {_product(gemm(each.problem)) for each in table.ranges if gemm(each.problem).dynamic_m}
     for ranged in table.ranges:
         problem, choice, first = gemm(ranged.problem), ranged.choice, ranged.first
         if choice.space == _TRITON:
             first = max(first, _LEAST_DYNAMIC)
-        other = problem.dynamic_m and _product(problem) in static
+        other = not problem.dynamic_m and _product(problem) in dynamic
         if choice.space not in spaces or not _is_scaled(problem) or first >= ranged.last or other:
             continue
         built = replace(problem, m=ranged.last, dynamic_m=True) if choice.space == _TRITON else problem
@@ -131,7 +136,7 @@ def _ranges(table: Table, spaces: tuple[str, ...]) -> Iterator[_Served]:
 
 
 def _is_scaled(problem: Problem) -> bool:
-    """Return whether a layer of vLLM may compute the problem."""
+    """Return whether a layer of vLLM or SGLang may compute the problem."""
     scaling = problem.scaling
     return (
         scaling is not None
@@ -142,6 +147,11 @@ def _is_scaled(problem: Problem) -> bool:
         and f"{problem.a_layout}{problem.b_layout}" == "nt"
         and not problem.is_strided
     )
+
+
+def _is_row_wise(problem: Problem) -> bool:
+    assert problem.scaling is not None
+    return problem.scaling.is_row_wise
 
 
 def _runnable(row: Row) -> Iterator[Choice]:

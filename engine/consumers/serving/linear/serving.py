@@ -1,6 +1,7 @@
 """Answers of a table to products as they come, counted by name. Needs torch."""
 
 import logging
+from collections import Counter
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
@@ -9,7 +10,13 @@ from typing import NamedTuple
 import torch
 
 from gemmtune.engine.consumers.serving.linear.launching import CuteKernel, TableKernel, TritonKernel, operands_of
-from gemmtune.engine.consumers.serving.linear.table import EXACT, LinearTable, parse_linear_table, product_text
+from gemmtune.engine.consumers.serving.linear.table import (
+    EXACT,
+    LinearRow,
+    LinearTable,
+    parse_linear_table,
+    product_text,
+)
 from gemmtune.engine.io.bundled import picked
 from gemmtune.engine.tables.kernels.binary import difference
 from gemmtune.engine.tables.sealed import read_sealed
@@ -42,7 +49,7 @@ class _Answer:
     """Kernel for one product and m, with its uses."""
 
     def __init__(self, kernels: list[TableKernel], outcome: str) -> None:
-        self.kernels, self.outcome, self.calls, self.unread = kernels, outcome, 0, 0
+        self.kernels, self.outcome, self.calls = kernels, outcome, Counter[str]()
 
 
 class Linears:
@@ -52,6 +59,7 @@ class Linears:
         """Take a table of this process's GPU; nothing is loaded before it is called."""
         self._table = table
         self._answers: dict[tuple[Product, int], _Answer] = {}
+        self._broken: dict[TableKernel, str] = {}
 
     @cached_property
     def _kernels(self) -> Mapping[str, TableKernel]:
@@ -63,11 +71,12 @@ class Linears:
         return {**runnable, **{name: TritonKernel(its) for name, its in self._table.cubins.items()}}
 
     def sizes(self, product: Product) -> list[int]:
-        """Return the least m of each row that serves a product with kernels of the table; none without such rows."""
-        if product.out_dtype not in _SHORT:
-            return []
-        rows = (row for text in (product.text, product.text + EXACT) for row in self._table.rows.get(text, ()))
-        return sorted({row.first for row in rows if row.kernels})
+        """Return an m for each row that serves a product with kernels of the table; none without such rows."""
+        rows, least = self._rows(product), dict[int, int]()
+        for m in sorted({m for row in rows for m in (row.first, row.last + 1)}):
+            if (row := self._row(product, m)) is not None and row.kernels:
+                least.setdefault(id(row), m)
+        return sorted(least.values())
 
     def load(self, product: Product, b: torch.Tensor, scale_b: torch.Tensor) -> None:
         """Compute a product once with each of its rows: a first launch loads the kernel. Calls are not counted."""
@@ -77,7 +86,7 @@ class Linears:
             bias = torch.zeros(product.n, dtype=product.out_dtype, device=b.device) if product.bias else None
             self.compute(a, b, (scale_a, scale_b), product.out_dtype, bias)
             if answer := self._answers.get((product, m)):
-                answer.calls = answer.unread = 0
+                answer.calls.clear()
 
     def compute(
         self,
@@ -101,37 +110,47 @@ class Linears:
         answer = self._answers.get((product, a.shape[0]))
         if answer is None:
             answer = self._answers[product, a.shape[0]] = self._find(product, a)
-        answer.calls += 1
         if not answer.kernels:
+            answer.calls[answer.outcome] += 1
             return None
-        tensors = operands_of(a, b, scales, bias, row_wise=product.row_wise)
+        fits = bias is None or (bias.dtype is out_dtype and bias.numel() == n)
+        tensors = operands_of(a, b, scales, bias, row_wise=product.row_wise) if fits else None
         if tensors is None:
-            answer.unread += 1
+            answer.calls["unread operands"] += 1
             return None
         tensors["out"] = torch.empty((a.shape[0], n), dtype=out_dtype, device=a.device)
-        while answer.kernels:
-            try:
-                answer.kernels[0](tensors)
-            except Exception as error:  # missing libraries and drivers fail in any way
-                name = self._name(product, a.shape[0])
-                _log.warning("gemmtune's kernel for %s cannot run: %s: %s", name, type(error).__name__, error)
-                answer.kernels, answer.outcome = answer.kernels[1:], f"failed: {type(error).__name__}"
-            else:
+        for kernel in answer.kernels:
+            if kernel not in self._broken and self._runs(kernel, tensors, self._name(product, a.shape[0])):
+                answer.calls[answer.outcome] += 1
                 return tensors["out"]
+        answer.calls[self._broken[answer.kernels[-1]]] += 1
         return None
 
+    def _runs(self, kernel: TableKernel, tensors: dict[str, torch.Tensor], name: str) -> bool:
+        """Launch a kernel; one that fails warns, and is not tried again."""
+        try:
+            kernel(tensors)
+        except Exception as error:  # missing libraries and drivers fail in any way
+            self._broken[kernel] = f"failed: {type(error).__name__}"
+            _log.warning("gemmtune's kernel for %s cannot run: %s: %s", name, type(error).__name__, error)
+            return False
+        return True
+
     def _find(self, product: Product, a: torch.Tensor) -> _Answer:
-        """Return the kernels of the narrowest row; an exact row serves where no row is of this sum."""
-        if product.out_dtype not in _SHORT or a.dtype is not torch.float8_e4m3fn:
+        """Return the kernels of the row that serves a product, and what its calls count as."""
+        row = self._row(product, a.shape[0]) if a.dtype is torch.float8_e4m3fn else None
+        if row is None:
             return _Answer([], "miss")
-        for text in (product.text, product.text + EXACT):
-            row = next((row for row in self._table.rows.get(text, ()) if row.first <= a.shape[0] <= row.last), None)
-            if row is not None and not row.kernels:
-                return _Answer([], "vendor row")
-            if row is not None:
-                kernels = [self._kernels[name] for name in row.kernels if name in self._kernels]
-                return _Answer(kernels, "row" if kernels else "needs other packages")
-        return _Answer([], "miss")
+        kernels = [self._kernels[name] for name in row.kernels if name in self._kernels]
+        return _Answer(kernels, "row" if kernels else "needs other packages" if row.kernels else "vendor row")
+
+    def _rows(self, product: Product) -> list[LinearRow]:
+        """Return the rows of a product, the narrowest of each sum first; exact ones serve behind those of its sum."""
+        texts = (product.text, product.text + EXACT) if product.out_dtype in _SHORT else ()
+        return [row for text in texts for row in self._table.rows.get(text, ())]
+
+    def _row(self, product: Product, m: int) -> LinearRow | None:
+        return next((row for row in self._rows(product) if row.first <= m <= row.last), None)
 
     @staticmethod
     def _name(product: Product, m: int) -> str:
@@ -145,9 +164,8 @@ class Linears:
         """
         found: dict[str, dict[str, int]] = {}
         for (product, m), answer in sorted(self._answers.items(), key=str):
-            for outcome, calls in ((answer.outcome, answer.calls - answer.unread), ("unread operands", answer.unread)):
-                if calls:
-                    found.setdefault(outcome, {})[self._name(product, m)] = calls
+            for outcome, calls in answer.calls.items():
+                found.setdefault(outcome, {})[self._name(product, m)] = calls
         return found
 
 

@@ -5,7 +5,7 @@ SGLang finds the folder's entry point where that is on `sys.path`, and calls `re
     PYTHONPATH=deploy/sglang_fp8 python -m sglang.launch_server --model-path MODEL
 
 Where SGLang would run its CUTLASS kernel with a scale per token and per channel, the row's kernel for m runs; CUTLASS
-runs where no row serves m, and on other GPUs. Batch-invariant mode is SGLang's own. The table is code.
+runs where no row serves m, on other GPUs, and in batch-invariant mode. The table is code.
 """
 
 from collections.abc import Callable
@@ -48,7 +48,18 @@ def report() -> dict[str, dict[str, int]]:
 @cache
 def _in_use() -> tuple[Linears | None, str]:
     """Return the table of torch's current GPU, or why none is in use."""
+    from sglang.srt.batch_invariant_ops import is_batch_invariant_mode_enabled
+
+    if is_batch_invariant_mode_enabled():
+        return None, "chooses kernels by the number of rows, which batch-invariant mode forbids"
     return linears_of(Path(__file__).parent.with_name(_TABLE), torch.cuda.get_device_name())
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator] # torch's
+def _remember(original: Callable[..., torch.Tensor]) -> None:
+    """Keep SGLang's function, while a graph is traced: Dynamo replays other side effects behind the graph."""
+    if not _originals:
+        _originals.append(original)
 
 
 def _around(
@@ -61,8 +72,7 @@ def _around(
     bias: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Compute what SGLang's function `original` does, by an operator that a compiler traces."""
-    if not _originals:
-        _originals.append(original)
+    _remember(original)
     out: torch.Tensor = getattr(torch.ops.gemmtune, _OPERATOR)(mat_a, mat_b, scales_a, scales_b, out_dtype, bias)
     return out
 

@@ -8,6 +8,7 @@ A layer whose n, k and scales the table has runs the row's kernel for each m, an
 serves m. Other layers, other GPUs and batch-invariant mode run what vLLM would run. The table is code.
 """
 
+import logging
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,24 +19,31 @@ from gemmtune.engine.consumers.serving.linear.serving import Linears, Product, l
 
 __all__ = ["register", "report"]
 
-BACKEND = "gemmtune"
-"""Name of this plug-in's kernels among the linear backends of vLLM."""
 _NAME = "GemmtuneFP8ScaledMMLinearKernel"
 _OPERATOR = "gemmtune_scaled_mm"
 _TABLE = "vllm_fp8_table.json"
 
 
 def register() -> None:
-    """Put the table's kernels before vLLM's own for 8-bit floats; a second call in one process does nothing."""
+    """Put the table's kernels before vLLM's own for 8-bit floats; a second call in one process does nothing.
+
+    A vLLM without the names that it needs gets a warning, and starts.
+    """
+    try:
+        _register()
+    except (ImportError, AttributeError, KeyError, TypeError) as error:
+        text = "gemmtune's plug-in does not know this vLLM, whose own kernels run: %s"
+        logging.getLogger("gemmtune").warning(text, error)
+
+
+def _register() -> None:
     from vllm.model_executor.kernels import linear
     from vllm.platforms import PlatformEnum
 
     kernels = linear._POSSIBLE_FP8_KERNELS[PlatformEnum.CUDA]
     if any(kernel.__name__ == _NAME for kernel in kernels):
         return
-    kernel = _kernel_class()
-    kernels.insert(0, kernel)
-    linear._LINEAR_BACKEND_KERNEL_MAP.setdefault(BACKEND, set()).add(kernel)
+    kernels.insert(0, _kernel_class())
 
 
 def report() -> dict[str, dict[str, int]]:
@@ -46,7 +54,7 @@ def report() -> dict[str, dict[str, int]]:
     | `row` | the row's kernel. |
     | `vendor row` | vLLM's kernel: the vendor library led the row. |
     | `miss` | vLLM's kernel: no row serves the problem; tune its name with `gemmtune tune --problem`. |
-    | other | vLLM's kernel: the row's kernels cannot run here, or cannot read the operands. |
+    | other | vLLM's kernel: none of the row's kernels runs here, or reads the operands. |
 
     Calls of a replayed CUDA graph are not counted. It is empty where the table is not in use.
     """

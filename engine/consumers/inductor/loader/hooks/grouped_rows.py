@@ -32,11 +32,11 @@ _ATEN_ALONE = {"max_autotune": False, "max_autotune_gemm": False}
 """Settings with which Inductor's own lowering has ATen's choice alone."""
 
 
-def serve_grouped(handler: TableChoices, replace: Callable[[Any, Any, Any], None]) -> None:
-    """Let the rows of a handler's table serve grouped products; `replace` puts a value into a mapping."""
+def serve_grouped(handler: TableChoices, put: Callable[[Any, Any, Any], None]) -> None:
+    """Let the rows of a handler's table serve grouped products; `put` puts a value into a mapping."""
     handler.counts.see_graph = nothing  # type: ignore[method-assign] # the lowerings count them
     for operator in GROUPED:
-        replace(lowerings, operator, _asking_for_rows(handler, lowerings[operator]))
+        put(lowerings, operator, _asking_for_rows(handler, lowerings[operator]))
 
 
 def _asking_for_rows(handler: TableChoices, lower: Callable[..., Any]) -> Callable[..., Any]:
@@ -93,7 +93,7 @@ def _row(handler: TableChoices, product: LoweredProduct, device: torch.device) -
     the largest: nothing guards one that depends on values, and every kernel is right for all.
     """
     key, row = handler._find(product, device)
-    if key and free_unbacked_symbols(product.m):
+    if key and free_unbacked_symbols(product.m) and (row is None or row.is_aten):
         return key, max(handler._rows[key], key=lambda each: each.last)
     if row is None and not product.is_dynamic:
         return handler._find(replace(product, key=f"{product.key.removesuffix('static')}dynamic"), device)

@@ -54,7 +54,8 @@ def row_of(
 ) -> tuple[LoweredProduct | str, tuple[str, ProductRow | None]]:
     """Return a product with its key and row.
 
-    One of fast sums that has no row is served as the one of exact sums, whose rows are right for it.
+    One of fast sums that has no row is served as the one of exact sums, whose kernels are right for it. ATen's is not
+    the one that was timed there: it sums fast.
     """
     found = find(product)
     if found[1] is not None or isinstance(product, str) or not product.keywords.get("USE_FAST_ACCUM"):
@@ -62,7 +63,7 @@ def row_of(
     operation, dtype, rest = product.key.split(":", 2)
     exact = replace(product, key=f"{operation}:{dtype}_exact:{rest}", keywords={"USE_FAST_ACCUM": False})
     of_exact = find(exact)
-    return (product, found) if of_exact[1] is None else (exact, of_exact)
+    return (product, found) if of_exact[1] is None or of_exact[1].is_aten else (exact, of_exact)
 
 
 def _described(kernel_inputs: MMKernelInputs, op_name: str, node: torch.fx.Node) -> LoweredProduct | str:

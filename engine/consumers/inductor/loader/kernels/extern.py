@@ -17,9 +17,7 @@ from gemmtune.engine.consumers.inductor.loader.kernels.grouped_call import group
 from gemmtune.engine.records.epilogue.chain import computed_by_torch
 from gemmtune.engine.records.epilogue.terms import OperandShape
 from gemmtune.engine.tables.kernels.binary import KernelBinary, unpacked
-from gemmtune.engine.toolchain.launching.cute_object import CuteObject
-
-_OPERAND_ALIGNMENT = 15  # bits that are 0 in an address that is a multiple of 16
+from gemmtune.engine.toolchain.launching.cute_object import ALIGNMENT, CuteObject
 
 
 def registered(kernel: KernelBinary) -> ExternKernelChoice:
@@ -98,13 +96,13 @@ class _Launcher:
         shapes = zip(self._epilogue.operands, further, strict=True)
         matrices = [tensor for each, tensor in shapes if each.shape is OperandShape.MATRIX and not each.transposed]
         matrices += [added] if added.dim() == 2 else []
-        return out.shape[-1] * out.itemsize & _OPERAND_ALIGNMENT != 0 or all(_reads(each, 1) for each in matrices)
+        return out.shape[-1] * out.itemsize & ALIGNMENT != 0 or all(_reads(each, 1) for each in matrices)
 
 
 def _reads(matrix: torch.Tensor, along: int) -> bool:
     """Return whether a matrix has contiguous elements along a dimension, and rows at multiples of 16 bytes."""
     row = matrix.stride(1 - along) * matrix.itemsize
-    return matrix.stride(along) == 1 and not (matrix.data_ptr() | row) & _OPERAND_ALIGNMENT
+    return matrix.stride(along) == 1 and not (matrix.data_ptr() | row) & ALIGNMENT
 
 
 def _one_row(bias: torch.Tensor) -> torch.Tensor:

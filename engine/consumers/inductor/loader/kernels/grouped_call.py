@@ -7,8 +7,7 @@ from collections.abc import Callable
 import torch
 
 from gemmtune.engine.tables.kernels.binary import KernelBinary
-
-_ALIGNMENT = 15  # bits that are 0 in an address that is a multiple of 16
+from gemmtune.engine.toolchain.launching.cute_object import ALIGNMENT
 
 
 def grouped_call(kernel: KernelBinary) -> Callable[..., torch.Tensor] | None:
@@ -31,7 +30,7 @@ def _call(
     """
     if not a.numel():
         return out.zero_()
-    if any(tensor.data_ptr() & _ALIGNMENT for tensor in (a, b, out)):
+    if any(tensor.data_ptr() & ALIGNMENT for tensor in (a, b, out)):
         needs = "gemmtune's kernel of a grouped product reads operands at multiples of 16 bytes"
         warnings.warn(f"{needs}, but one has another address, so ATen runs: align the operands", stacklevel=2)
         return out.copy_(torch._grouped_mm(a, b, offs=offs))

@@ -18,6 +18,7 @@ from gemmtune.engine.consumers.inductor.loader.templates import multiplied
 from gemmtune.engine.records.epilogue.chain import NO_EPILOGUE, stored
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.kernel_call import RUNTIME_PACKAGES
+from gemmtune.engine.tables.export import export_table
 from gemmtune.engine.tables.kernels.binary import kernel_name, packed
 from gemmtune.engine.testing.exporter_conformance import example_table
 
@@ -28,7 +29,7 @@ def exported(tmp_path_factory):
 
     def export(rows=(), ranges=()):
         folder = tmp_path_factory.mktemp("export")
-        write_all(InductorExporter().export(replace(example_table(), rows=rows, ranges=ranges)), folder)
+        write_all(export_table(InductorExporter(), replace(example_table(), rows=rows, ranges=ranges)), folder)
         return folder
 
     return export

@@ -28,6 +28,13 @@ def chosen(x, experts, ends, mask):
     return rows(x[mask], experts, ends)
 
 
+def bounded(x, experts, ends, mask):
+    few = x[mask]
+    torch._check(few.shape[0] >= 2)
+    torch._check(few.shape[0] <= 200)
+    return rows(few, experts, ends)
+
+
 def scaled(x, experts, of_x, of_experts, ends):
     return torch._scaled_grouped_mm(x, experts.transpose(1, 2), of_x, of_experts, offs=ends, out_dtype=BF16)
 
@@ -40,6 +47,7 @@ CASES["batch"] = Case(torch._grouped_mm, (T((GROUPS, 64, K)), T((GROUPS, K, N)))
 CASES["open rows"] = Case(rows, (T((64, K), dynamic=(0,)), EXPERTS, ENDS))
 CASES["open beyond"] = Case(rows, (T((4096, K), dynamic=(0,)), EXPERTS, ENDS))
 CASES["unbacked rows"] = Case(chosen, (T((64, K)), EXPERTS, ENDS, T((64,), torch.bool)))
+CASES["bounded rows"] = Case(bounded, (T((64, K)), EXPERTS, ENDS, T((64,), torch.bool)))
 CASES["layer"] = Case(layer, (T((64, K)), EXPERTS, T((GROUPS, K, N)), ENDS))
 CASES["training"] = Case(rows, (T((64, K), grad=True), T((GROUPS, N, K), grad=True), ENDS))
 CASES["scales"] = Case(

@@ -81,6 +81,7 @@ def test_open_and_unbacked_rows_are_served_by_ranges(report, uses):
     assert uses["open rows"] == [(UP, "row")]
     assert uses["open beyond"] == [(UP.replace("m64", "m4096"), "miss")]
     assert uses["unbacked rows"][0][1] == "aten row"  # that of the largest range
+    assert uses["bounded rows"][0][1] == "row"  # that of the one range that has them all
 
 
 def test_a_product_without_a_row_is_a_miss_and_what_no_space_tunes_has_its_reason(report, uses):

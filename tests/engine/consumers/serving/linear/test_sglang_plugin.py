@@ -26,6 +26,7 @@ from linear_tables import SCALED, exported, row, table  # noqa: E402 (beside thi
 
 N, K, UTILS = 96, 64, "sglang.srt.layers.quantization.fp8_utils"
 REGISTRY = "sglang.srt.plugins.hook_registry"
+INVARIANT = "sglang.srt.batch_invariant_ops"
 NAME = f"x96x64:e4m3:nt:epilogue={SCALED}"
 
 
@@ -59,7 +60,7 @@ def sglang(request, tmp_path, monkeypatch):
     wheel = os.environ.get("GEMMTUNE_SGLANG") if request.param == "wheel" else ""
     if wheel is None:
         pytest.skip("GEMMTUNE_SGLANG names no folder with an unpacked wheel of SGLang")
-    found = SimpleNamespace(own=[], rows=[], folder=tmp_path)
+    found = SimpleNamespace(own=[], rows=[], folder=tmp_path, is_invariant=False)
 
     def fp8_scaled_mm(mat_a, mat_b, scales_a, scales_b, out_dtype, bias=None):
         found.own.append(mat_a.shape[0])
@@ -67,10 +68,12 @@ def sglang(request, tmp_path, monkeypatch):
 
     parts = UTILS.split(".")
     names = [".".join(parts[: count + 1]) for count in range(len(parts))]
-    for name in (*names, "sglang.srt.plugins", REGISTRY, "gemmtune_sglang"):
+    for name in (*names, "sglang.srt.plugins", REGISTRY, INVARIANT, "gemmtune_sglang"):
         monkeypatch.setitem(sys.modules, name, ModuleType(name))
     for parent, child in pairwise(names):
         setattr(sys.modules[parent], child.rpartition(".")[2], sys.modules[child])
+    invariant: Any = sys.modules[INVARIANT]
+    invariant.is_batch_invariant_mode_enabled = lambda: found.is_invariant
     registry: Any = sys.modules[REGISTRY]
     registry.HookRegistry, registry.HookType, Hooks.hooks = Hooks, SimpleNamespace(AROUND="around"), []
     if wheel:
@@ -113,6 +116,23 @@ def test_a_row_runs_for_its_m_and_sglangs_function_for_others(sglang):
         torch.testing.assert_close(out.float(), wanted, rtol=2**-7, atol=2**-7)
     assert (sglang.rows, sglang.own) == ([16, 16], [48])
     assert sglang.plugin.report() == {"row": {f"16{NAME}": 2}, "miss": {f"48{NAME}": 1}}
+
+
+def test_batch_invariant_mode_is_sglangs_own(sglang):
+    sglang.is_invariant = True
+    sglang.plugin._in_use.cache_clear()
+    a, b = torch.randn(16, K).to(torch.float8_e4m3fn), torch.randn(N, K).to(torch.float8_e4m3fn).T
+    sglang.call(a, b, torch.rand(16, 1), torch.rand(N, 1), out_dtype=torch.bfloat16)
+    assert (sglang.rows, sglang.own, sglang.plugin.report()) == ([], [16], {})
+
+
+def test_a_first_call_may_be_compiled(sglang, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)  # torch.compile asks for one that is there
+    a, b = torch.randn(48, K).to(torch.float8_e4m3fn), torch.randn(N, K).to(torch.float8_e4m3fn).T
+    operands = a, b, torch.rand(48, 1), torch.rand(N, 1)
+    compiled = torch.compile(lambda *given: sglang.call(*given, torch.bfloat16), backend="eager", fullgraph=True)
+    assert compiled(*operands).shape == (48, N)
+    assert sglang.own == [48]
 
 
 def test_the_operator_has_a_fake(sglang):
