@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from importlib.util import find_spec
 
 import pytest
 
+from gemmtune.engine.consumers.inductor.exporter import InductorExporter
 from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.errors import TableError
 from gemmtune.engine.records.grouped.product import Grouped
 from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.records.table import Choice, RangeRow, Row
+from gemmtune.engine.tables.export import export_table
+from gemmtune.engine.testing.exporter_conformance import example_table
 
 pytestmark = [
     pytest.mark.slow(10, together="probes"),
@@ -94,3 +100,26 @@ def test_a_product_without_a_row_is_a_miss_and_what_no_space_tunes_has_its_reaso
         assert use["outcome"] == "no problem"
         assert use["detail"].endswith(reason)
         assert report["table"][name]["said"] == []
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ((row(UP.replace("bf16", "fp16"), "aten_grouped"),), "rows are of groups of rows or of k, in bf16"),
+        ((row("grouped:batched:m64:g4:n96:k256:bf16:nn", "aten_grouped"),), "of groups of rows or of k, in bf16"),
+        ((row(UP, "aten_grouped"), row(f"{UP}:routing=zipf", "aten_grouped")), "torch knows no routing: export one"),
+        ((row(UP, "triton_grouped"),), "known: aten, quack_grouped"),
+    ],
+)
+def test_what_inductor_cannot_tell_or_run_is_refused_by_name(rows, said):
+    with pytest.raises(TableError, match=f"grouped:.*{said}"):
+        export_table(InductorExporter(), replace(example_table(), rows=rows, ranges=()))
+
+
+@pytest.mark.usefixtures("unbuilt")
+def test_aten_stands_behind_a_binary_whatever_else_was_timed():
+    first, second = choice("quack_grouped", QUACK), choice("triton_grouped")
+    found = Row(Grouped.parse(UP), (first, second), choice("aten_grouped"), 0.0, ())
+    files = export_table(InductorExporter(), replace(example_table(), rows=(found,), ranges=()))
+    ((entry,),) = json.loads(files["inductor_table.json"])["rows"].values()
+    assert entry["otherwise"] == {"template": "aten::_grouped_mm", "kwargs": {}}
