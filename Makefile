@@ -18,7 +18,7 @@ ARGS ?=
 VENV ?= .venv
 CONSTRAINTS ?= constraints.txt
 BIN := $(VENV)/bin
-# One more than there are cores: tests wait a third of their time, and each worker takes 17 s of CPU to collect them.
+# One more than there are cores: tests wait a third of their time. Four on two cores take a minute more than three.
 WORKERS := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 PIP ?= $(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check --no-input
 INSTALL := $(PIP) $(CONSTRAINTS:%=--constraint %)
