@@ -169,6 +169,18 @@ class Linears:
         return found
 
 
+def empty_product(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    scale_a: torch.Tensor,
+    scale_b: torch.Tensor,
+    out_dtype: torch.dtype,
+    bias: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """Return an output of a product of A (m, k) and B (k, n) without its values, for a compiler that traces it."""
+    return a.new_empty((a.shape[0], b.shape[1]), dtype=out_dtype)
+
+
 def linears_of(source: Path, gpu: str) -> tuple[Linears | None, str]:
     """Return the table of a GPU in a file, or why there is none, which a warning says, too."""
     consumer = source.name.removesuffix("_table.json")

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from gemmtune.engine.consumers.serving.linear.serving import Linears, linears_of
+from gemmtune.engine.consumers.serving.linear.serving import Linears, empty_product, linears_of
 
 __all__ = ["register", "report"]
 
@@ -34,7 +34,7 @@ def register() -> None:
         library: Any = torch.library.Library("gemmtune", "FRAGMENT")  # type: ignore[no-untyped-call] # torch's
         library.define(_OPERATOR + torch.library.infer_schema(_scaled_mm, mutates_args=[]))
         library.impl(_OPERATOR, _scaled_mm, "CompositeExplicitAutograd")
-        library._register_fake(_OPERATOR, _fake)
+        library._register_fake(_OPERATOR, empty_product)
         _libraries.append(library)
         HookRegistry.register(_TARGET, _around, HookType.AROUND)
 
@@ -88,14 +88,3 @@ def _scaled_mm(
     linears, _ = _in_use()
     out = None if linears is None else linears.compute(a, b, (scale_a, scale_b), out_dtype, bias)
     return _originals[0](a, b, scale_a, scale_b, out_dtype, bias) if out is None else out
-
-
-def _fake(
-    a: torch.Tensor,
-    b: torch.Tensor,
-    scale_a: torch.Tensor,
-    scale_b: torch.Tensor,
-    out_dtype: torch.dtype,
-    bias: torch.Tensor | None = None,
-) -> torch.Tensor:
-    return a.new_empty((a.shape[0], b.shape[1]), dtype=out_dtype)

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from gemmtune.engine.consumers.serving.linear.serving import Linears, Product, linears_of
+from gemmtune.engine.consumers.serving.linear.serving import Linears, Product, empty_product, linears_of
 
 __all__ = ["register", "report"]
 
@@ -92,17 +92,7 @@ def _kernel_class() -> type:
         out = None if linears is None else linears.compute(a, b, (scale_a, scale_b), out_dtype, bias)
         return ops.cutlass_scaled_mm(a, b, scale_a, scale_b, out_dtype, bias) if out is None else out
 
-    def fake(
-        a: torch.Tensor,
-        b: torch.Tensor,
-        scale_a: torch.Tensor,
-        scale_b: torch.Tensor,
-        out_dtype: torch.dtype,
-        bias: torch.Tensor | None = None,
-    ) -> torch.Tensor:
-        return a.new_empty((a.shape[0], b.shape[1]), dtype=out_dtype)
-
-    direct_register_custom_op(_OPERATOR, scaled_mm, fake_impl=fake)
+    direct_register_custom_op(_OPERATOR, scaled_mm, fake_impl=empty_product)
 
     class Kernel(CutlassFP8ScaledMMLinearKernel):  # type: ignore[misc] # vLLM is not installed where this is checked
         """Linear layer of 8-bit floats whose n, k and scales the table has; everything else is CUTLASS's."""
