@@ -2,7 +2,7 @@
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partialmethod
 from pathlib import Path
 from unittest.mock import patch
@@ -38,17 +38,32 @@ def build(space: Space, task: Task, config: Config, folder: Path) -> Artifact:
     Raises:
         BuildError: QuACK or the compiler refuse the config, or it needs more than a block may have.
     """
+    return built(_compile, space, task, config, folder, (("swap_ab", int(bool(config["swap_ab"]))),))
+
+
+def built(
+    compile_config: Callable[[Task, Config], Compiled],
+    space: Space,
+    task: Task,
+    config: Config,
+    folder: Path,
+    launch: tuple[tuple[str, int], ...] = (),
+) -> Artifact:
+    """Return the artifact of what `compile_config` compiles, with `launch` and the config's own values of a launch.
+
+    Raises:
+        BuildError: QuACK or the compiler refuse the config, or it needs more than a block may have.
+    """
     started = time.perf_counter()
     try:
-        compiled = _compile(task, config)
+        compiled = compile_config(task, config)
     except Exception as error:
         raise BuildError(reason_of(error)) from error
-    launch = (
-        ("swap_ab", int(bool(config["swap_ab"]))),
+    of_config = (
         ("cluster_size", config.integer("cluster_m") * config.integer("cluster_n")),
         ("max_swizzle_size", config.integer("max_swizzle_size")),
     )
-    return save(space, task, config, compiled, folder, launch, started)
+    return save(space, task, config, compiled, folder, (*launch, *of_config), started)
 
 
 def _compile(task: Task, config: Config) -> Compiled:

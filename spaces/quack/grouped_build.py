@@ -5,7 +5,6 @@ would launch a copy before each product. The kernels compiled here read the ends
 """
 
 import contextlib
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -26,10 +25,9 @@ from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.gemm.terms import Layout
 from gemmtune.engine.records.grouped.product import Form, Grouped, grouped
 from gemmtune.engine.records.task import Task
-from gemmtune.engine.seams.space import BuildError, Space
-from gemmtune.spaces.common.build_result import reason_of
-from gemmtune.spaces.cute.artifact import Compiled, save
-from gemmtune.spaces.quack.build import target
+from gemmtune.engine.seams.space import Space
+from gemmtune.spaces.cute.artifact import Compiled
+from gemmtune.spaces.quack.build import built, target
 
 
 class _CumulativeLengths:
@@ -59,16 +57,7 @@ def build_grouped(space: Space, task: Task, config: Config, folder: Path) -> Art
     Raises:
         BuildError: QuACK or the compiler refuse the config, or it needs more than a block may have.
     """
-    started = time.perf_counter()
-    try:
-        compiled = _compile(task, config)
-    except Exception as error:
-        raise BuildError(reason_of(error)) from error
-    launch = (
-        ("cluster_size", config.integer("cluster_m") * config.integer("cluster_n")),
-        ("max_swizzle_size", config.integer("max_swizzle_size")),
-    )
-    return save(space, task, config, compiled, folder, launch, started)
+    return built(_compile, space, task, config, folder)
 
 
 def _compile(task: Task, config: Config) -> Compiled:
