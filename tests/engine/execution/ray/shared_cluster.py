@@ -80,7 +80,7 @@ def main(folder: Path) -> None:
 
 
 def demand(machines, address):
-    """What an autoscaler is told to make room for, while jobs wait and once they are done: resources and labels."""
+    """Return the resources and labels that an autoscaler is told of, while jobs wait and once they are done."""
     client, found = GcsClient(address=address), []
     for number in range(200):
         machines.workers.submit(("sleep", 0.01 + number / 1e6))

@@ -120,7 +120,7 @@ def inductor(monkeypatch):
 
 
 class Kernel(NamedTuple):
-    """What tests read of a binary."""
+    """Fields of a binary that tests read."""
 
     name: str
     epilogue: object
