@@ -31,7 +31,8 @@ def statuses(folder, name):
 
 def test_wrong_and_crashing_configs_cost_a_worker_and_not_the_campaign(tmp_path):
     result, found = statuses(tmp_path, "Copy")
-    assert {key: m.status for key, m in found.items() if key[0] == 0} == {(0, 256): Status.OK, (0, 1024): Status.OK}
+    right = {key: m for key, m in found.items() if key[0] == 0}
+    assert {key: m.status for key, m in right.items()} == {(0, 256): Status.OK, (0, 1024): Status.OK}, right
     assert {m.status for key, m in found.items() if key[0] == 1} == {Status.WRONG_RESULT}
     assert {m.status for key, m in found.items() if key[0] == 3} == {Status.RUN_FAILED}
     (row,) = result.rows
