@@ -138,7 +138,7 @@ class _Module:
 
     def __init__(self, text: str, instead: Iterable[tuple[str, str]] = ()) -> None:
         self.text, self.kept, self._instead = text, list[_Statement](), dict(instead)
-        self._wanted, every = set[str](), list(_statements(text))
+        self._wanted, every = set[str](), _statements(text)
         self._imports = [each.node for each in every if isinstance(each.node, _IMPORTS)]
         self._for_types = [line for each in every if _is_for_types(each.node) for line in each.node.body]
         self._others = [each for each in every if not isinstance(each.node, _IMPORTS) and not _is_for_types(each.node)]
@@ -189,8 +189,9 @@ def _reached(
     waiting = [(module, "__all__"), *((name.rpartition(".")[0], name.rpartition(".")[2]) for name in others)]
     while waiting:
         name, wanted = waiting.pop()
-        its = found.setdefault(name, _Module(_source(name), instead))
-        waiting += [(each.module, each.name) for each in its.keep({wanted}) if each.module not in beside]
+        if name not in found:
+            found[name] = _Module(_source(name), instead)
+        waiting += [(each.module, each.name) for each in found[name].keep({wanted}) if each.module not in beside]
     return found
 
 
@@ -233,19 +234,26 @@ def _source(module: str) -> str:
 
 def _head_of(text: str) -> str:
     """Return the head of an exported module: licence and docstring."""
-    return SPDX + "".join(text.splitlines(keepends=True)[: ast.parse(text).body[0].end_lineno])
+    return SPDX + "".join(text.splitlines(keepends=True)[: _nodes(text)[0].end_lineno])
 
 
-def _statements(text: str) -> Iterator[_Statement]:
-    """Yield the statements of a module's text behind its docstring."""
-    lines, (first, *body) = text.splitlines(keepends=True), ast.parse(text).body
-    end, later = first.end_lineno or 0, [*body[1:], None]
+@cache  # packages share modules
+def _nodes(text: str) -> list[ast.stmt]:
+    return ast.parse(text).body
+
+
+@cache
+def _statements(text: str) -> tuple[_Statement, ...]:
+    """Return the statements of a module's text behind its docstring."""
+    lines, (first, *body) = text.splitlines(keepends=True), _nodes(text)
+    found, end, later = list[_Statement](), first.end_lineno or 0, [*body[1:], None]
     for node, behind in zip(body, later, strict=True):
         if _is_text(node):  # belongs to the statement before it
             continue
         start, last = end, behind if _is_text(behind) else node
         end = (last.end_lineno if last is not None else None) or start
-        yield _Statement("".join(lines[start:end]), node)
+        found.append(_Statement("".join(lines[start:end]), node))
+    return tuple(found)
 
 
 def _joined(kept: Iterable[_Statement]) -> str:
