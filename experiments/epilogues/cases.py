@@ -77,6 +77,8 @@ class Case(NamedTuple):
     problem: str
     sizes: tuple[int, int, int]
     epilogue: Epilogue
+    itemsize: int = 2
+    is_swept: bool = True
 
     def inputs(self, number: int) -> tuple[torch.Tensor, ...]:
         """Return operands on the GPU; the product has a variance near 1."""
@@ -90,6 +92,14 @@ class Case(NamedTuple):
         types = {"column": torch.float32}
         further = [normal(*shapes[each], dtype=types.get(each, torch.bfloat16)) for each in self.epilogue.reads]
         return (normal(m, k), normal(n, k) / k**0.5, *further)
+
+    def run(self, *tensors: torch.Tensor) -> torch.Tensor:
+        """Return what a model computes."""
+        return self.epilogue.function(*tensors)
+
+    def right(self, *tensors: torch.Tensor) -> torch.Tensor:
+        """Return the result in float64."""
+        return self.run(*(tensor.double() for tensor in tensors))
 
 
 def cases() -> Iterator[Case]:

@@ -1,9 +1,9 @@
 """Time cases as torch.compile runs them: with the vendor library, with the table, with the sweep's best.
 
-    judge.py FOLDER SECONDS NAME ...
+    judge.py FOLDER SECONDS CASES NAME ...
 
-FOLDER holds the exports `table` and `sweep`. torch and the exported loader alone are imported. Results go to
-FOLDER/judged.json after every case.
+FOLDER holds the exports `table` and `sweep`, and the folder CASES has cases.py. torch and the exported loader alone are
+imported. A case is written to FOLDER/judged as a file of its own, and judged once.
 """
 
 from __future__ import annotations
@@ -23,30 +23,32 @@ import torch
 import torch._dynamo
 import torch._functorch.config
 import torch._inductor.config
-from cases import Case, cases
 from torch._dynamo.utils import counters
 from torch._inductor.graph import GraphLowering
 from torch._inductor.runtime.triton_heuristics import CachingAutotuner
 
-ARMS = ("library", "table", "sweep")
 COLD_BYTES, MOST_SETS = 256e6, 48
 GRAPHS = 3  # per arm: equal kernels in two graphs may differ by 4 %
 ROUNDS = 6  # per graph
 REST_SECONDS = 2e-3
 
 
-def main(folder: Path, seconds: float, names: list[str]) -> None:
+def main(folder: Path, seconds: float, of_cases: str, names: list[str]) -> None:
+    sys.path.insert(0, of_cases)
+    from cases import cases
+
     ends, known = time.monotonic() + seconds, {case.name: case for case in cases()}
     torch._dynamo.config.recompile_limit = 10_000
     torch._inductor.config.fx_graph_cache = False
     torch._functorch.config.enable_autograd_cache = False
-    loaders = {arm: loader(folder / arm, arm) for arm in ARMS[1:] if (folder / arm).exists()}
-    results = []
+    loaders = {arm: loader(folder / arm, arm) for arm in ("table", "sweep") if (folder / arm).exists()}
+    (folder / "judged").mkdir(exist_ok=True)
     for name in names:
-        if time.monotonic() > ends:
-            break
-        results.append(judged(known[name], loaders))
-        (folder / "judged.json").write_text(json.dumps(results, indent=1) + "\n")
+        file = folder / "judged" / f"{name}.json"
+        if file.exists() or time.monotonic() > ends:
+            continue
+        arms = {arm: its for arm, its in loaders.items() if arm == "table" or known[name].is_swept}
+        file.write_text(json.dumps(judged(known[name], {"library": None, **arms}), indent=1) + "\n")
         torch.cuda.empty_cache()
 
 
@@ -62,22 +64,21 @@ def loader(folder: Path, name: str):
     return module
 
 
-def judged(case: Case, loaders: dict) -> dict:
+def judged(case, arms: dict) -> dict:
     """Return a case's times, kernels and errors per arm."""
     m, n, k = case.sizes
-    each = 2 * (m * k + n * k) + 6 * m * n
+    each = case.itemsize * (m * k + n * k) + 6 * m * n
     sets = [case.inputs(number) for number in range(max(2, min(MOST_SETS, math.ceil(COLD_BYTES / each))))]
     calls = max(len(sets), 8)
-    right = case.epilogue.function(*(tensor.double() for tensor in sets[0]))
+    right = case.right(*sets[0])
     functions, facts = {}, {}
     torch._dynamo.reset()
-    for arm in ARMS:
-        if arm != "library" and arm not in loaders:
-            continue
+    for arm, table in arms.items():
         try:
-            functions[arm], facts[arm] = compiled(case, arm, sets[0], right, loaders.get(arm))
+            functions[arm], facts[arm] = compiled(case, arm, sets[0], right, table)
         except Exception as error:
             facts[arm] = {"failed": f"{type(error).__name__}: {error}"[:500]}
+    del right
     with torch.compiler.set_stance("fail_on_recompile"):
         graphs = [(arm, captured(functions[arm], sets, calls)) for _ in range(GRAPHS) for arm in functions]
     times = [[] for _ in graphs]
@@ -100,7 +101,7 @@ def judged(case: Case, loaders: dict) -> dict:
     return {"case": case.name, "problem": case.problem, "us": us, "us_of_graphs": of_graphs, "facts": facts}
 
 
-def compiled(case: Case, arm: str, inputs, right, table):
+def compiled(case, arm: str, inputs, right, table):
     """Return a case's compiled function, and what it is made of.
 
     Each arm has code of its own, for Dynamo would run what it compiled last for all functions of one code. torch's
@@ -116,7 +117,7 @@ def compiled(case: Case, arm: str, inputs, right, table):
         return run(self, *arguments, **settings)
 
     def of_any_arm(*tensors):
-        return case.epilogue.function(*tensors)
+        return case.run(*tensors)
 
     code = of_any_arm.__code__.replace(co_name=arm)
     function = FunctionType(code, globals(), arm, closure=of_any_arm.__closure__)
@@ -171,4 +172,4 @@ def captured(function, sets, calls: int):
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
-    main(Path(sys.argv[1]), float(sys.argv[2]), sys.argv[3:])
+    main(Path(sys.argv[1]), float(sys.argv[2]), sys.argv[3], sys.argv[4:])

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -57,9 +58,11 @@ def main() -> None:
     best = (replace(row, choices=of_triton(row)) for row in swept.table.rows if of_triton(row))
     export(replace(swept.table, rows=tuple(best)), given.out / "sweep")
     left = max(20.0, seconds - (time.monotonic() - began) - 5)
-    command = [sys.executable, str(Path(__file__).with_name("judge.py")), str(given.out.resolve()), str(left)]
+    shutil.rmtree(given.out / "judged", ignore_errors=True)
+    here = Path(__file__).parent
+    command = [sys.executable, str(here / "judge.py"), str(given.out.resolve()), str(left), str(here)]
     subprocess.run([*command, *(case.name for case in chosen)], check=False, timeout=left + 120)
-    report(given.out, searched)
+    report(given.out, chosen, searched)
     print(f"took {time.monotonic() - began:.0f} s")
 
 
@@ -101,12 +104,13 @@ def export(table: gt.Table, folder: Path) -> None:
         (folder / name).write_text(text)
 
 
-def report(folder: Path, searched: gt.TuneResult) -> None:
+def report(folder: Path, chosen: Sequence[Case], searched: gt.TuneResult) -> None:
     """Print each case's table choice over the faster of the library and the sweep's best, and write result.json."""
     said = {row.problem.name: row for row in searched.rows}
     lines, losses = [], []
     print(f"{'case':<28}{'library us':>11}{'table':>8}{'sweep':>8}{'loss':>8}{'row/judge':>10}  ships")
-    for found in json.loads((folder / "judged.json").read_text()):
+    files = (folder / "judged" / f"{case.name}.json" for case in chosen)
+    for found in (json.loads(file.read_text()) for file in files if file.exists()):
         us, row = found["us"], said[gt.Problem.parse(found["problem"]).name]
         if "table" not in us or "library" not in us:
             print(f"{found['case']:<28} {found['facts']}"[:300])

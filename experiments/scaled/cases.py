@@ -50,6 +50,8 @@ class Case(NamedTuple):
     sizes: tuple[int, int, int]
     is_row_wise: bool
     behind: Epilogue
+    is_swept: bool
+    itemsize: int = 1
 
     def inputs(self, number: int) -> tuple[torch.Tensor, ...]:
         """Return quantised operands with their scales on the GPU; the product has a variance near 1."""
@@ -95,4 +97,4 @@ def cases() -> Iterator[Case]:
         n, k = map(int, shape.split("x"))
         text = SCALES[is_row_wise] + behind.text.format(row="row2" if is_row_wise else "row")
         name = f"{m}x{n}x{k} {'rows' if is_row_wise else 'tensors'}{f', {kind}' if kind else ''}"
-        yield Case(name, f"{m}x{n}x{k}:e4m3:nt:epilogue={text}", (m, n, k), is_row_wise, behind)
+        yield Case(name, f"{m}x{n}x{k}:e4m3:nt:epilogue={text}", (m, n, k), is_row_wise, behind, place in SWEPT)

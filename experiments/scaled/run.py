@@ -19,6 +19,7 @@ from pathlib import Path
 SEARCH_SHARE, SWEEP_SHARE = 0.35, 0.6  # of the time, until the end of either
 CLASSES = {"m 1 to 16": (1, 16), "17 to 128": (17, 128), "beyond": (129, 8192)}
 SLOWER, WRONG = 1.01, 0.02
+HERE = Path(__file__).parent
 
 
 def main() -> None:
@@ -34,33 +35,38 @@ def main() -> None:
     gpus = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(given.gpus)))
     gpus = ",".join(gpus.split(",")[: given.gpus])
     os.environ["CUDA_VISIBLE_DEVICES"] = gpus  # before anything imports torch
+    from cases import cases
+
     began, seconds = time.monotonic(), 60 * given.minutes
-    tune(given, seconds, began)
+    products, parts = list(cases()), gpus.split(",")
+    tune(given, products, seconds, began)
     left = max(30.0, seconds - (time.monotonic() - began) - 10)
-    judge = [sys.executable, str(Path(__file__).with_name("judge.py")), str(given.out.resolve()), str(left)]
-    parts = gpus.split(",")
+    script = HERE.parent / "epilogues" / "judge.py"
+    judge = [sys.executable, str(script), str(given.out.resolve()), str(left), str(HERE)]
+    names = [case.name for case in products]
     running = [
-        subprocess.Popen([*judge, str(part), str(len(parts))], env={**os.environ, "CUDA_VISIBLE_DEVICES": gpu})
+        subprocess.Popen([*judge, *names[part :: len(parts)]], env={**os.environ, "CUDA_VISIBLE_DEVICES": gpu})
         for part, gpu in enumerate(parts)
     ]
     for each in running:
         each.wait()
-    report(given.out, round(time.monotonic() - began, 1))
+    report(given.out, names, round(time.monotonic() - began, 1))
 
 
-def tune(given, seconds: float, began: float) -> None:
+def tune(given, products, seconds: float, began: float) -> None:
     """Tune all products, sweep some, and export both tables; the times of the campaign go to a file."""
-    from cases import SWEPT, cases
-
     import gemmtune as gt
     from gemmtune.engine.consumers.inductor.exporter import InductorExporter
     from gemmtune.engine.tables.export import export_table
 
-    problems = [case.problem for case in cases()]
     spaces = tuple(given.spaces.split(","))
     campaigns = {
-        "table": (problems, SEARCH_SHARE, {"budget": given.budget}),
-        "sweep": ([problems[at] for at in SWEPT], SWEEP_SHARE, {"budget": given.sweep, "sampler": "random", "seed": 7}),
+        "table": ([case.problem for case in products], SEARCH_SHARE, {"budget": given.budget}),
+        "sweep": (
+            [case.problem for case in products if case.is_swept],
+            SWEEP_SHARE,
+            {"budget": given.sweep, "sampler": "random", "seed": 7},
+        ),
     }
     facts = {}
     for name, (wanted, share, settings) in campaigns.items():
@@ -102,12 +108,12 @@ def _floor_us(problem, device) -> float:
     return max(problem.min_bytes / device.memory_bandwidth_gb_s / 1e3, problem.flops / peak / 1e6)
 
 
-def report(folder: Path, seconds: float) -> None:
+def report(folder: Path, names: list[str], seconds: float) -> None:
     """Write result.json, and print a line per product and the means."""
     campaigns = json.loads((folder / "campaigns.json").read_text())
     rows = {row["problem"]: row for row in campaigns["table"]["rows"]}
-    files = sorted((folder / "judged").glob("*.json"), key=lambda file: int(file.stem))
-    lines = [_line(json.loads(file.read_text()), rows) for file in files]
+    files = (folder / "judged" / f"{name}.json" for name in names)
+    lines = [_line(json.loads(file.read_text()), rows) for file in files if file.exists()]
     print(f"{'case':<36}{'compile':>9}{'table':>9}{'gain':>7}{'sweep':>9}{'share':>7}  ships")
     for line in lines:
         print(
@@ -146,7 +152,7 @@ def _line(found: dict, rows: dict) -> dict:
     """Return the figures of a case."""
     us, facts = found["us"], found["facts"]
     row = rows.get(found["problem"], {"space": "no row", "floor_us": math.nan, "row_us": math.nan})
-    table, plain = us.get("table", math.nan), us.get("compile", math.nan)
+    table, plain = us.get("table", math.nan), us.get("library", math.nan)
     failed = [arm for arm, its in facts.items() if "failed" in its]
     wrong = [arm for arm, its in facts.items() if its.get("error", 0) > WRONG]
     note = f" FAILED {' '.join(failed)}" * bool(failed) + f" WRONG {' '.join(wrong)}" * bool(wrong)
