@@ -137,7 +137,7 @@ class _Rows:
         self._times = next((name for name in names if name in TIMES), "")
         self._configs: dict[Sequence[str], tuple[Sequence[str], Config]] = {}  # by cells; tasks share most of them
         self._resources: dict[Sequence[str | None], Resources] = {}  # by cells; many configs share them
-        self._heads = [*self._problem, *self._facts]
+        self._heads = [names.index(name) for name in (*self._problem, *self._facts)]
         self._has_resources = any(column in names for column in RESOURCES)
         self._costs = [(column, unit) for column, unit in COST.items() if column in names]
         self._head: Sequence[str] | None = None  # cells of problem and task in the last row
@@ -148,11 +148,11 @@ class _Rows:
         if len(cells) != len(self._names):
             found = f"{len(cells)} cells under {len(self._names)} columns"
             raise LandscapeError(f"{self._file}, line {line}: {found}; quote a cell that holds a comma")
-        row = dict(zip(self._names, map(str.strip, cells), strict=True))
-        if (head := [*map(row.__getitem__, self._heads)]) != self._head:
-            self._head, self._task = head, self._task_of(line, row)
+        if (head := [cells[place] for place in self._heads]) != self._head:
+            self._head, self._task = head, self._task_of(line, self._row(cells))
         if (task := self._task) is None:
             return
+        row = self._row(cells)
         params, config = self._config_of(row)
         if params != task.params:
             blank = next(name for name in self._params if (name in params) != (name in task.params))
@@ -164,6 +164,9 @@ class _Rows:
             raise LandscapeError(f"{self._file}, line {line}: {before}; keep one row per config")
         task.lines.append(line)
         self._add_outcome(task.points, line, row)
+
+    def _row(self, cells: Sequence[str]) -> dict[str, str]:
+        return dict(zip(self._names, map(str.strip, cells), strict=True))
 
     def _config_of(self, row: Mapping[str, str]) -> tuple[Sequence[str], Config]:
         """Return the names of a row's parameters that are not blank, and their config."""
