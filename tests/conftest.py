@@ -21,7 +21,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from functools import cache
+from functools import cache, lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
@@ -39,6 +39,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 _TORCH = find_spec("torch")
 _NO_BYTECODE = _TORCH is not None and not Path(str(_TORCH.origin)).with_name("__pycache__").exists()
+# The first process that imports torch makes the folder, so the processes of xdist are told what was there before them.
+_NO_BYTECODE = os.environ.setdefault("_GEMMTUNE_NO_BYTECODE", str(_NO_BYTECODE)) == "True"
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _NO_BRACKETS = str.maketrans("[]@", "()_")  # xdist looks for a group behind the last bracket
 
@@ -62,6 +64,16 @@ def _commands_built_once() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(typer.main, "get_command", cache(typer.main.get_command))
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _landscapes_read_once() -> Iterator[None]:
+    """Keep the landscapes that tests read: their campaigns take turns with more problems than one program has."""
+    from gemmtune.engine.store.landscapes import landscape_file
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(landscape_file, "_parsed", lru_cache(100)(landscape_file._parsed.__wrapped__))
         yield
 
 

@@ -6,6 +6,7 @@ import re
 import runpy
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,7 @@ def name(document: Path) -> str:
     return document.relative_to(ROOT).as_posix()
 
 
+@cache
 def tokens(document: Path) -> list[Token]:
     parsed = MarkdownIt("commonmark").enable("table").parse(document.read_text(encoding="utf-8"))
     return [token for block in parsed for token in (block, *(block.children or ()))]
