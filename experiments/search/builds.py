@@ -13,7 +13,7 @@ from functools import cache
 
 import numpy as np
 from landscapes import fractions, thinned
-from unseen import SCENES, sampler, search
+from unseen import SCENES, sampler
 
 from gemmtune.engine.records.search import SourceTask
 from gemmtune.engine.scheduling.landscape_search import LandscapeSearch
@@ -51,7 +51,8 @@ def one(scene: str, name: str, given: argparse.Namespace, seed: int) -> list[lis
     curves, shipped = [], shipped_sources() if given.shipped else ()
     for task, history in SCENES[scene](random.Random(f"{scene}/{seed}"), given):
         searched = thinned(task, seed) if given.thin else task
-        trials = search(searched, sampler(name), BUDGETS[-1], seed, given.batch, (*(history or ()), *shipped))
+        known = (*(history or ()), *shipped)
+        trials = searched.search(sampler(name), BUDGETS[-1], seed=seed, batch=given.batch, history=known)
         curves.append(fractions(searched, trials, range(1, BUDGETS[-1] + 1)))
     return curves
 

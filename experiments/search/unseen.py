@@ -22,7 +22,6 @@ from landscapes import h200
 
 from gemmtune.engine.records.config import Config, Param
 from gemmtune.engine.records.landscape import Landscape, Point
-from gemmtune.engine.records.measurement import Trial
 from gemmtune.engine.records.search import Search, SourceTask
 from gemmtune.engine.scheduling.landscape_search import LandscapeSearch
 from gemmtune.engine.seams import registry
@@ -70,7 +69,8 @@ def measure(scene: str, name: str, given: argparse.Namespace) -> dict[str, objec
             fractions = []
             for task, history in tasks:
                 began = time.process_time()
-                trials = search(task, kind, budget, seed, given.batch, before if history is None else history)
+                known = before if history is None else history
+                trials = task.search(kind, budget, seed=seed, batch=given.batch, history=known)
                 spent += time.process_time() - began
                 asked += budget
                 if history is None:
@@ -85,15 +85,6 @@ def measure(scene: str, name: str, given: argparse.Namespace) -> dict[str, objec
         summary[budget] = (round(float(means.mean()), 4), round(half, 4), round(min(map(min, values)), 3))
     cost = round(1e3 * spent / asked, 2)
     return {"scene": scene, "sampler": name, "batch": given.batch, "found": summary, "cpu ms a config": cost}
-
-
-def search(
-    task: LandscapeSearch, kind: type[Sampler], budget: int, seed: int, batch: int, history: Sequence[SourceTask]
-) -> Sequence[Trial]:
-    tuner = task.begin(kind, budget, seed=seed, batch=batch, history=history)
-    while not tuner.done:
-        tuner.tell([task.outcome(config) for config in tuner.next_batch()])
-    return tuner.trials
 
 
 def sampler(name: str) -> type[Sampler]:
