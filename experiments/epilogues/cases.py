@@ -77,8 +77,13 @@ class Case(NamedTuple):
     problem: str
     sizes: tuple[int, int, int]
     epilogue: Epilogue
-    itemsize: int = 2
     is_swept: bool = True
+
+    @property
+    def bytes(self) -> int:
+        """Return about the bytes of its operands and results."""
+        m, n, k = self.sizes
+        return 2 * (m * k + n * k) + 6 * m * n
 
     def inputs(self, number: int) -> tuple[torch.Tensor, ...]:
         """Return operands on the GPU; the product has a variance near 1."""

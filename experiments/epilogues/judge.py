@@ -2,8 +2,8 @@
 
     judge.py FOLDER SECONDS CASES NAME ...
 
-FOLDER holds the exports `table` and `sweep`, and the folder CASES has cases.py. torch and the exported loader alone are
-imported. A case is written to FOLDER/judged as a file of its own, and judged once.
+FOLDER holds the exports `table` and `sweep`, and the folder CASES has cases.py. A case is written to FOLDER/judged as a
+file of its own, and judged once.
 """
 
 from __future__ import annotations
@@ -55,6 +55,7 @@ def main(folder: Path, seconds: float, of_cases: str, names: list[str]) -> None:
 def loader(folder: Path, name: str):
     """Return an export's loader as a module of its own."""
     package = folder / "gemmtune_inductor"
+    sys.path.append(str(folder))  # of gemmtune_report beside it
     spec = importlib.util.spec_from_file_location(
         f"loader_of_{name}", package / "__init__.py", submodule_search_locations=[str(package)]
     )
@@ -66,10 +67,8 @@ def loader(folder: Path, name: str):
 
 def judged(case, arms: dict) -> dict:
     """Return a case's times, kernels and errors per arm."""
-    m, n, k = case.sizes
-    each = case.itemsize * (m * k + n * k) + 6 * m * n
-    sets = [case.inputs(number) for number in range(max(2, min(MOST_SETS, math.ceil(COLD_BYTES / each))))]
-    calls = max(len(sets), 8)
+    sets = [case.inputs(number) for number in range(max(2, min(MOST_SETS, math.ceil(COLD_BYTES / case.bytes))))]
+    calls = max(len(sets), 8 if case.bytes < COLD_BYTES else 2)
     right = case.right(*sets[0])
     functions, facts = {}, {}
     torch._dynamo.reset()

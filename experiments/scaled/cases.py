@@ -19,6 +19,7 @@ MODELS = {
     8192: ("4096x4096", "6144x4096", "4096x14336", "2048x7168"),
 }
 """n×k per number of tokens: layers of Llama 3.1 and 3.3, Qwen3, Mistral and DeepSeek V3, some split over GPUs."""
+CLASSES = {"m 1 to 16": 16, "17 to 128": 128, "beyond": 8192}
 FP8, GREATEST = torch.float8_e4m3fn, 448.0
 SWEPT = (0, 7, 10, 13, 18, 21)
 """Places of the cases that are swept."""
@@ -51,7 +52,18 @@ class Case(NamedTuple):
     is_row_wise: bool
     behind: Epilogue
     is_swept: bool
-    itemsize: int = 1
+
+    @property
+    def group(self) -> str:
+        """Return the kind of its scales with the range of its m."""
+        name = next(name for name, most in CLASSES.items() if self.sizes[0] <= most)
+        return f"{'rows' if self.is_row_wise else 'tensors'}, {name}"
+
+    @property
+    def bytes(self) -> int:
+        """Return about the bytes of its operands and results."""
+        m, n, k = self.sizes
+        return m * k + n * k + 6 * m * n
 
     def inputs(self, number: int) -> tuple[torch.Tensor, ...]:
         """Return quantised operands with their scales on the GPU; the product has a variance near 1."""
