@@ -161,7 +161,7 @@ CLI = ("-m", "gemmtune")
 
 
 def test_gemmtune_space_describes_it(run: Run):
-    record = json.loads(run(*CLI, "space", "toy", "--problem", "16x16x16", "--json"))
+    record = json.loads(run(*CLI, "list", "spaces", "toy", "--problem", "16x16x16", "--json"))
     assert record["params"] == {"TILE": [1, 2, 3, 4, 5, 6, 7, 8]}
     assert (record["points"], record["feasible"], record["rejections"]) == (8, 4, {"even": 4})
     assert record["examples"] == {"even": "TILE=1 is odd"}

@@ -71,7 +71,7 @@ def record(
     require_lockable(lock_clocks, fleet)
     machines = Hosts(fleet, ray_address, tell)
     wanted = None if device is None else catalogue.device(device)
-    present = machines.require_device("record", wanted)
+    present = machines.require_device("sweep", wanted)
     open_executor = partial(
         machines.executor(present),
         protocol_name=plan.plugins.objective.protocol,

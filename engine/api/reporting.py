@@ -3,6 +3,7 @@
 import hashlib
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
@@ -12,7 +13,8 @@ from gemmtune.engine.campaign.plan import OPTIONS, Plan
 from gemmtune.engine.consumers.inductor.bench.model_bench import ModelBench
 from gemmtune.engine.consumers.inductor.report.bench_file import read_benches
 from gemmtune.engine.io.paths import FileKind, find, kind_of_file
-from gemmtune.engine.records.errors import DeviceError, TableError
+from gemmtune.engine.records import catalogue
+from gemmtune.engine.records.errors import DeviceError, TableError, UsageError
 from gemmtune.engine.records.table import Table as TableRecord
 from gemmtune.engine.report.campaign_record import CampaignRecord, gather
 from gemmtune.engine.report.progress.run import read_run
@@ -20,6 +22,7 @@ from gemmtune.engine.report.tables import diff_report
 from gemmtune.engine.seams import registry
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.files import write_whole
+from gemmtune.engine.tables.diff import Conflict, merge_tables
 from gemmtune.engine.tables.table_file import table_sha256
 
 REPORT_FILE = "report.html"
@@ -94,6 +97,60 @@ def table_of_database(
     """
     OPTIONS["margin"].checked(margin)
     return Table.of(known_table(database, registry.objective(objective), objective, margin=margin, device=device))
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """Tables that several sources become: one per GPU."""
+
+    tables: tuple[Table, ...]
+    """Table of each GPU, in the order of the sources."""
+    folder: Path | None
+    """Folder to write to where none is named: that of the one source, or of the first table as it is."""
+    is_new: bool
+    """Whether the one table is in no file: of a database, or of several tables."""
+    sources: int
+    """Number of sources."""
+    conflicts: tuple[Conflict, ...]
+    """Rows for which several tables of one GPU had other choices."""
+
+
+def tables_of(sources: Sequence[str], *, objective: str, margin: float, device: str | None) -> Joined:
+    """Read tables and databases, and join those of one GPU.
+
+    Args:
+        sources: files, folders, and URLs of databases.
+        objective: objective of a database's table.
+        margin: margin of a database's table.
+        device: SKU of the GPU to take of a database, and to require of a table.
+
+    Raises:
+        DeviceError: a table is for another GPU than `device`.
+        StoreError, TableError: a source cannot be read, or tables of one GPU minimise several objectives.
+        UsageError: a new table would be of several GPUs; see also `table_of_database`.
+    """
+    found = {source: find(source, FileKind.TABLE, FileKind.DATABASE) for source in dict.fromkeys(sources)}
+    by_gpu: dict[str, dict[str, TableRecord]] = {}
+    has_database = False
+    for source, path in found.items():
+        if "://" in path or kind_of_file(Path(path)) is FileKind.DATABASE:
+            has_database = True
+            with Database.open(path, read_only=True) as database:
+                table = table_of_database(database, objective=objective, margin=margin, device=device)
+        else:
+            table = read_table(path)
+            if device is not None:
+                table.require_device(catalogue.device(device))
+        by_gpu.setdefault(table.device.name, {})[source] = table
+    merged = {gpu: merge_tables(tables) for gpu, tables in by_gpu.items()}
+    is_new = has_database or len(merged) < len(found)
+    if is_new and len(merged) > 1:
+        raise UsageError(f"these are for {' and '.join(merged)}: make one table per GPU, and export those together")
+    first = next(iter(found.values()))
+    folder = None if "://" in first or (is_new and len(found) > 1) else Path(first).parent
+    tables = tuple(Table.of(table) for table, _ in merged.values())
+    conflicts = tuple(each for _, conflicts in merged.values() for each in conflicts)
+    return Joined(tables, folder, is_new, len(found), conflicts)
 
 
 def replaced_rows(path: Path, table: Table) -> str:

@@ -1,4 +1,4 @@
-"""Keys of a campaign file, with their defaults, as `gemmtune init` writes them."""
+"""Keys of a campaign file, with their defaults, as `gemmtune tune --init` writes them."""
 
 import json
 import math

@@ -186,7 +186,7 @@ def recorded_device(landscapes: Sequence[Landscape]) -> Device:
         if landscape.problem is None:
             raise LandscapeError(
                 f"{landscape.source} names no GEMM problem to tune for (columns problem.m, problem.n, problem.k); "
-                f"to measure samplers on it: gemmtune replay {landscape.source}"
+                f"to measure samplers on it: gemmtune compare {landscape.source}"
             )
         if "device" not in landscape.context:
             raise LandscapeError(f"{landscape.source} has no column task.device: name the device")

@@ -1,4 +1,4 @@
-"""The commands that search: tune and record."""
+"""The commands that search: tune and sweep."""
 
 import os
 import shlex
@@ -25,8 +25,10 @@ from gemmtune.engine.cli.options import (
 )
 from gemmtune.engine.execution.hosts import LOCAL
 from gemmtune.engine.io.printing import print_notice, print_text
+from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.report.progress.work import show_work
 from gemmtune.engine.seams import registry
+from gemmtune.engine.store.files import write_whole
 
 _CAMPAIGN_HELP = (
     "A campaign file (TOML); Python files that it names are imported. Or a recording of a program. Several become one "
@@ -35,6 +37,7 @@ _CAMPAIGN_HELP = (
 _DEVICE_HELP = f"The device that the table is for, {one_of(Kind.DEVICES)}."
 _MODEL_HELP = "The GPU model to measure on, where a cluster has several."
 _KERNEL_HELP = "A class that describes your own Triton kernel; all of its cases are tuned. Repeat for more."
+_INIT_HELP = "Write a new campaign file with every key in a comment, and search nothing."
 _REPLACE_HELP = "Drop the rows that OUT already has of other problems; by default they stay in the table."
 _NAME_HELP = "Name of the campaign in the database, for gemmtune campaigns. [default: the user's, with a digest]"
 _PRICE_HELP = "Price per GPU-hour, and per core-hour as in gpu=2.5,core=0.04; the record then has a cost."
@@ -49,6 +52,7 @@ def tune(
         typer.Option(metavar="FILE.py:CLASS", help=_KERNEL_HELP, rich_help_panel="Problems"),
     ] = None,
     *,
+    init: Annotated[Path | None, typer.Option(metavar="FILE", help=_INIT_HELP, rich_help_panel="Problems")] = None,
     out: Annotated[
         Path, typer.Option(help="Folder for the table, its exports and the database.", rich_help_panel="Output")
     ] = Path("out"),
@@ -79,6 +83,9 @@ def tune(
     problem, the recorded problems are tuned. For a device that is neither here nor recorded, kernels are built and
     their times estimated, where the space has a model of them.
     """
+    if init is not None:
+        _write_template(init)
+        return
     with show_work("at work", quiet=as_json):
         from gemmtune.engine.api.plans import read_plan
         from gemmtune.engine.api.tuning import tune as tune_problems
@@ -123,10 +130,21 @@ def tune(
         raise typer.Exit(2 if result.broken else 3)
 
 
-def record(
+def _write_template(path: Path) -> None:
+    from gemmtune.engine.campaign.plan_keys import campaign_template
+
+    if path.exists():
+        raise UsageError(f"{path} is there already; name another file")
+    write_whole(path, campaign_template().encode())
+    print_text(f"{path}: name your problems in it, then gemmtune tune {path}")
+
+
+def sweep(
     problem: Problems = None,
     space: Annotated[list[str] | None, typer.Option(help="A space to measure. Repeat for more.")] = None,
-    out: Annotated[Path, typer.Option(help="Folder for the landscapes and the database.")] = Path("recorded"),
+    out: Annotated[
+        Path, typer.Option(help="Folder for the landscapes and the database.", rich_help_panel="Output")
+    ] = Path("recorded"),
     objective: Annotated[str, typer.Option(help="The objective whose timing protocol is used.")] = "latency",
     device: Annotated[str | None, named(Kind.DEVICES, _MODEL_HELP)] = None,
     fleet: Where = LOCAL,

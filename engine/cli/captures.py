@@ -58,8 +58,10 @@ def capture(
     layers: Annotated[int | None, typer.Option(min=2, metavar="N", help=_LAYERS_HELP)] = None,
     grad: Annotated[bool, typer.Option("--grad", help="Capture the gradients, too.")] = False,
     device: Annotated[str | None, named(Kind.DEVICES, _DEVICE_HELP)] = None,
-    out: Annotated[Path, typer.Option(help="The campaign file to write.")] = Path("problems.toml"),
-    html: Annotated[Path | None, typer.Option(metavar="FILE", help=_HTML_HELP)] = None,
+    out: Annotated[Path, typer.Option(help="The campaign file to write.", rich_help_panel="Output")] = Path(
+        "problems.toml"
+    ),
+    html: Annotated[Path | None, typer.Option(metavar="FILE", help=_HTML_HELP, rich_help_panel="Output")] = None,
     as_json: AsJson = False,
 ) -> None:
     """List every product that a model runs, to tune it.
@@ -112,7 +114,10 @@ def bench(
     no_binaries: Annotated[bool, typer.Option("--no-binaries", help=NO_BINARIES_HELP)] = False,
     grad: Annotated[bool, typer.Option("--grad", help="Time a forward pass with its gradients.")] = False,
     seconds: Annotated[float, typer.Option(metavar="N", help="Time for all rounds, s.", parser=time_span)] = 10.0,
-    out: Annotated[Path | None, typer.Option(help="The file for the result as JSON. [default: DIR/bench.json]")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="The file for the result as JSON. [default: DIR/bench.json]", rich_help_panel="Output"),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Time a model eager, compiled, and with a table.

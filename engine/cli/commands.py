@@ -1,7 +1,7 @@
 """Every command of the command line, and how its arguments are refused."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from importlib.metadata import version
 from itertools import pairwise
@@ -9,15 +9,15 @@ from typing import Annotated, cast
 
 import typer
 
-from gemmtune.engine.cli.campaigns import record, tune
+from gemmtune.engine.cli.campaigns import sweep, tune
 from gemmtune.engine.cli.captures import bench, capture
-from gemmtune.engine.cli.descriptions import describe_space, doctor, explain, init, list_choices
-from gemmtune.engine.cli.help import Command
-from gemmtune.engine.cli.kernels import adapt, check
+from gemmtune.engine.cli.checks import check
+from gemmtune.engine.cli.descriptions import doctor, list_choices
+from gemmtune.engine.cli.help import Command, Commands
 from gemmtune.engine.cli.orders import campaigns
-from gemmtune.engine.cli.reports import audit, report, table
-from gemmtune.engine.cli.studies import compare, replay
-from gemmtune.engine.cli.tables import diff, export, forget, merge, show, status, verify, warmup
+from gemmtune.engine.cli.renamed import renamed
+from gemmtune.engine.cli.studies import compare
+from gemmtune.engine.cli.tables import diff, export, show, verify
 from gemmtune.engine.io.printing import print_text
 from gemmtune.engine.io.reading import is_text
 from gemmtune.engine.records.errors import UsageError
@@ -30,40 +30,26 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
+GROUPS: dict[str, dict[str, Callable[..., None]]] = {
+    "Tune": {"tune": tune, "check": check},
+    "Look": {"show": show, "diff": diff, "list": list_choices},
+    "Ship": {"export": export, "verify": verify},
+    "Models": {"capture": capture, "bench": bench},
+    "Research": {"compare": compare, "sweep": sweep},
+    "Host": {"doctor": doctor, "campaigns": campaigns},
+}
+"""Commands by their group, in the order of --help."""
+
 app = typer.Typer(
     name="gemmtune",
+    cls=Commands,
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for _command in (
-    init,
-    capture,
-    adapt,
-    check,
-    tune,
-    bench,
-    report,
-    record,
-    replay,
-    compare,
-    show,
-    table,
-    verify,
-    diff,
-    export,
-    audit,
-    warmup,
-    status,
-    campaigns,
-    merge,
-    forget,
-):  # order of --help
-    app.command(cls=Command)(_command)
-app.command("space", cls=Command)(describe_space)
-app.command("list", cls=Command)(list_choices)
-app.command(cls=Command)(doctor)
-app.command(cls=Command)(explain)
+for _group, _commands in GROUPS.items():
+    for _name, _command in _commands.items():
+        app.command(_name, cls=Command, rich_help_panel=_group)(_command)
 
 
 @app.callback()
@@ -95,12 +81,12 @@ def run(arguments: Sequence[str]) -> int:
         if not argument.strip() or re.fullmatch(r"--[\w-]+=\s*", argument):
             name = argument.partition("=")[0] or (before if before.startswith("-") else f"after {before!r}")
             raise UsageError(f"the argument {name.strip()} is empty, as of a variable that is not set; leave it out")
-    if "--quiet" in arguments:
-        arguments = ["--quiet", *(each for each in arguments if each != "--quiet")]
-    if arguments[:1] == ["help"]:
-        arguments = [*arguments[1:], "--help"]
+    given = [each for each in arguments if each != "--quiet"]
+    if given[:1] == ["help"]:
+        given = [*given[1:], "--help"]
+    given = renamed(given) or ["--help"]
     try:
-        return int(app(list(arguments) or ["--help"], standalone_mode=False) or 0)
+        return int(app([*(["--quiet"] if "--quiet" in arguments else []), *given], standalone_mode=False) or 0)
     except _CommandLineError as error:
         command = error.ctx.command_path if error.ctx else "gemmtune"
         raise UsageError(f"{error.format_message().rstrip('.')}; see {command} --help") from None

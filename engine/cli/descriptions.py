@@ -1,79 +1,25 @@
-"""The commands that describe and search nothing: init, space, list, doctor and explain."""
-
-from __future__ import annotations
+"""The commands that describe and search nothing: list and doctor."""
 
 import os
-import sys
-from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from gemmtune.engine.cli import output
 from gemmtune.engine.cli.choices import SEAMS, Kind, kind_named, names
-from gemmtune.engine.cli.options import PROBLEM_HELP, AsJson, DatabaseUrl
-from gemmtune.engine.io.importing import imported
-from gemmtune.engine.io.printing import print_text
+from gemmtune.engine.cli.options import PROBLEM_HELP, AsJson, named
 from gemmtune.engine.records import catalogue
-from gemmtune.engine.records.errors import UsageError
-from gemmtune.engine.records.gemm.terms import DType
+from gemmtune.engine.records.errors import UsageError, did_you_mean
 from gemmtune.engine.records.task import Task
+from gemmtune.engine.report.layout import Grid, Report
 from gemmtune.engine.report.progress.work import show_work
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.kinds import parse_workload, require_kinds
-from gemmtune.engine.store.files import write_whole
-from gemmtune.engine.toolchain.releases import TORCH_VERSIONS
 
-if TYPE_CHECKING:
-    from gemmtune.engine.consumers.inductor.graphs.products import Traced
-
-_CALL_HELP = "Explain this function, torch module or module class; imported from this folder."
-_INPUT_HELP = "Sizes of one input of --call, with m where they are dynamic: mx4096. Repeat for more."
-_LINEAR_HELP = "A linear layer by its sizes. [default: the table's layers]"
-_EXPLAINED_DTYPE_HELP = "Element type: bf16, fp16 or fp32. [default: of a table every one, else bf16]"
-_INPUT_GRAD_HELP = "The input needs a gradient, too, as inside a model."
-_TORCH_HELP = (
-    f"The torch version: {', '.join(TORCH_VERSIONS)}, or another one if installed. [default: the installed one]"
+_DESCRIBED_HELP = (
+    f"Describe the space NAME for a problem: values, counts, seeds, and why points are rejected. {PROBLEM_HELP}"
 )
-
-
-def describe_space(
-    name: Annotated[str, typer.Argument(help="The space.")],
-    problem: Annotated[str, typer.Option("--problem", metavar="P", help=PROBLEM_HELP)],
-    device: Annotated[str, typer.Option(help="The device, for example H200.")] = "H200",
-    as_json: AsJson = False,
-) -> None:
-    """Show a space for one problem: parameters and rejections.
-
-    Lists the values of each parameter, the number of points and of feasible configs, the seeds, and an example of each
-    reason for rejecting a point.
-    """
-    with show_work(f"enumerating {name}", quiet=as_json):
-        from gemmtune.engine.report.space import space_report
-        from gemmtune.engine.search.enumeration import enumerate_space
-
-        found = registry.space(name)
-        task = Task(parse_workload(problem), catalogue.device(device), name)
-        require_kinds({name: found}, [task.problem])
-        count = enumerate_space(found, task)
-        report = space_report(task, found.params(task), count, found.seeds(task), found.prior(task))
-    output.show(report, as_json=as_json)
-
-
-def init(
-    path: Annotated[Path, typer.Argument(metavar="FILE", help="The file to write.")] = Path("campaign.toml"),
-) -> None:
-    """Write a campaign file with every key in a comment.
-
-    `gemmtune tune FILE` reads it. A file that is there stays as it is.
-    """
-    from gemmtune.engine.campaign.plan_keys import campaign_template
-
-    if path.exists():
-        raise UsageError(f"{path} is there already; name another file")
-    write_whole(path, campaign_template().encode())
-    print_text(f"{path}: name your problems in it, then gemmtune tune {path}")
+_CHECKED_HELP = "The database to look at: file or URL."
 
 
 def list_choices(
@@ -85,22 +31,50 @@ def list_choices(
             autocompletion=lambda incomplete: [each.value for each in Kind if each.startswith(incomplete)],
         ),
     ] = None,
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="The one to list.")] = None,
+    problem: Annotated[str | None, typer.Option(metavar="P", help=_DESCRIBED_HELP)] = None,
+    device: Annotated[str, named(Kind.DEVICES, "The device of --problem.")] = "H200",
     as_json: AsJson = False,
 ) -> None:
     """List samplers, spaces, devices or other choices.
 
-    Says in a sentence what each is. Plug-ins of installed packages are listed, too.
+    Says in a sentence what each is. Plug-ins of installed packages are listed, too. A space is described whole for a
+    problem: list spaces triton_mm --problem 16x4096x4096:bf16:nt.
     """
-    from gemmtune.engine.report.layout import Grid, Report
-
     kinds = list(Kind) if kind is None else [kind_named(kind)]
+    if problem is not None:
+        if kinds != [Kind.SPACES] or name is None:
+            raise UsageError("--problem describes a space: gemmtune list spaces NAME --problem P")
+        with show_work(f"enumerating {name}", quiet=as_json):
+            report = _space_report(name, problem, device)
+        output.show(report, as_json=as_json)
+        return
     found = {each.value: _choices(each) for each in kinds}
     sections: list[str | Grid] = []
-    for name, lines in found.items():
+    for title, lines in found.items():
+        if name is not None:
+            known = [line["name"] for line in lines]
+            lines[:] = [line for line in lines if line["name"] == name]
+            if not lines:
+                raise UsageError(
+                    f"no {name!r} is among the {title}; {did_you_mean(name, known)}see gemmtune list {title}"
+                )
         columns = {header: [line[header] for line in lines] for header in (lines[0] if lines else {"name": ""})}
         columns.pop("class", None)  # for programs
-        sections += [*([name] if kind is None else []), Grid(columns, tuple(columns))]
+        sections += [*([title] if kind is None else []), Grid(columns, tuple(columns))]
     output.show(Report(found, sections), as_json=as_json)
+
+
+def _space_report(name: str, problem: str, device: str) -> Report:
+    """Report a space for one problem: parameters, points, seeds, and an example of each reason for a rejection."""
+    from gemmtune.engine.report.space import space_report
+    from gemmtune.engine.search.enumeration import enumerate_space
+
+    space = registry.space(name)
+    task = Task(parse_workload(problem), catalogue.device(device), name)
+    require_kinds({name: space}, [task.problem])
+    count = enumerate_space(space, task)
+    return space_report(task, space.params(task), count, space.seeds(task), space.prior(task))
 
 
 def _choices(kind: Kind) -> list[dict[str, str]]:
@@ -121,7 +95,7 @@ def _choices(kind: Kind) -> list[dict[str, str]]:
 
 
 def doctor(
-    database: DatabaseUrl = None,
+    database: Annotated[str, typer.Option(metavar="DB", help=_CHECKED_HELP)] = "out/measurements.db",
     as_json: AsJson = False,
 ) -> None:
     """Check the GPU, the toolchain and the database of this host.
@@ -133,73 +107,6 @@ def doctor(
         from gemmtune.engine.report.doctor.host import examine
         from gemmtune.engine.report.doctor.report import doctor_report, healthy
 
-        checks = examine(database or "out/measurements.db", os.environ)
+        checks = examine(database, os.environ)
     output.show(doctor_report(checks), as_json=as_json)
     raise typer.Exit(0 if healthy(checks) else 1)
-
-
-def explain(
-    table: Annotated[Path | None, typer.Argument(help="A table: table.json or a campaign's folder.")] = None,
-    linear: Annotated[str | None, typer.Option(metavar="IN:OUT", help=_LINEAR_HELP)] = None,
-    call: Annotated[str | None, typer.Option(metavar="MODULE:NAME", help=_CALL_HELP)] = None,
-    input_sizes: Annotated[list[str] | None, typer.Option("--input", metavar="SIZES", help=_INPUT_HELP)] = None,
-    dtype: Annotated[str | None, typer.Option(help=_EXPLAINED_DTYPE_HELP)] = None,
-    torch: Annotated[str | None, typer.Option(help=_TORCH_HELP)] = None,
-    grad: Annotated[bool, typer.Option("--grad/--no-grad", help="Whether the weights need a gradient.")] = True,
-    input_grad: Annotated[bool, typer.Option("--input-grad", help=_INPUT_GRAD_HELP)] = False,
-    padding: Annotated[bool, typer.Option("--padding/--no-padding", help="Inductor's setting shape_padding.")] = True,
-    device: Annotated[str | None, typer.Option(help="The device. [default: the table's, else H200]")] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Show which m of a layer share a graph, and their rows.
-
-    For each range of m that shares one compiled graph: the guards that end the range, the table's rows that it uses,
-    and the m to warm up. Applies to a dynamic m with a table's options. Needs neither torch nor a GPU, except that
-    --call traces a callable with the installed torch.
-    """
-    with show_work("finding the graphs", quiet=as_json):
-        from gemmtune.engine.api.table import read_table
-        from gemmtune.engine.consumers.inductor.graphs.layers import Linear, layers_of
-        from gemmtune.engine.consumers.inductor.report.explain import (
-            explain_call,
-            explain_layer,
-            explained_torch,
-            layers_report,
-        )
-        from gemmtune.engine.tables.table_file import require_device
-
-        content = read_table(table) if table else None
-        target = catalogue.device(device) if device else content.device if content else catalogue.device("H200")
-        if content is not None:
-            require_device(content, target)
-        version = torch or explained_torch()
-        if call is not None:
-            traced = _traced(call, input_sizes or [], dtype or DType.BF16, grad)
-            called = DType(dtype or DType.BF16)
-            report = explain_call(call, traced, called, version, target, content, shape_padding=padding)
-        elif linear is not None:
-            layer = Linear.parse(linear, dtype or DType.BF16, weight_grad=grad, input_grad=input_grad)
-            report = explain_layer(layer, version, target, content, shape_padding=padding).report()
-        elif content is not None:
-            layers = layers_of(content, dtype, weight_grad=grad, input_grad=input_grad)
-            report = layers_report([explain_layer(x, version, target, content, shape_padding=padding) for x in layers])
-        else:
-            raise UsageError(
-                "nothing to explain: name a table, a layer with --linear IN:OUT, or a callable with --call"
-            )
-    output.show(report, as_json=as_json)
-
-
-def _traced(call: str, inputs: Sequence[str], dtype: str, grad: bool) -> tuple[Traced, ...]:
-    """Return the graphs of a callable that is imported from this folder."""
-    from gemmtune.engine.consumers.inductor.graphs.layers import PADDED_DTYPES
-    from gemmtune.engine.consumers.inductor.graphs.products import trace
-
-    if not inputs:
-        raise UsageError(f"{call} takes inputs, and none is named: --input mx4096, once for each")
-    if not any("m" in sizes for sizes in inputs):
-        raise UsageError(f"no size of --input {' '.join(inputs)} is m, the dynamic one: write it as m, such as mx4096")
-    if dtype not in PADDED_DTYPES:
-        raise UsageError(f"the guards of {dtype} products are not known; known: {', '.join(PADDED_DTYPES)}")
-    sys.path.insert(0, str(Path.cwd()))
-    return trace(imported(call), inputs, DType(dtype), grad=grad)

@@ -1,10 +1,10 @@
-"""A command's help, with its options in groups, whole at 80 columns; and its end by an interrupt of its own code."""
+"""Help in groups of commands and options, whole at 80 columns; and a command's end by an interrupt of its own code."""
 
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 _OTHERS = "Options"
 
@@ -42,3 +42,17 @@ class Command(TyperCommand):
     def get_short_help_str(self, limit: int = 60) -> str:
         """Return the help's first line; every one fits 60 characters, so that `limit` never cuts it."""
         return (self.help or "").partition("\n")[0]
+
+
+class Commands(TyperGroup):
+    """Group whose help has a section per `rich_help_panel` of its commands."""
+
+    def format_commands(self, ctx: typer.Context, formatter: _Formatter) -> None:  # type: ignore[override]
+        """Write each group of commands, in their order."""
+        groups: dict[str, list[tuple[str, str]]] = {}
+        for name, command in self.commands.items():
+            panel = str(getattr(command, "rich_help_panel", ""))
+            groups.setdefault(panel, []).append((f"{name:<9}", command.get_short_help_str()))
+        for panel, rows in groups.items():
+            with formatter.section(panel):
+                formatter.write_dl(rows)

@@ -115,8 +115,8 @@ def takes_plan_options(command: _Command) -> _Command:
 
 
 PROBLEM_HELP = (
-    "A problem, [BATCHx]MxNxK[:DTYPE[:LAYOUT[:OP]]][:dynamic_m=true], for example 2048x4096x4096:bf16:nt or "
-    "16x4096x4096:bf16:nt:addmm."
+    "A problem, [BATCHx]MxNxK[:DTYPE[:LAYOUT[:OP]]], for example 2048x4096x4096:bf16:nt or "
+    "16x4096x4096:bf16:nt:addmm; behind it :dynamic_m=true for any m at launch."
 )
 Problems = Annotated[
     list[str] | None,
@@ -132,7 +132,7 @@ NO_BINARIES_HELP = "Link no binary of the table, as for a process that calls ins
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object for programs.", rich_help_panel="Output")]
 _DATABASE_HELP = "Measurements: a file, or the URL of a PostgreSQL server. [default: OUT/measurements.db]"
 DatabaseUrl = Annotated[
-    str | None, typer.Option("--database", "--db", metavar="DB", help=_DATABASE_HELP, rich_help_panel="Output")
+    str | None, typer.Option("--database", metavar="DB", help=_DATABASE_HELP, rich_help_panel="Output")
 ]
 Builders = Annotated[
     int | None,

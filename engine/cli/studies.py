@@ -1,13 +1,13 @@
-"""The commands that study samplers on recorded landscapes: replay and compare."""
+"""The command that studies samplers on recorded landscapes: compare."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.cli import output
-from gemmtune.engine.cli.options import AsJson, plan_option
+from gemmtune.engine.cli.choices import Kind
+from gemmtune.engine.cli.options import AsJson, named, plan_option
 from gemmtune.engine.io.printing import print_json, print_text
 from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.report.progress.work import show_work
@@ -19,84 +19,49 @@ _LANDSCAPES_HELP = (
     "Landscapes: a device that is recorded, such as h200; CSV, Kernel Tuner cache files or T4 results (JSON), or .gz. "
     "[default: all that ship with gemmtune]"
 )
-Landscapes = Annotated[
-    list[Path] | None,
-    typer.Argument(metavar="FILE", help=_LANDSCAPES_HELP, show_default=False),
-]
-_SAMPLERS_HELP = "The samplers, by name or as classes: ./FILE.py:CLASS."
-Seeds = Annotated[int, typer.Option(min=1, metavar="N", help="Searches per landscape, with seeds 0 to N-1.")]
-Budget = Annotated[int, plan_option("budget")]
-Batch = Annotated[int, plan_option("batch")]
-Workers = Annotated[int, typer.Option(min=1, help="Processes; the result does not depend on their number.")]
-Cold = Annotated[bool, typer.Option("--cold", help="Keep the recorded space's starting points from the sampler.")]
-Apart = Annotated[bool, typer.Option("--apart", help="Let no search learn from other landscapes.")]
-
-
-def replay(
-    files: Landscapes = None,
-    sampler: Annotated[str, plan_option("sampler")] = "transfer",
-    budget: Budget = Plan.budget,
-    seeds: Seeds = 10,
-    batch: Batch = 1,
-    workers: Workers = 1,
-    cold: Cold = False,
-    apart: Apart = False,
-    as_json: AsJson = False,
-) -> None:
-    """Measure one sampler on recorded landscapes.
-
-    The figure is the recorded optimum over the best time found, per problem and as a mean over problems and seeds.
-    """
-    with show_work("at work", quiet=as_json):
-        from gemmtune.engine.api.landscapes import landscapes
-        from gemmtune.engine.api.replaying import replay as replay_samplers
-        from gemmtune.engine.report.progress.display import progress_bar
-        from gemmtune.engine.report.studies import study_report
-
-    with progress_bar("searches", quiet=as_json) as count:
-        study = replay_samplers(
-            files or landscapes(),
-            sampler,
-            budget=budget,
-            seeds=seeds,
-            batch=batch,
-            workers=workers,
-            cold=cold,
-            apart=apart,
-            progress=count,
-        )
-    output.show(study_report(next(iter(study.results.values())), study.settings), as_json=as_json)
+_SAMPLERS = ("random", "tpe", "evolution", "transfer")
+_SAMPLER_HELP = f"A sampler, by name or as a class, ./FILE.py:CLASS. Repeat for more. [default: {', '.join(_SAMPLERS)}]"
+_OUT_HELP = "Folder for the curves and the results. [default: comparison, of several samplers]"
 
 
 def compare(
-    files: Landscapes = None,
-    samplers: Annotated[str, typer.Option(metavar="A,B,C", help=_SAMPLERS_HELP)] = "random,tpe,evolution,transfer",
-    budget: Budget = 128,
-    seeds: Seeds = 20,
-    out: Annotated[Path, typer.Option(help="Folder for the curves and the results.")] = Path("comparison"),
-    batch: Batch = 1,
-    workers: Workers = 1,
-    cold: Cold = False,
-    apart: Apart = False,
+    files: Annotated[
+        list[Path] | None, typer.Argument(metavar="FILE", help=_LANDSCAPES_HELP, show_default=False)
+    ] = None,
+    sampler: Annotated[list[str] | None, named(Kind.SAMPLERS, _SAMPLER_HELP)] = None,
+    budget: Annotated[int, plan_option("budget")] = 128,
+    seeds: Annotated[int, typer.Option(min=1, metavar="N", help="Searches per landscape, with seeds 0 to N-1.")] = 20,
+    batch: Annotated[int, plan_option("batch")] = 1,
+    workers: Annotated[int, typer.Option(min=1, help="Processes; the result does not depend on their number.")] = 1,
+    cold: Annotated[
+        bool, typer.Option("--cold", help="Keep the recorded space's starting points from the sampler.")
+    ] = False,
+    apart: Annotated[bool, typer.Option("--apart", help="Let no search learn from other landscapes.")] = False,
+    out: Annotated[Path | None, typer.Option(help=_OUT_HELP, rich_help_panel="Output")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Compare samplers on recorded landscapes: curves and scores.
 
-    Writes a report (OUT/report.html), its curves as a picture (OUT/curves.png) and the results with the performance
-    score P (OUT/comparison.json). Unless --apart is given, the searches of one seed are a campaign in the order of the
-    landscapes, as for replay.
+    The figure of a search is the recorded optimum over the best time found. Of one sampler, prints it per landscape and
+    as a mean over landscapes and seeds. Of several, prints and writes their curves and scores: a report
+    (OUT/report.html), its curves as a picture (OUT/curves.png) and the results with the performance score P
+    (OUT/comparison.json). Unless --apart is given, the searches of one seed are a campaign in the order of the
+    landscapes.
     """
     with show_work("at work", quiet=as_json):
         from gemmtune.engine.api.landscapes import landscapes
-        from gemmtune.engine.api.replaying import replay as replay_samplers
+        from gemmtune.engine.api.replaying import replay
         from gemmtune.engine.report.progress.display import progress_bar
-        from gemmtune.engine.report.studies import comparison_report
+        from gemmtune.engine.report.studies import comparison_report, study_report
 
-    names = list(dict.fromkeys(filter(None, map(str.strip, samplers.split(",")))))
+    given = [name.strip() for each in sampler or _SAMPLERS for name in each.split(",")]
+    names = list(dict.fromkeys(filter(None, given)))
     if not names:
-        raise UsageError(f"--samplers {samplers!r} names none; known: {', '.join(registry.names(Sampler))}")
+        raise UsageError(
+            f"--sampler {', '.join(sampler or ())!r} names none; known: {', '.join(registry.names(Sampler))}"
+        )
     with progress_bar("searches", quiet=as_json) as count:
-        study = replay_samplers(
+        study = replay(
             files or landscapes(),
             [class_named(Sampler, name, Path()) for name in names],
             budget=budget,
@@ -105,11 +70,14 @@ def compare(
             workers=workers,
             cold=cold,
             apart=apart,
-            out=out,
+            out=out or (Path("comparison") if len(names) > 1 else None),
             progress=count,
         )
+    one = study_report(next(iter(study.results.values())), study.settings) if len(names) == 1 else None
     if as_json:
-        print_json(study.to_json())
-    else:
-        report = comparison_report(study.comparison, study.settings).to_text(output.columns())
-        print_text("\n".join([report, "", *map(str, study.written)]))
+        print_json(one.to_json() if one else study.to_json())
+        return
+    report = one or comparison_report(study.comparison, study.settings)
+    print_text(
+        "\n".join([report.to_text(output.columns()), *([""] if study.written else []), *map(str, study.written)])
+    )

@@ -1,16 +1,15 @@
-"""The commands of tables and databases: show, verify, diff, export, warmup, status, merge and forget."""
+"""The commands of tables: show, verify, diff and export."""
+
+from __future__ import annotations
 
 import os
 import sys
-import time
-from collections.abc import Sequence
-from contextlib import ExitStack
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.cli import output
 from gemmtune.engine.cli.choices import Kind, completed, one_of
 from gemmtune.engine.cli.options import (
@@ -20,61 +19,129 @@ from gemmtune.engine.cli.options import (
     DatabaseUrl,
     Replayed,
     Where,
+    named,
     plan_option,
 )
 from gemmtune.engine.execution.hosts import LOCAL
 from gemmtune.engine.io.blame import account
 from gemmtune.engine.io.importing import imported, parse_callable
-from gemmtune.engine.io.numbers import shown
 from gemmtune.engine.io.paths import FileKind, find
 from gemmtune.engine.io.printing import print_notice, print_text
-from gemmtune.engine.records import catalogue
-from gemmtune.engine.records.errors import GemmtuneError, Stopped, TableError, UsageError, did_you_mean
+from gemmtune.engine.records.errors import GemmtuneError, TableError, UsageError
+from gemmtune.engine.report.layout import Report
 from gemmtune.engine.report.progress.work import show_work
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.exporter import Exporter
 from gemmtune.engine.seams.plugin_class import adopted
 from gemmtune.engine.store.files import write_whole
 from gemmtune.engine.toolchain.installed import require_extra
+from gemmtune.engine.toolchain.releases import TORCH_VERSIONS
 
-_WATCH_SECONDS = 2.0
-_OPTUNA_HELP = "Write the database's tasks as Optuna studies to this storage, for example sqlite:///studies.db."
-_TO_HELP = f"The consumer to write for, {one_of(Kind.EXPORTERS)}; or a class, ./FILE.py:CLASS."
-_EXPORTED_HELP = "The table to export: table.json or a campaign's folder. Several are of one GPU each."
-_INTO_HELP = "The database to add to, file or URL; or the table.json to write, to whose rows, if any, others are added."
-_REFRESH_HELP = "Only rows made with another driver, torch or Triton than those here; the others stay as they are."
+if TYPE_CHECKING:
+    from gemmtune.engine.api.reporting import Joined
+
 _SHOWN_HELP = "A table, an exported table, landscapes, a run, a campaign's folder, or a database: file or URL."
-_SHA256_HELP = "Refuse a table whose bytes have another digest than this one, which sha256sum prints."
-_SINCE_HELP = "Leave what it measured before: a time such as 2026-11-27T08:30, of this host's zone or of its own."
-_WARM_HELP = "Function that takes m and calls the compiled model with an input of that m; imported from this folder."
+_OPTUNA_HELP = "Write the database's tasks as Optuna studies to this storage, for example sqlite:///studies.db."
+_HTML_HELP = "Write the report of a table, a campaign's folder or a database as one page, too."
+_DEVICE_HELP = "The GPU, where a database has several, or --graphs has no table. [default for --graphs: H200]"
+_GRAPHS = "Graphs"
+_GRAPHS_HELP = (
+    "Show instead which m share a compiled graph, what ends it, and the rows that it uses: all layers of the table, or "
+    "a linear layer by its problem (1x1280x3420:bf16:nt), or a model or function by MODULE:CALL, as capture takes it; "
+    "these need no PATH."
+)
+_GRAPH_INPUT_HELP = "A tensor of MODULE:CALL, as for gemmtune capture, with one open size: bf16[m:1..4096,3420]."
+_TORCH_HELP = (
+    f"The torch version: {', '.join(TORCH_VERSIONS)}, or another one if installed. [default: the installed one]"
+)
+_INPUT_GRAD_HELP = "The input needs a gradient, too, as inside a model."
+_REFRESH_HELP = "Only rows made with another driver, torch or Triton than those here; the others stay as they are."
+_TO_HELP = (
+    f"The consumer to write for, {one_of(Kind.EXPORTERS)}; or a class, ./FILE.py:CLASS. [default: inductor; of a new "
+    "table, all that run its rows]"
+)
+_EXPORTED_HELP = (
+    "A table (table.json or a campaign's folder), or a database. Several of one GPU become one new table, those of "
+    "several GPUs one folder."
+)
+_EXPORT_OUT_HELP = (
+    "Folder; files go to OUT/CONSUMER, a new table to OUT/table.json. With --warm, the file. [default: the first "
+    "source's folder; warm.bin]"
+)
+_WARM_HELP = (
+    "Compile a model ahead of serving instead, at every m of an exported table: MODULE:FUNCTION takes m and calls the "
+    "compiled model with an input of that m."
+)
+_SHA256_HELP = "Refuse an exported table whose bytes have another digest than this one, which sha256sum prints."
+_NEW = "New table"
+_WARM = "Ahead of serving"
 
 
 def show(
-    source: Annotated[str, typer.Argument(metavar="PATH", help=_SHOWN_HELP)],
+    source: Annotated[str | None, typer.Argument(metavar="PATH", help=_SHOWN_HELP)] = None,
     sort: Annotated[str | None, typer.Option(metavar="COLUMN", help="Sort the lines by this column.")] = None,
     contains: Annotated[str, typer.Option("--filter", metavar="TEXT", help="Only lines that have this text.")] = "",
-    optuna: Annotated[str | None, typer.Option(metavar="URL", help=_OPTUNA_HELP)] = None,
+    device: Annotated[str | None, named(Kind.DEVICES, _DEVICE_HELP)] = None,
+    graphs: Annotated[
+        str | None, typer.Option(metavar="all|P|MODULE:CALL", help=_GRAPHS_HELP, rich_help_panel=_GRAPHS)
+    ] = None,
+    inputs: Annotated[
+        list[str] | None, typer.Option("--input", metavar="SPEC", help=_GRAPH_INPUT_HELP, rich_help_panel=_GRAPHS)
+    ] = None,
+    torch: Annotated[str | None, typer.Option(metavar="VERSION", help=_TORCH_HELP, rich_help_panel=_GRAPHS)] = None,
+    grad: Annotated[
+        bool, typer.Option("--grad/--no-grad", help="Whether the weights need a gradient.", rich_help_panel=_GRAPHS)
+    ] = True,
+    input_grad: Annotated[bool, typer.Option("--input-grad", help=_INPUT_GRAD_HELP, rich_help_panel=_GRAPHS)] = False,
+    padding: Annotated[
+        bool, typer.Option("--padding/--no-padding", help="Inductor's setting shape_padding.", rich_help_panel=_GRAPHS)
+    ] = True,
+    html: Annotated[Path | None, typer.Option(metavar="FILE", help=_HTML_HELP, rich_help_panel="Output")] = None,
+    optuna: Annotated[str | None, typer.Option(metavar="URL", help=_OPTUNA_HELP, rich_help_panel="Output")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Print a table, landscapes, or the tasks of a database.
 
-    Takes every file that gemmtune writes, exported tables included, and a campaign's folder.
+    Takes every file that gemmtune writes, exported tables included, and a campaign's folder. The page shows what was
+    gained per problem, how the search went, and every row; it loads nothing, and opens in a browser by double click.
+    Graphs are those of a dynamic m with a table's options; they need neither torch nor a GPU, except that MODULE:CALL
+    is traced with the installed torch.
     """
-    if optuna is not None:
-        _write_studies(source, optuna, as_json)
-        return
     if as_json and (sort is not None or contains):
         raise UsageError("--json prints all that there is, in order; leave out --sort and --filter")
-    with show_work(f"reading {source}", quiet=as_json):
-        from gemmtune.engine.api.showing import file_report
+    if source is None and graphs is None:
+        raise UsageError("name what to show: a table, a campaign's folder, a database, landscapes or another file")
+    if html is not None and graphs is not None:
+        raise UsageError("--html writes the page of PATH; leave out --graphs")
+    if source is not None and optuna is not None:
+        _write_studies(source, optuna, as_json)
+        return
+    with show_work(f"reading {source or graphs}", quiet=as_json):
+        if graphs is not None:
+            from gemmtune.engine.api.table import read_table
+            from gemmtune.engine.consumers.inductor.report.explain import graphs_report
 
-        report = file_report(source)
-    output.show(report.arranged(sort, contains), as_json=as_json)
+            table = read_table(source) if source else None
+            gradients = {"weight_grad": grad, "input_grad": input_grad}
+            report = graphs_report(graphs, inputs or (), table, device, torch, shape_padding=padding, **gradients)
+        else:
+            from gemmtune.engine.api.showing import file_report
+
+            report = file_report(str(source)).arranged(sort, contains)
+        if html is not None:
+            from gemmtune.engine.api.reporting import report as write_page
+
+            write_page(str(source), html, device=device)
+    output.show(report, as_json=as_json)
+    if html is not None and not as_json:
+        print_text(f"written: {html}")
 
 
 def verify(
     table: Annotated[Path, typer.Argument(help="The table: table.json or a campaign's folder.")],
-    out: Annotated[Path, typer.Option(help="Folder for the repaired table and the database.")] = Path("verified"),
+    out: Annotated[
+        Path, typer.Option(help="Folder for the repaired table and the database.", rich_help_panel="Output")
+    ] = Path("verified"),
     margin: Annotated[float | None, plan_option("margin", "the table's")] = None,
     replay: Replayed = None,
     database: DatabaseUrl = None,
@@ -118,7 +185,10 @@ def verify(
 def diff(
     before: Annotated[Path, typer.Argument(metavar="A", help="A table, or a campaign's folder.")],
     after: Annotated[Path, typer.Argument(metavar="B", help="The table to compare it with.")],
-    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the differences as a page, too.")] = None,
+    html: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the differences as a page, too.", rich_help_panel="Output"),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """List the rows in which two tables differ.
@@ -141,52 +211,90 @@ def diff(
 
 
 def export(
-    table: Annotated[list[Path], typer.Argument(metavar="TABLE", help=_EXPORTED_HELP)],
+    sources: Annotated[list[str], typer.Argument(metavar="SOURCE", help=_EXPORTED_HELP)],
     to: Annotated[
-        str, typer.Option(metavar="CONSUMER", help=_TO_HELP, autocompletion=completed(Kind.EXPORTERS))
-    ] = "inductor",
-    out: Annotated[
-        Path | None, typer.Option(help="Folder; files go to OUT/CONSUMER. [default: the first table's folder]")
+        str | None, typer.Option(metavar="CONSUMER", help=_TO_HELP, autocompletion=completed(Kind.EXPORTERS))
     ] = None,
-    device: Annotated[str | None, typer.Option(help="Refuse a table that is for another device.")] = None,
+    out: Annotated[Path | None, typer.Option(help=_EXPORT_OUT_HELP, rich_help_panel="Output")] = None,
+    device: Annotated[
+        str | None, typer.Option(help="Take this device of a database; refuse a table of another.")
+    ] = None,
     estimated: Annotated[bool, typer.Option("--estimated", help="Export estimated rows, too.")] = False,
+    objective: Annotated[str, plan_option("objective", group=_NEW)] = Plan.objective,
+    margin: Annotated[float, plan_option("margin", group=_NEW)] = Plan.margin,
+    warm: Annotated[str | None, typer.Option(metavar="MODULE:FUNCTION", help=_WARM_HELP, rich_help_panel=_WARM)] = None,
+    sha256: Annotated[
+        str | None, typer.Option("--sha256", metavar="DIGEST", help=_SHA256_HELP, rich_help_panel=_WARM)
+    ] = None,
+    no_binaries: Annotated[bool, typer.Option("--no-binaries", help=NO_BINARIES_HELP, rich_help_panel=_WARM)] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Write a table as the files that its consumer loads.
+    """Write tables as the files that their consumers load.
 
-    Tables of several GPUs become one folder, whose loader picks the table of its GPU.
+    Of a database, writes a table of everything that it knows, and measures nothing. Of two rows of tables for one
+    problem and GPU, the one with more evidence is kept, and those that differ are named. A table that is in OUT is
+    replaced, and the rows that differ are named. Tables of several GPUs become one folder, whose loader picks the table
+    of its GPU. With --warm, a serving process that loads the file with torch.compiler.load_cache_artifacts compiles
+    nothing.
     """
-    with show_work(f"exporting {', '.join(map(str, table))}", quiet=False):
+    if warm is not None:
+        _warm_up(sources, warm, out or Path("warm.bin"), sha256, binaries=not no_binaries)
+        return
+    with show_work(f"exporting {', '.join(sources)}", quiet=as_json):
         from gemmtune.engine.api.output_folder import left_behind, with_packages
-        from gemmtune.engine.api.table import read_table
+        from gemmtune.engine.api.reporting import tables_of
 
-        content, *beside = map(read_table, table)
-        for each in (content, *beside) if device is not None else ():
-            each.require_device(catalogue.device(str(device)))
-        folder = out or Path(find(table[0], FileKind.TABLE)).parent
-        to = adopted(Exporter, to)
-        written = content.export(to, folder, estimated=estimated, beside=beside)
-    print_text("\n".join(map(str, with_packages(written))))
-    if others := left_behind(folder / to, written):
-        print_notice(f"gemmtune: {others}")
+        joined = tables_of(sources, objective=objective, margin=margin, device=device)
+        folder = out or joined.folder
+        if folder is None:
+            raise UsageError("name the folder of the new table: --out FOLDER")
+        if joined.is_new:
+            report, notices, broken = _write_new(joined, folder, to, estimated)
+        else:
+            to = adopted(Exporter, to or "inductor")
+            written = joined.tables[0].export(to, folder, estimated=estimated, beside=joined.tables[1:])
+            paths, left = with_packages(written), left_behind(folder / to, written)
+            report, notices, broken = (
+                Report({"written": paths}, ["\n".join(map(str, paths))]),
+                [f"gemmtune: {left}"] * bool(left),
+                False,
+            )
+    output.show(report, as_json=as_json)
+    for line in notices:
+        print_notice(line)
+    if broken:
+        raise typer.Exit(2)
 
 
-def warmup(
-    table: Annotated[Path, typer.Argument(help="inductor_table.json, as gemmtune export writes it, or its folder.")],
-    call: Annotated[str, typer.Option(metavar="MODULE:NAME", help=_WARM_HELP)],
-    out: Annotated[Path, typer.Option(help="The file of compiled code.")] = Path("warm.bin"),
-    sha256: Annotated[str | None, typer.Option("--sha256", metavar="DIGEST", help=_SHA256_HELP)] = None,
-    no_binaries: Annotated[bool, typer.Option("--no-binaries", help=NO_BINARIES_HELP)] = False,
-) -> None:
-    """Compile a model ahead of serving, at every m of a table.
+def _write_new(joined: Joined, folder: Path, to: str | None, estimated: bool) -> tuple[Report, list[str], bool]:
+    """Write a new table with its exports; return its report, lines of notice, and whether an exporter is broken."""
+    from gemmtune.engine.api.output_folder import make_folder, with_packages
+    from gemmtune.engine.api.reporting import replaced_rows
+    from gemmtune.engine.api.tune_result import export_everywhere
+    from gemmtune.engine.report.tables import merged_tables_report, table_report
 
-    Writes Inductor's cached code to a file. A serving process that loads the file with
-    torch.compiler.load_cache_artifacts compiles nothing.
-    """
+    table, path = joined.tables[0], folder / "table.json"
+    make_folder(folder)
+    notices = replaced_rows(path, table).splitlines()
+    table.save(path)
+    if to is None:
+        written, refusals, broken = export_everywhere(table, folder)
+    else:
+        written, refusals, broken = with_packages(table.export(to, folder, estimated=estimated)), [], []
+    report = merged_tables_report(table, joined.conflicts) if joined.sources > 1 else table_report(table)
+    text = "\n".join([*refusals, "written:", *(f"  {each}" for each in (path, *written))])
+    return Report(report.record, [*report.sections, text]), notices, bool(broken)
+
+
+def _warm_up(sources: list[str], call: str, out: Path, sha256: str | None, *, binaries: bool) -> None:
+    """Compile a model at every m of an exported table into a file."""
+    if len(sources) > 1:
+        raise UsageError("--warm compiles for one exported table: inductor_table.json, or its folder")
     sys.path.insert(0, str(Path.cwd()))
     with show_work(f"compiling {call}", quiet=False):
         parse_callable(call)
-        path = Path(find(table, FileKind.INDUCTOR))
-        sizes, artifacts = _compiled(path, call, sha256=sha256, binaries=not no_binaries)
+        path = Path(find(sources[0], FileKind.INDUCTOR))
+        sizes, artifacts = _compiled(path, call, sha256=sha256, binaries=binaries)
     write_whole(out, artifacts)
     print_text(f"{out}: {len(artifacts)} B, called at m = {', '.join(map(str, sizes))}")
 
@@ -217,107 +325,6 @@ def _compiled(table: Path, call: str, *, sha256: str | None, binaries: bool) -> 
         raise UsageError(f"{call} fails at m = {called}: {account(error)}") from error
     finally:
         inductor.uninstall()  # who called the command in a process of their own keeps Inductor as it was
-
-
-def status(
-    database: Annotated[
-        str, typer.Argument(metavar="DB", help="The campaign's database: file, folder or URL.")
-    ] = "out/measurements.db",
-    watch: Annotated[bool, typer.Option("--watch", help="Print again every two seconds, until Ctrl-C.")] = False,
-    as_json: AsJson = False,
-) -> None:
-    """Show how far a campaign is, from another terminal.
-
-    Reads the campaign's database and changes nothing. Evaluations done, their total and the time left are known where
-    the database is in the campaign's folder.
-    """
-    if watch and as_json:
-        raise UsageError("--watch is for a person, and --json for a program; take one of them")
-    with show_work("reading the database", quiet=as_json):
-        database = find(database, FileKind.DATABASE)
-        folder = Path() if "://" in database else Path(database).parent
-        from gemmtune.engine.report.progress.progress_file import read_progress
-        from gemmtune.engine.report.status import status_report
-        from gemmtune.engine.store.database import Database
-
-        with Database.open(database, read_only=True) as store:
-            report = status_report(store, datetime.now(UTC), read_progress(folder))
-    if not watch:
-        output.show(report, as_json=as_json)
-        return
-    try:
-        while True:
-            output.show_over(report)
-            time.sleep(_WATCH_SECONDS)
-            with Database.open(database, read_only=True) as store:
-                report = status_report(store, datetime.now(UTC), read_progress(folder))
-    except Stopped:
-        return  # asked to end
-
-
-def merge(
-    into: Annotated[str, typer.Argument(metavar="INTO", help=_INTO_HELP)],
-    sources: Annotated[
-        list[str], typer.Argument(metavar="FROM", help="The databases or tables to read: files or URLs.")
-    ],
-    as_json: AsJson = False,
-) -> None:
-    """Merge several databases into one, or several tables.
-
-    Measurements that INTO already holds stay as they are. A merge that was stopped goes on where it was. Of two rows
-    of tables for one problem, the one with more evidence is kept, and those that differ are named.
-    """
-    if into.endswith(".json"):
-        _merge_tables(Path(into), sources, as_json)
-        return
-    with show_work("merging databases", quiet=as_json), ExitStack() as opened:
-        from gemmtune.engine.report.database import merge_report
-        from gemmtune.engine.store.database import Database
-        from gemmtune.engine.store.merge import merge as merge_databases
-
-        others = {s: opened.enter_context(Database.open(s, read_only=True)) for s in dict.fromkeys(sources)}
-        target = opened.enter_context(Database.open(into))
-        merged = {source: merge_databases(target, other) for source, other in others.items()}
-    output.show(merge_report(merged), as_json=as_json)
-
-
-def forget(
-    database: Annotated[str, typer.Argument(metavar="DB", help="The campaign's database: file, folder or URL.")],
-    board: Annotated[str, typer.Option(metavar="UUID", help="The GPU, as nvidia-smi -L and gemmtune status name it.")],
-    since: Annotated[str, typer.Option(metavar="TIME", help=_SINCE_HELP)] = "",
-    as_json: AsJson = False,
-) -> None:
-    """Withdraw what one GPU measured.
-
-    The rows are kept in the database, with the time of their withdrawal, and not used. The next campaign measures their
-    configs again. A campaign withdraws by itself what a GPU measured that it finds to be bad.
-    """
-    try:
-        at = datetime.fromisoformat(since).astimezone(UTC).isoformat(timespec="seconds") if since else ""
-    except ValueError:
-        raise UsageError(f"--since {since!r} is no time; write it as 2026-11-27 or 2026-11-27T08:30") from None
-    with show_work("withdrawing", quiet=as_json):
-        from gemmtune.engine.report.database import withdrawal_report
-        from gemmtune.engine.store.database import Database
-
-        with Database.open(find(database, FileKind.DATABASE)) as store:
-            if board not in (known := store.boards.names()):
-                there = f"{did_you_mean(board, known)}boards: {', '.join(known) or 'none'}"
-                raise UsageError(f"board {shown(board)} measured nothing that {database} holds; {there}")
-            number, _ = store.boards.withdraw(board, "by hand", since=at)
-    output.show(withdrawal_report(board, at, number), as_json=as_json)
-
-
-def _merge_tables(into: Path, sources: Sequence[str], as_json: bool) -> None:
-    with show_work("merging tables", quiet=as_json):
-        from gemmtune.engine.api.table import Table, read_table
-        from gemmtune.engine.report.tables import merged_tables_report
-        from gemmtune.engine.tables.diff import merge_tables
-
-        paths = dict.fromkeys([*([str(into)] if into.exists() else []), *sources])
-        merged, conflicts = merge_tables({path: read_table(path) for path in paths})
-        Table.of(merged).save(into)
-    output.show(merged_tables_report(merged, conflicts), as_json=as_json)
 
 
 def _write_studies(source: str, url: str, as_json: bool) -> None:

@@ -5,6 +5,7 @@ import os
 import re
 from collections.abc import Mapping
 from enum import Enum
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -40,21 +41,21 @@ class FileKind(Enum):
         return f"{'an' if self.value.startswith('export') else 'a'} {self.value}"
 
 
-_TABLES = "gemmtune show, report, diff, verify, export and explain take it"
+_TABLES = "gemmtune show, diff, verify and export take it"
 _TAKEN = {
     FileKind.TABLE: _TABLES,
-    FileKind.DATABASE: "gemmtune show, report, status, table and merge take it",
-    FileKind.INDUCTOR: "gemmtune show and warmup take it",
+    FileKind.DATABASE: "gemmtune show, export and campaigns take it",
+    FileKind.INDUCTOR: "gemmtune show and export --warm take it",
     FileKind.CUTE: "gemmtune show takes it",
     FileKind.LOOKUP: "gemmtune show takes it",
     FileKind.TRITON: "gemmtune_triton.py beside it takes it",
-    FileKind.LANDSCAPES: "gemmtune show, replay, compare and tune --replay take it",
+    FileKind.LANDSCAPES: "gemmtune show, compare and tune --replay take it",
     FileKind.RUN: "gemmtune show takes it",
     FileKind.COMPARISON: "gemmtune show takes it",
-    FileKind.BENCH: "gemmtune report shows it with its folder",
+    FileKind.BENCH: "gemmtune show --html shows it with its folder",
     FileKind.CAMPAIGN: "gemmtune tune takes it",
     FileKind.RECORDING: "gemmtune capture and tune take it",
-    FileKind.SERVING: "gemmtune audit takes it",
+    FileKind.SERVING: "gemmtune check takes it",
     FileKind.PAGE: "a browser opens it",
     FileKind.PYTHON: "gemmtune tune --kernel FILE.py:CLASS takes a kernel, and capture a model by MODULE:NAME",
     FileKind.YAML: "no command takes it",
@@ -62,7 +63,7 @@ _TAKEN = {
     FileKind.OTHER: "no command takes it",
 }
 """Commands that take each kind, for the message of one that does not."""
-_MODEL_TAKEN = "gemmtune capture and bench take it, and explain and warmup after --call"
+_MODEL_TAKEN = "gemmtune capture and bench take it, and show after --graphs"
 _IN_A_FOLDER: dict[FileKind, tuple[str, ...]] = {
     FileKind.TABLE: ("table.json",),
     FileKind.DATABASE: ("measurements.db",),
@@ -73,7 +74,7 @@ _IN_A_FOLDER: dict[FileKind, tuple[str, ...]] = {
     FileKind.LANDSCAPES: ("*.csv.gz", "*.csv"),
 }
 """Names of the kinds that a folder stands for, in order."""
-_WAYS = {(FileKind.DATABASE, FileKind.TABLE): "gemmtune table", (FileKind.TABLE, FileKind.INDUCTOR): "gemmtune export"}
+_WAYS = dict.fromkeys(pairwise((FileKind.DATABASE, FileKind.TABLE, FileKind.INDUCTOR)), "gemmtune export")
 """Commands that make one kind of another."""
 _ERRORS: dict[FileKind, type[UsageError]] = {
     FileKind.TABLE: TableError,

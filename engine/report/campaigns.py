@@ -1,4 +1,4 @@
-"""Report of `gemmtune campaigns`: who runs what on a database, how far it is, and what it takes and gains."""
+"""Parts of the report of `gemmtune campaigns`: who runs what, how far it is, and what it takes; orders given."""
 
 from collections.abc import Sequence
 
@@ -14,14 +14,6 @@ _EFFECTS = {
     "priority": "campaigns of a lower one at its host or cluster wait",
     "add": "they are searched when its own problems are done",
 }
-
-
-def campaigns_report(campaigns: Sequence[Listed]) -> Report:
-    """Report the campaigns of a database, the last one first; a text leaves out most that are over."""
-    shown = shown_of(campaigns)
-    title = f"{count(sum(each.is_live for each in campaigns), 'campaign')} running, {len(campaigns)} in all"
-    sections: list[str | Grid] = [title, campaigns_grid(shown)] if shown else ["no campaign was run on this database"]
-    return Report({"campaigns": [campaign_json(each) for each in campaigns]}, sections)
 
 
 def shown_of(campaigns: Sequence[Listed]) -> list[Listed]:

@@ -1,4 +1,4 @@
-"""Reports of `gemmtune show` on a database and of `gemmtune merge`."""
+"""Reports of `gemmtune show` on a database, and of merging and forgetting."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -93,7 +93,9 @@ def _summaries(database: Database, pair: Objective) -> dict[_Key, _TaskSummary]:
         if summary := summaries.get((m.task, m.evidence.value, m.protocol)):
             return summary
         where = f"{m.task.key}, {m.evidence}, {m.protocol}"
-        raise StoreError(f"an index of the database lacks {where}: `gemmtune merge NEW OLD` copies what is whole")
+        raise StoreError(
+            f"an index of the database lacks {where}: `gemmtune campaigns NEW merge OLD` copies what is whole"
+        )
 
     for m in fastest:
         summary = summary_of(m)

@@ -1,4 +1,4 @@
-"""Reports of `gemmtune space` and `gemmtune check`: a space for one problem, and what was built of it."""
+"""Reports of a space for one problem, as `gemmtune list` describes it, and of what `gemmtune check` built."""
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""Report of `gemmtune status`: progress of a campaign, read from its database."""
+"""Report of `gemmtune campaigns`: progress of each problem and worker, read from the database."""
 
 from collections import Counter
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Reports of `gemmtune replay` and `gemmtune compare`."""
+"""Reports of `gemmtune compare`, of one sampler and of several."""
 
 from collections.abc import Mapping
 

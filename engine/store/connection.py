@@ -85,7 +85,7 @@ class Transactions:
             (found,) = self.read(lambda connection: list(connection.exec_driver_sql("PRAGMA quick_check(1)").scalars()))
             if found != "ok":
                 found = " ".join(found.split())
-                fault = f"its file is damaged ({found}), and `gemmtune merge NEW OLD` copies what is whole"
+                fault = f"its file is damaged ({found}), and `gemmtune campaigns NEW merge OLD` copies what is whole"
         if fault:
             raise StoreError(f"database {self.name} is lost: {fault}; the results that were written stay")
 
@@ -179,7 +179,7 @@ def reason(error: Exception, engine: Engine | None = None) -> str:
     if text == "attempt to write a readonly database" and engine is not None and engine.url.database:
         return "; ".join(filter(None, (text, unwritable(engine.url.database))))
     if text.startswith("UNIQUE constraint failed: tasks"):
-        return f"a damaged task is in the way ({text}); `gemmtune merge NEW OLD` copies what is whole"
+        return f"a damaged task is in the way ({text}); `gemmtune campaigns NEW merge OLD` copies what is whole"
     if text == "unable to open database file":
         return f"{text}; its folder must exist and be writable"
     if isinstance(error, ModuleNotFoundError) and error.name == "psycopg":

@@ -87,7 +87,7 @@ class HeldFile:
                 connection.exec_driver_sql("VACUUM INTO ?", (str(copy),))
         except SQLAlchemyError:  # the folder is gone, too, or the disk is full
             return ", and what it held is lost unless it was moved"
-        return f"; all that it held is in {copy}, and `gemmtune merge {self._path} {copy}` brings it back"
+        return f"; all that it held is in {copy}, and `gemmtune campaigns {self._path} merge {copy}` brings it back"
 
 
 def unwritable(path: str) -> str:

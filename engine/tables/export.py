@@ -59,7 +59,7 @@ def export_bundle(exporter: Exporter, tables: Sequence[Table], *, estimated: boo
     """
     ((gpu, number),) = Counter(table.device.name for table in tables).most_common(1)
     if number > 1:
-        raise DeviceError(f"{number} tables are for {gpu}: make one of them with gemmtune merge, and export that")
+        raise DeviceError(f"{number} tables are for {gpu}: make one of them with gemmtune export A B --out FOLDER")
     exports = {table.device.name: export_table(exporter, table, estimated=estimated) for table in tables}
     if len(exports) == 1:
         return exports[gpu]

@@ -66,7 +66,7 @@ def lane(out: Path, left: deque[str], uuid: str, lanes: int, end: float) -> None
     while left and time.monotonic() < end - 5:
         name = left.popleft()
         work = out / "sweeps" / name.partition(":")[0]
-        # Not `gemmtune record`: it gives every config all launches with the GPU at rest for most of the time, 680 s of
+        # Not `gemmtune sweep`: it gives every config all launches with the GPU at rest for most of the time, 680 s of
         # GPU for 2048x4096x4096. Here what is far behind is out after one, and the best eight meet in a final.
         sweep = (
             "--space",

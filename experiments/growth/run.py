@@ -178,17 +178,17 @@ def large(gemmtune: Path, folder: Path) -> Iterator[tuple[str, object]]:
         fill(database)
     nothing = folder / "nothing.db"
     Database.open(nothing).close()
-    run([gemmtune, "merge", database, nothing])  # a first writer may add indexes
+    run([gemmtune, "campaigns", database, "merge", nothing])  # a first writer may add indexes
     for path in (copy, empty):
         for each in folder.glob(f"{path.name}*"):
             each.unlink()
     shutil.copy(database, copy)
     yield "megabytes", round(database.stat().st_size / 1e6)
-    yield "status", run([gemmtune, "status", database])
+    yield "status", run([gemmtune, "campaigns", database])
     yield "show", run([gemmtune, "show", database])
-    yield "merge of nothing new", run([gemmtune, "merge", copy, database])
+    yield "merge of nothing new", run([gemmtune, "campaigns", copy, "merge", database])
     yield "tune again", run(again)
-    yield "merge into an empty one", run([gemmtune, "merge", empty, database])
+    yield "merge into an empty one", run([gemmtune, "campaigns", empty, "merge", database])
 
 
 def main() -> None:

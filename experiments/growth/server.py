@@ -76,7 +76,7 @@ def main(server: str) -> None:
                 connection.execute(f"CREATE DATABASE {name}")
         if not there:
             fill(url, problems, configs)
-        for command in ("status", "show"):
+        for command in ("campaigns", "show"):
             before = server_seconds(url)
             run([Path(sys.executable).with_name("gemmtune"), command, url])
             print(f"  server: {server_seconds(url) - before:.2f} CPU s", flush=True)

@@ -88,7 +88,7 @@ def tune(out: Path, problems: dict[str, list[str]], budget: int, began: float, e
             running.wait(20)
     spent = time.monotonic() - began
     if running.returncode:
-        command = [sys.executable, "-m", "gemmtune", "table", str(tuned / "measurements.db"), "--out", str(tuned)]
+        command = [sys.executable, "-m", "gemmtune", "export", str(tuned / "measurements.db"), "--out", str(tuned)]
         with (out / "tune.log").open("a") as log:
             subprocess.run(command, check=True, stdout=log, stderr=subprocess.STDOUT)
     return {"tune_seconds": round(spent, 1), "stopped": float(bool(running.returncode))}

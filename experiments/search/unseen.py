@@ -1,7 +1,7 @@
 """Search spaces that nobody described: recorded problems without space, seeds and features. Usage: unseen.py.
 
 Every repetition draws problems of 22 recorded ones (ten that ship, twelve of experiments/campaign-100), and searches
-them in a drawn order as `gemmtune replay` does: a sampler that learns is given the searches before.
+them in a drawn order as `gemmtune compare` does: a sampler that learns is given the searches before.
 """
 
 from __future__ import annotations

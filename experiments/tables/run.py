@@ -30,7 +30,7 @@ ARMS = (
 )
 COMMANDS = {
     "tune": "tune {out}/campaign.toml --out {out}/tuned",
-    "warmup": "warmup {out}/tuned/inductor/inductor_table.json --call serving:forward --out {out}/warm.bin",
+    "warmup": "export {out}/tuned/inductor/inductor_table.json --warm serving:forward --out {out}/warm.bin",
     "verify": "verify {out}/tuned/table.json --out {out}/verified",
 }
 """Arms that are commands which a user would type."""

@@ -1,4 +1,4 @@
-"""Serve a model for `gemmtune warmup --call serving:forward`: the decoder block, with m marked dynamic."""
+"""Serve a model for `gemmtune export --warm serving:forward`: the decoder block, with m marked dynamic."""
 
 from __future__ import annotations
 

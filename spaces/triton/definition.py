@@ -27,7 +27,7 @@ _PASSED = (ProblemError, torch.OutOfMemoryError, *STOPS)
 _VALUES = (bool, int, float, str)
 _ON_CPU_BYTES, _MOST_LISTED = 2**26, 4096
 TODO = "TODO(gemmtune)"
-"""Mark of what a person must still fill in of a class that `gemmtune adapt` wrote."""
+"""Mark of what a person must still fill in of a class that `gemmtune check --draft` wrote."""
 _WAYS_OUT = {
     "tuple": "give its values as arguments of their own",
     "list": "give its values as arguments of their own",

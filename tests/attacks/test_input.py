@@ -311,7 +311,7 @@ def assert_believable(landscape: Landscape) -> None:
 
 def test_a_name_is_drawn_as_it_is_written(run, tmp_path):
     (tmp_path / "gemm_$m^$.csv").write_text("x,time_us,status,problem.q\n1,5,ok,$x^{$\n2,4,ok,$x^{$\n3,6,ok,$x^{$\n")
-    ran = run("compare", "gemm_$m^$.csv", "--samplers", "random", "--budget", "2", "--seeds", "2")
+    ran = run("compare", "gemm_$m^$.csv", "--sampler", "random", "--budget", "2", "--seeds", "2")
     assert (ran.status, ran.err) == (0, "")
     assert (tmp_path / "comparison/curves.png").exists()
 
@@ -394,14 +394,14 @@ def test_verify_names_a_row_whose_config_is_outside_its_space(run, tmp_path):
     assert "does not work" in line
 
 
-def test_warmup_without_torch_names_the_extra(run, monkeypatch):
+def test_warming_up_without_torch_names_the_extra(run, monkeypatch):
     for name in ("torch", "sympy"):
         monkeypatch.setitem(sys.modules, name, None)
     loader = "gemmtune.engine.consumers.inductor.loader.loader"
     monkeypatch.delitem(sys.modules, loader, raising=False)
     monkeypatch.delattr(sys.modules["gemmtune.engine.consumers.inductor.loader"], "loader", raising=False)
     Path("table.json").write_text('{"made_with": {}}', encoding="utf-8")
-    ran = run("warmup", "table.json", "--call", "json:dumps")
+    ran = run("export", "table.json", "--warm", "json:dumps")
     assert ran.is_refusal(), ran.err
     assert "pip install " in ran.err
     assert "[triton]" in ran.err

@@ -135,7 +135,7 @@ def test_a_full_disk_ends_the_events_with_one_notice(capsys):
 
 def test_escape_sequences_of_a_landscape_do_not_reach_the_terminal(run, tmp_path):
     (tmp_path / "a.csv").write_text("x,time_us,status,problem.q\n1,5,ok,\x1b[31m\n2,4,ok,\x1b[31m\n", encoding="utf-8")
-    ran = run("replay", "a.csv", "--sampler", "random", "--budget", "2", "--seeds", "1")
+    ran = run("compare", "a.csv", "--sampler", "random", "--budget", "2", "--seeds", "1")
     assert (ran.status, "\x1b" in ran.out, r"q=\x1b[31m" in ran.out) == (0, False, True)
 
 

@@ -454,6 +454,6 @@ def test_nothing_that_the_texts_of_a_received_database_say_is_done(box, run, cam
             database.commit()
         before = box.files()
         with box.watched():
-            ran = run(*("table", "received.db", "--out", "out") if number % 2 else ("show", "received.db", "--json"))
+            ran = run(*("export", "received.db", "--out", "out") if number % 2 else ("show", "received.db", "--json"))
         check_outputs(box, ran, f"{table}.{column}")
         assert (box.seen, box.files()) == ([], before), (table, column)

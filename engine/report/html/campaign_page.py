@@ -43,7 +43,7 @@ def campaign_html(record: CampaignRecord, sources: str = "", first: Sequence[Sec
     sections = [section for section in found if section and (section.pictures or section.sheet or section.code)]
     absent = [f"{section.title}: {section.text}" for section in found if section and section not in sections]
     sections += [Section("Not shown", " ".join(absent))] if absent else []
-    return render(Page(f"gemmtune report: {title}", _subtitle(record), sections, cards, sources))
+    return render(Page(f"gemmtune: {title}", _subtitle(record), sections, cards, sources))
 
 
 def _subtitle(record: CampaignRecord) -> str:

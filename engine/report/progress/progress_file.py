@@ -1,4 +1,4 @@
-"""Keep a running campaign's progress in a file beside its database, for `gemmtune status`."""
+"""Keep a running campaign's progress in a file beside its database, for `gemmtune campaigns`."""
 
 import json
 from collections.abc import Iterator

@@ -216,19 +216,21 @@ def rms_norm_kernel(y_ptr, x_ptr, w_ptr, stride_y, stride_x, n_cols, eps, BLOCK:
 
 
 @pytest.mark.parametrize("named", ["rows:rms_norm_kernel", "./rows.py:rms_norm_kernel"])
-def test_adapt_writes_a_draft_that_check_refuses_until_it_is_filled_in(run, refusal, named, tmp_path, monkeypatch):
+def test_a_draft_is_written_that_check_refuses_until_it_is_filled_in(run, refusal, named, tmp_path, monkeypatch):
     monkeypatch.delitem(sys.modules, "rows", raising=False)
     Path("rows.py").write_text(ROWS)
     draft = Path("rms_norm_kernel_adapter.py")
-    written = run("adapt", named)
+    written = run("check", "--draft", named)
     assert (written.status, written.out) == (
         0,
         f"{draft}: 2 to fill in, below TODO(gemmtune); then gemmtune check {draft}:RmsNorm\n",
     )
     refusal(run("check", f"{draft}:RmsNorm"), "values to try, and the config", "sizes that your program runs")
-    refusal(run("adapt", named), f"{draft} is there already")
+    refusal(run("check", "--draft", named), f"{draft} is there already")
     filled = [line for line in draft.read_text().splitlines() if "# TODO(gemmtune)" not in line]
     Path("filled.py").write_text("\n".join(filled))
     checked = run("check", "filled.py:RmsNorm", "--configs", "1", "--json")
     assert (checked.status, checked.record["holds"]) == (0, True), checked.err
-    refusal(run("adapt", "./rows.py:rms_norm_kernel", "--out", "elsewhere/draft.py"), "the draft imports rows.py")
+    refusal(
+        run("check", "--draft", "./rows.py:rms_norm_kernel", "--out", "elsewhere/draft.py"), "the draft imports rows.py"
+    )

@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
+import gemmtune as gt
 from gemmtune.engine.records.config import Config, Param
 from gemmtune.engine.records.landscape import Landscape, Point
 from gemmtune.engine.records.measurement import Status
 from gemmtune.engine.store.landscapes.landscape_file import write_landscapes
 
+DECODE = "16x4096x4096:bf16:nt"
 CACHE = Path(__file__).parents[1] / "store/landscapes/foreign/kernel_tuner_cache.json"
 
 
@@ -29,7 +31,7 @@ def hills(tmp_path) -> Path:
 
 
 def test_compare_draws_curves_and_tells_how_far_each_sampler_came(run, hills):
-    status, out, err = run("compare", hills, "--samplers", "random, evolution", "--budget", "48", "--seeds", "3")
+    status, out, err = run("compare", hills, "--sampler", "random, evolution", "--budget", "48", "--seeds", "3")
     assert (status, err) == (0, "")
     lines = out.splitlines()
     assert lines[0] == "1 landscape, budget 48, 3 seeds, batch 1, a campaign per seed:"
@@ -49,7 +51,7 @@ def test_compare_draws_curves_and_tells_how_far_each_sampler_came(run, hills):
 
 
 def test_compare_reads_other_tuners_files_and_gives_the_same_bytes_again(run):
-    arguments = ("compare", CACHE, "--samplers", "random,exhaustive", "--budget", "4", "--seeds", "2", "--json")
+    arguments = ("compare", CACHE, "--sampler", "random,exhaustive", "--budget", "4", "--seeds", "2", "--json")
     status, out, err = run(*arguments, "--out", "one")
     assert (status, err) == (0, "")
     run(*arguments, "--out", "two")
@@ -63,7 +65,7 @@ def test_compare_reads_other_tuners_files_and_gives_the_same_bytes_again(run):
 
 
 def test_compare_says_what_budget_the_score_needs(run, hills):
-    _, out, _ = run("compare", hills, "--samplers", "random", "--budget", "3", "--seeds", "2")
+    _, out, _ = run("compare", hills, "--sampler", "random,tpe", "--budget", "3", "--seeds", "2")
     assert "P looks at more evaluations than the budget of 3: " in out
     assert json.loads(Path("comparison/comparison.json").read_text())["curves"][0]["score"] is None
 
@@ -71,8 +73,8 @@ def test_compare_says_what_budget_the_score_needs(run, hills):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--samplers", "random,nosuch"), "no sampler 'nosuch'; known: "),
-        (("--samplers", " ,"), "--samplers ' ,' names none; known: auto, "),
+        (("--sampler", "random,nosuch"), "no sampler 'nosuch'; known: "),
+        (("--sampler", " ,"), "--sampler ' ,' names none; known: auto, "),
     ],
 )
 def test_compare_refuses_before_it_searches(run, hills, arguments, said):
@@ -80,3 +82,21 @@ def test_compare_refuses_before_it_searches(run, hills, arguments, said):
     assert (status, out) == (2, "")
     assert said in err
     assert not Path("comparison").exists()
+
+
+def test_json_of_one_sampler_is_the_promised_object(run, small):
+    ran = run("compare", small, "--sampler", "random", "--budget", "6", "--seeds", "3", "--json")
+    assert (ran.status, ran.err) == (0, "")
+    record = ran.record
+    assert list(record) == ["sampler", "budget", "seeds", "fraction_of_optimum", "problems"]
+    assert (record["sampler"], record["budget"], record["seeds"]) == ("random", 6, 3)
+    assert list(record["problems"]) == [DECODE]
+    assert 0 < record["problems"][DECODE] == record["fraction_of_optimum"] <= 1
+    study = gt.replay(small, "random", budget=6, seeds=3)
+    assert record["fraction_of_optimum"] == study.fraction_of_optimum["random"]
+
+
+def test_one_sampler_for_a_person_ends_with_the_mean(run, small):
+    lines = run("compare", small, "--sampler", "exhaustive", "--budget", "1000", "--seeds", "1").out.splitlines()
+    assert lines[0] == "sampler exhaustive, budget 1000, 1 seed, batch 1, a campaign per seed: optimum / best found"
+    assert [line.split() for line in lines[-2:]] == [[DECODE, "1.0000"], ["mean", "1.0000"]]

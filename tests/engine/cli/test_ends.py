@@ -52,13 +52,13 @@ def written(folder, text: str) -> str:
 @pytest.mark.parametrize(("wrong", "said"), SAMPLERS, ids=range(len(SAMPLERS)))
 def test_a_sampler_that_fails_is_named(run, small, tmp_path, refusal, wrong, said):
     name = written(tmp_path, SAMPLER.format(**(FINE | wrong)))
-    refusal(run("replay", small, "--sampler", f"./{name}.py:Mine", "--seeds", "1"), said.format(name))
+    refusal(run("compare", small, "--sampler", f"./{name}.py:Mine", "--seeds", "1"), said.format(name))
 
 
 @pytest.mark.parametrize("command", ["tune", "compare"])
 def test_every_command_that_searches_names_it(run, small, tmp_path, refusal, command):
     name = written(tmp_path, SAMPLER.format(**(FINE | {"ask": "raise SystemExit(0)"})))
-    named = ("--samplers", f"./{name}.py:Mine,random", "--seeds", "1") if command == "compare" else ()
+    named = ("--sampler", f"./{name}.py:Mine,random", "--seeds", "1") if command == "compare" else ()
     options = named or ("--sampler", f"./{name}.py:Mine", "--replay", small, "--device", "H200", "--json")
     ran = run(command, *((small,) if named else ()), *options)
     refusal(ran._replace(err=ran.err.splitlines(keepends=True)[-1]), f"SystemExit: 0 ({name}.py, line 9)")
@@ -67,7 +67,7 @@ def test_every_command_that_searches_names_it(run, small, tmp_path, refusal, com
 
 def test_a_sampler_whose_import_ends_the_process_is_named(run, small, tmp_path, refusal):
     name = written(tmp_path, "\nraise SystemExit(0)")
-    refusal(run("replay", small, "--sampler", f"./{name}.py:Mine"), f"SystemExit: 0 ({name}.py, line 2); put what")
+    refusal(run("compare", small, "--sampler", f"./{name}.py:Mine"), f"SystemExit: 0 ({name}.py, line 2); put what")
 
 
 PLUGINS = """
@@ -117,7 +117,7 @@ def test_a_plug_in_that_ends_the_process_is_named(run, small, tmp_path, monkeypa
     every = EntryPoints([*(point for group in points.groups for point in points.select(group=group)), mine])
     monkeypatch.setattr(registry, "entry_points", lambda: every)
     tuned = ("tune", f"--{kind}", "mine", "--replay", small, "--device", "H200", "--budget", "4", "--json")
-    ran = run(*(("space", "mine", "--problem", "16x4096x4096:bf16:nt") if kind == "space" else tuned))
+    ran = run(*(("list", "spaces", "mine", "--problem", "16x4096x4096:bf16:nt") if kind == "space" else tuned))
     refusal(ran, said.replace("{}", "{0}").format(name))
 
 

@@ -86,8 +86,8 @@ def test_a_shell_completes_names_and_the_parts_of_a_problem():
 def test_a_sampler_is_taken_from_a_file(run, small, refusal):
     Path("mine.py").write_text(SAMPLER)
     study = ("--budget", "4", "--seeds", "1")
-    assert run("replay", small, "--sampler", "./mine.py:InOrder", *study, "--json").record["sampler"] == "InOrder"
-    assert run("compare", small, "--samplers", "random,mine:InOrder", *study, "--json").record["curves"][1]["arm"]
+    assert run("compare", small, "--sampler", "./mine.py:InOrder", *study, "--json").record["sampler"] == "InOrder"
+    assert run("compare", small, "--sampler", "random,mine:InOrder", *study, "--json").record["curves"][1]["arm"]
     shown = run("show", "comparison/comparison.json").out
     assert shown.startswith("1 landscape, budget 4, 1 seed")
     assert "InOrder" in shown
@@ -99,10 +99,10 @@ def test_a_sampler_is_taken_from_a_file(run, small, refusal):
     Path("folder/campaign.toml").write_text(f'problems = ["{DECODE}"]\nsampler = "./other.py:InOrder"\nbudget = 3\n')
     filed = run("tune", "folder/campaign.toml", "--no-report", "--json")
     assert (filed.record["sampler"], filed.record["tasks"][0]["evaluations"]) == ("InOrder", 3)
-    refusal(run("replay", small, "--sampler", "./gone.py:A"), "no file ./gone.py", "A")
-    refusal(run("replay", small, "--sampler", "folder/other.py:gt"), "other")
+    refusal(run("compare", small, "--sampler", "./gone.py:A"), "no file ./gone.py", "A")
+    refusal(run("compare", small, "--sampler", "folder/other.py:gt"), "other")
     Path("broken.py").write_text("1 / 0\n")
-    refusal(run("replay", small, "--sampler", "./broken.py:A"), "./broken.py", "ZeroDivisionError")
+    refusal(run("compare", small, "--sampler", "./broken.py:A"), "./broken.py", "ZeroDivisionError")
 
 
 def test_wins_and_faults_are_painted_on_a_terminal_alone(monkeypatch):

@@ -51,14 +51,16 @@ def printed(run, tuned, tmp_path):
     recorded = [argument for path in embedded() for argument in ("--replay", path)]
     shown, stored = run("show", table, "--json").record, run("show", database, "--json").record
     tune = run("tune", "--problem", DECODE, "--budget", "2", "--no-report", "--json").record
-    status, space = run("status", database, "--json").record, run("space", "aten", "--problem", DECODE, "--json").record
+    status, space = (
+        run("campaigns", database, "--json").record,
+        run("list", "spaces", "aten", "--problem", DECODE, "--json").record,
+    )
     pytest.importorskip("triton", reason="triton is not installed")
     softmax = Path(__file__).parents[3] / "docs/examples/own_kernel/softmax.py"
     check = run("check", f"{softmax}:Softmax:rows=4096,columns=8192", "--configs", "1", "--json").record
-    listed = run("campaigns", database, "--json").record
     with Database.open(tmp_path / "judged.db") as judged:
         judged.boards.add(BoardVerdict("GPU-0", "w", Trust.SEEN, "", "", ""))
-    merged = run("merge", tmp_path / "merged.db", database, "--json").record
+    merged = run("campaigns", tmp_path / "merged.db", "merge", database, "--json").record
     return {
         "`tune`": tune,
         "each of its `tasks`": tune["tasks"][0],
@@ -68,15 +70,14 @@ def printed(run, tuned, tmp_path):
         "each of the database's `tasks`": stored["tasks"][0],
         "`diff`": run("diff", table, table, "--json").record,
         "`verify`": run("verify", table, *recorded, "--json").record,
-        "`status`": status,
+        "`campaigns`": status,
         "each of its `problems`": status["problems"][0],
-        "`campaigns`": listed,
-        "each of its `campaigns`, and of `status`": listed["campaigns"][0],
+        "each of its `campaigns`": status["campaigns"][0],
         "`campaigns` with an order": order_report("pause", "a", 1).record,
         "`campaigns` with `add`": order_report("add", "a", Added(1, {})).record,
-        "`merge`, for each source": merged[database],
-        "`forget`": run("forget", tmp_path / "judged.db", "--board", "GPU-0", "--json").record,
-        "`space`": space,
+        "`campaigns` with `merge`, for each source": merged[database],
+        "`campaigns` with `forget`": run("campaigns", tmp_path / "judged.db", "forget", "GPU-0", "--json").record,
+        "`list` of a space for a problem": space,
         "`check`": check,
         "each of its `builds`": check["builds"][0],
         "each of its `launches`": check["launches"][0],

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from gemmtune.engine.cli import campaigns, captures, descriptions, reports, studies, tables
+from gemmtune.engine.cli import campaigns, captures, checks, descriptions, orders, studies, tables
 from gemmtune.engine.cli.commands import app
 from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.report.progress.work import QUIET
@@ -35,7 +35,7 @@ HEAVY = {"matplotlib", "numpy", "optuna", "rich", "sqlalchemy", "torch", "triton
 def test_without_arguments_help_is_what_comes(run):
     helped = run("--help")
     assert helped.status == 0
-    assert all(command in helped.out for command in ("tune", "record", "replay", "show", "export", "space"))
+    assert all(command in helped.out for command in ("tune", "sweep", "compare", "show", "export", "list"))
     bare = run()
     assert (bare.status, bare.out, bare.err) == (0, helped.out, "")
 
@@ -105,21 +105,20 @@ def _measurements(path: Path) -> int:
 
 
 LONG = [
-    *(("tune",), ("bench", "model:call"), ("report", "m.db"), ("record",), ("replay", "a.csv"), ("compare", "a.csv")),
-    *(("show", "m.db"), ("table", "m.db"), ("verify", "t.json"), ("diff", "t.json", "t.json"), ("export", "t.json")),
-    *(("warmup", "t.json", "--call", "model:call"), ("status",), ("merge", "a.db", "b.db"), ("audit", "folder")),
-    *(("space", "triton_mm", "--problem", "1x1x1"), ("doctor",), ("explain", "t.json")),
-    ("forget", "a.db", "--board", "GPU-0"),
+    *(("tune",), ("bench", "model:call"), ("sweep",), ("compare", "a.csv"), ("show", "m.db"), ("verify", "t.json")),
+    *(("diff", "t.json", "t.json"), ("export", "t.json"), ("export", "t.json", "--warm", "model:call")),
+    *(("campaigns",), ("check", "folder"), ("check", "a.py:A"), ("check", "a.py:A", "--draft"), ("doctor",)),
+    *(("list", "spaces", "triton_mm", "--problem", "1x1x1"), ("show", "t.json", "--graphs", "all")),
     ("capture", "model:call", "--device", "H200", "--out", "c.toml", "--input", "bf16[1,1]"),
 ]
 
 
-@pytest.mark.parametrize("arguments", LONG, ids=[arguments[0] for arguments in LONG])
+@pytest.mark.parametrize("arguments", LONG, ids=" ".join)
 def test_a_command_says_that_it_is_at_work_before_it_imports_and_reads(run, monkeypatch, arguments):
     def show_work(doing: str, *, quiet: bool):
         raise UsageError(f"said: {doing}, {quiet}")
 
-    for module in (campaigns, captures, descriptions, reports, studies, tables):
+    for module in (campaigns, captures, checks, descriptions, orders, studies, tables):
         monkeypatch.setattr(module, "show_work", show_work)
     said = run(*arguments).err
     assert said.startswith("gemmtune: said: "), said

@@ -106,19 +106,21 @@ def test_show_reads_it_in_a_new_process(script, tmp_path):
 
 
 @pytest.mark.parametrize("path", ["out", "out/measurements.db"])
-def test_report_draws_what_tune_wrote(run, path):
-    assert run("report", path).status == 0
+def test_the_page_shows_what_tune_wrote(run, path):
+    assert run("show", path, "--html", "out/report.html").status == 0
     assert BEST in Path("out/report.html").read_text(encoding="utf-8")
 
 
-def test_table_is_made_of_what_was_measured(run):
-    assert run("table", "out/measurements.db", "--out", "again").status == 0
+def test_a_table_is_made_of_what_was_measured(run):
+    assert run("export", "out/measurements.db", "--out", "again").status == 0
     assert read_table(Path("again/table.json")).rows == read_table(Path("out/table.json")).rows
     assert Path("again/triton/triton_table.json").is_file()
 
 
-def test_replay_searches_its_landscapes_without_seeds(run, made):
-    replayed = run("replay", made / "ScaleBf16_triton_kernel.csv.gz", "--seeds", "1", "--budget", "6")
+def test_compare_searches_its_landscapes_without_seeds(run, made):
+    replayed = run(
+        "compare", made / "ScaleBf16_triton_kernel.csv.gz", "--sampler", "transfer", "--seeds", "1", "--budget", "6"
+    )
     assert replayed.status == 0, replayed.err
     assert "1.0000" in replayed.out
 

@@ -47,24 +47,22 @@ QUICK = ("--budget", "1", "--seeds", "1")
 TUNE = ("tune", "--problem", DECODE, "--budget", "1", "--out", "t")
 COMMANDS = {
     "show": (["show", "X"], TABLE | DATABASE | INDUCTOR | LANDSCAPES | EXTRA),
-    "report": (["report", "X", "--out", "made.html"], TABLE | DATABASE),
+    "page": (["show", "X", "--html", "made.html"], TABLE | DATABASE),
     "diff": (["diff", "X", "out"], TABLE),
     "diff to": (["diff", "out/table.json", "X"], TABLE),
     "verify": (["verify", "X", "--replay", "small.csv", "--out", "verified"], TABLE),
-    "export": (["export", "X", "--out", "exported"], TABLE),
-    "explain": (["explain", "X"], TABLE),
-    "audit": (["audit", "empty", "--table", "X"], TABLE),
+    "export": (["export", "X", "--out", "exported"], TABLE | DATABASE),
+    "graphs": (["show", "X", "--graphs", "all"], TABLE),
+    "check": (["check", "empty", "--table", "X"], TABLE),
     "bench": (["bench", "a:b", "--table", "X"], TABLE),
-    "status": (["status", "X"], DATABASE),
-    "table": (["table", "X", "--out", "known"], DATABASE),
-    "merge": (["merge", "all.db", "X"], DATABASE),
-    "forget": (["forget", "X", "--board", "GPU-0"], DATABASE),
-    "tune database": ([*TUNE, "--replay", "small.csv", "--db", "X"], DATABASE | {"missing.json", "h200"}),
+    "campaigns": (["campaigns", "X"], DATABASE),
+    "merge": (["campaigns", "all.db", "merge", "X"], DATABASE),
+    "forget": (["campaigns", "X", "forget", "GPU-0"], DATABASE),
+    "tune database": ([*TUNE, "--replay", "small.csv", "--database", "X"], DATABASE | {"missing.json", "h200"}),
     "tune replay": ([*TUNE, "--replay", "X"], LANDSCAPES),
     "tune": (["tune", "X", "--out", "t", "--budget", "1"], {"campaign.toml", "problems.jsonl", "untuned.csv"}),
-    "replay": (["replay", "X", *QUICK], LANDSCAPES),
-    "compare": (["compare", "X", *QUICK, "--samplers", "random"], LANDSCAPES),
-    "warmup": (["warmup", "X", "--call", "os:getcwd"], INDUCTOR | {"other.json"}),  # which its reader refuses
+    "compare": (["compare", "X", *QUICK, "--sampler", "random"], LANDSCAPES),
+    "warm": (["export", "X", "--warm", "os:getcwd"], INDUCTOR | {"other.json"}),  # which its reader refuses
     "capture": (["capture", "X"], {"problems.jsonl", "untuned.csv"}),
 }  # fmt: skip
 
@@ -116,7 +114,7 @@ REACHED = (
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_path_is_taken_or_named_for_what_it_is(run, folder, command):
     arguments, taken = COMMANDS[command]
-    held = taken if command in ("show", "diff", "status", "report") else {max(taken - {SERVER})}  # the others run long
+    held = taken if command in ("show", "diff", "campaigns", "page") else {max(taken - {SERVER})}  # the others run long
     wrong = {}
     for thing in sorted((THINGS - taken) | held):
         ran = run(*(thing if each == "X" else each for each in arguments))
@@ -136,19 +134,19 @@ def test_a_path_is_taken_or_named_for_what_it_is(run, folder, command):
     [
         (["diff", "out/report.json", "out"], ["out/report.json"]),
         (["verify", "out/measurements.db"], ["is a database", "gemmtune show", "a table is wanted", "out/table.json"]),
-        (["diff", "renamed", "out"], ["is a database", "gemmtune table renamed writes it"]),
-        (["status", "out/table.json"], ["is a table", "gemmtune show", "such as out/measurements.db"]),
+        (["diff", "renamed", "out"], ["is a database", "gemmtune export renamed writes it"]),
+        (["campaigns", "out/table.json"], ["is a table", "gemmtune show", "such as out/measurements.db"]),
         (["tune", "out/table.json"], ["is a table", "a campaign file (TOML)"]),
         (["tune", "campaign.yaml"], ["is a YAML file", "a campaign file (TOML)"]),
         (["tune", "kernel.py"], ["is a Python file", "--kernel FILE.py:CLASS"]),
         (["show", "page.html"], ["is a page", "a browser opens it"]),
         (["capture", "campaign.toml"], ["is a campaign file", "gemmtune tune takes it", "MODULE:CALL"]),
-        (["warmup", "out/table.json", "--call", "a:b"], ["is a table", "such as out/inductor/inductor_table.json"]),
+        (["export", "out/table.json", "--warm", "a:b"], ["is a table", "such as out/inductor/inductor_table.json"]),
         (["verify", "h200"], ["h200 names landscapes", "a table is wanted"]),
         (["diff", "out/tabel.json", "out"], ["did you mean out/table.json?"]),
         (["diff", SERVER, "out"], ["me:***@127.0.0.1", "is the URL of a database"]),
-        (["export", "empty"], ["empty is an empty folder", "a table is wanted"]),
-        (["replay", "h300"], ["no file h300", "did you mean H200?"]),
+        (["export", "empty"], ["empty is an empty folder", "a table or a database is wanted"]),
+        (["compare", "h300"], ["no file h300", "did you mean H200?"]),
     ],
 )
 def test_a_wrong_path_names_what_takes_it_and_what_was_meant(run, folder, refusal, arguments, said):
@@ -158,14 +156,14 @@ def test_a_wrong_path_names_what_takes_it_and_what_was_meant(run, folder, refusa
 @pytest.mark.parametrize("name", ["hollow", "hollow.json", "hollow.toml", "hollow.csv"])
 def test_an_empty_file_is_refused_as_such_by_every_command(run, tmp_path, refusal, name):
     (tmp_path / name).touch()
-    for command in ("show", "tune", "verify", "report", "replay", "capture"):
+    for command in ("show", "tune", "verify", "export", "compare", "capture"):
         refusal(run(command, name), f"{name} is empty; a ")
 
 
 @pytest.mark.parametrize(
     "arguments",
-    [["tune", "--out", ""], ["tune", "--out="], ["tune", "--db", ""], ["bench", "a:b", "--table", " "], ["show", ""],
-     ["merge", "all.db", "out", ""], ["compare", "--out", "", "h200"], ["table", "out", "--out", ""]],
+    [["tune", "--out", ""], ["tune", "--out="], ["tune", "--database="], ["bench", "a:b", "--table", " "], ["show", ""],
+     ["campaigns", "all.db", "merge", "out", ""], ["compare", "--out", "", "h200"], ["export", "out", "--out", ""]],
 )  # fmt: skip
 def test_an_empty_argument_is_refused(run, folder, refusal, arguments):
     refusal(run(*arguments), "is empty, as of a variable that is not set")
@@ -175,5 +173,5 @@ def test_an_empty_argument_is_refused(run, folder, refusal, arguments):
 def test_landscapes_have_their_devices_name(run, folder):
     named = run("show", "h200", "--json").record["landscapes"]
     assert {each["context"]["device"] for each in named} == {"H200"}
-    replayed = run("replay", "h200", *QUICK, "--sampler", "random")
-    assert replayed.out == run("replay", *QUICK, "--sampler", "random").out  # all that ship, where none is named
+    replayed = run("compare", "h200", *QUICK, "--sampler", "random")
+    assert replayed.out == run("compare", *QUICK, "--sampler", "random").out  # all that ship, where none is named

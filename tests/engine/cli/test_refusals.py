@@ -30,11 +30,11 @@ def problem_columns(problem: str) -> Mapping[str, str]:
     [
         (["tune", "--space", "triton"], ["no space 'triton'", "did you mean triton_mm?", "aten, aten_grouped, cute_"]),
         (
-            ["space", "triton", "--problem", DECODE],
+            ["list", "spaces", "triton", "--problem", DECODE],
             ["no space 'triton'", "did you mean triton_mm?", "aten, aten_grouped, cute_"],
         ),
         (["tune", "--sampler", "anneal"], ["no sampler 'anneal'", "evolution, exhaustive, gp"]),
-        (["replay", "small.csv", "--sampler", "anneal"], ["no sampler 'anneal'", "evolution, exhaustive, gp"]),
+        (["compare", "small.csv", "--sampler", "anneal"], ["no sampler 'anneal'", "evolution, exhaustive, gp"]),
         (["tune", "--objective", "beauty"], ["no objective 'beauty'", "known: energy, latency, latency_energy"]),
         (["tune", "--objective", "energy"], ["has no energy", "events-cold-l2", "measure on a GPU"]),
         (["tune", "--objective", "latency_energy"], ["has no energy", "measure on a GPU"]),
@@ -45,14 +45,14 @@ def problem_columns(problem: str) -> Mapping[str, str]:
         ),
         (["export", "out/table.json", "--to", "abacus"], ["no exporter 'abacus'", "known: cute, inductor"]),
         (["tune", "--device", "H300"], ["no device 'H300'", "H100-PCIe, H100-SXM, H200"]),
-        (["space", "triton_mm", "--problem", DECODE, "--device", "H300"], ["no device 'H300'", "H200"]),
+        (["list", "spaces", "triton_mm", "--problem", DECODE, "--device", "H300"], ["no device 'H300'", "H200"]),
         (["tune", "--device", "H100"], ["H100-SXM", "no GPU here", "of H200"]),
         (["tune", "--device", "H100", "--replay", "small.csv"], ["H100-SXM", "of H200"]),
         (["tune", "--problem", "16x4096"], ["malformed problem '16x4096'", "2048x4096x4096:bf16:nt"]),
         (["tune", "--problem", ""], ["the argument --problem is empty"]),
         (["tune", "--problem", "16x4096x4096\n:bf16"], ["malformed problem '16x4096x4096\\n:bf16'"]),
-        (["space", "triton_mm", "--problem", "sixteen"], ["malformed problem 'sixteen'"]),
-        (["record", "--problem", "16xx4096"], ["malformed problem '16xx4096'"]),
+        (["list", "spaces", "triton_mm", "--problem", "sixteen"], ["malformed problem 'sixteen'"]),
+        (["sweep", "--problem", "16xx4096"], ["malformed problem '16xx4096'"]),
         (["tune", "--problem", "0x4096x4096"], ["m=0 ", "from 1 to 2147483647"]),
         (["tune", "--problem", f"{2**31}x4096x4096"], ["m=2147483648 ", "from 1 to 2147483647"]),
         (["tune", "--problem", "16x4096x4096:bf17"], ["'bf17'", "bf16, fp16, fp32"]),
@@ -62,10 +62,10 @@ def problem_columns(problem: str) -> Mapping[str, str]:
         (["tune", "--replay", "small.csv", "--problem", MIDDLE], [f"{MIDDLE} is not recorded", f"recorded: {DECODE}"]),
         (["tune", "--replay", "small.csv", "--space", "aten"], ["nothing is recorded in space aten", "triton_mm"]),
         (["tune", "--replay", "none.csv"], ["no file or folder none.csv", "a landscape file"]),
-        (["replay", "none.csv"], ["no file or folder none.csv", "a landscape file"]),
-        (["replay", "out/table.json"], ["out/table.json"]),
+        (["compare", "none.csv"], ["no file or folder none.csv", "a landscape file"]),
+        (["compare", "out/table.json"], ["out/table.json"]),
         (["show", "none.json"], ["no file or folder none.json", "a table, a database"]),
-        (["status", "none.db"], ["no file or folder none.db", "gemmtune tune"]),
+        (["campaigns", "none.db"], ["no file or folder none.db", "gemmtune tune"]),
         (["show", "out/summary.txt"], ["out/summary.txt is a file of something else", "out/table.json"]),
         (["export", "none.json"], ["no file or folder none.json", "a table"]),
         (["export", "small.csv"], ["small.csv is a landscape file", "a table"]),
@@ -76,10 +76,11 @@ def problem_columns(problem: str) -> Mapping[str, str]:
         (["tune", "--budget", "many"], ["--budget", "integer", "gemmtune tune --help"]),
         (["tune", "--seed", "-1"], ["--seed", "0", "gemmtune tune --help"]),
         (["tune", "--batch", "0"], ["--batch", "1", "gemmtune tune --help"]),
-        (["replay", "small.csv", "--seeds", "0"], ["--seeds", "1", "gemmtune replay --help"]),
+        (["compare", "small.csv", "--seeds", "0"], ["--seeds", "1", "gemmtune compare --help"]),
         (["tune", "--sampling", "random"], ["--sampling", "gemmtune tune --help"]),
-        (["status", "one.db", "two.db"], ["two.db", "gemmtune status --help"]),
-        (["space", "triton_mm"], ["--problem", "gemmtune space --help"]),
+        (["campaigns", "one.db", "two.db"], ["no order 'two.db'", "pause, resume"]),
+        (["list", "spaces", "triton_m"], ["no 'triton_m' is among the spaces", "did you mean triton_mm?"]),
+        (["list", "samplers", "tpe", "--problem", DECODE], ["gemmtune list spaces NAME --problem P"]),
         (["tuna"], ["'tuna'", "gemmtune --help"]),
     ],
 )
@@ -126,7 +127,7 @@ def test_a_landscape_without_a_column_it_needs(refused, tmp_path, small):
     for column, said in (("status", "no column status"), ("time_us", "time_us or time_ms")):
         (tmp_path / "lacking.csv").write_text("\n".join([lines[0].replace(column, "gone.gone"), *lines[1:]]))
         refused(["tune", "--replay", "lacking.csv"], "lacking.csv", said)
-        refused(["replay", "lacking.csv"], "lacking.csv", said)
+        refused(["compare", "lacking.csv"], "lacking.csv", said)
     (tmp_path / "lacking.csv").write_text("\n".join([lines[0].replace("problem.m", "gone.gone"), *lines[1:]]))
     refused(["tune", "--replay", "lacking.csv"], "lacking.csv", "problem.m")
 
@@ -154,7 +155,7 @@ def test_landscapes_of_two_devices(refused, tmp_path, small):
 
 def test_a_landscape_that_names_no_gemm(refused, tmp_path):
     (tmp_path / "conv.csv").write_text("x,time_us,status\n1,2.0,ok\n2,3.0,ok\n")
-    refused(["tune", "--replay", "conv.csv", "--device", "H200"], "conv.csv", "gemmtune replay conv.csv")
+    refused(["tune", "--replay", "conv.csv", "--device", "H200"], "conv.csv", "gemmtune compare conv.csv")
 
 
 def test_a_damaged_table_is_neither_shown_nor_exported(refused, tmp_path):

@@ -1,4 +1,4 @@
-"""`gemmtune space`."""
+"""`gemmtune list spaces NAME --problem P`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ DECODE = "16x4096x4096:bf16:nt"
 
 
 def test_space_counts_every_point_once(run):
-    record = run("space", "triton_mm", "--problem", DECODE, "--device", "h200", "--json").record
+    record = run("list", "spaces", "triton_mm", "--problem", DECODE, "--device", "h200", "--json").record
     assert (record["space"], record["problem"], record["device"]) == ("triton_mm", DECODE, "H200")
     points = 1
     for values in record["params"].values():
@@ -22,9 +22,9 @@ def test_space_counts_every_point_once(run):
 
 
 def test_space_for_a_person_says_the_same(run):
-    ran = run("space", "triton_mm", "--problem", DECODE)
+    ran = run("list", "spaces", "triton_mm", "--problem", DECODE)
     assert ran.status == 0
-    record = run("space", "triton_mm", "--problem", DECODE, "--json").record
+    record = run("list", "spaces", "triton_mm", "--problem", DECODE, "--json").record
     assert f"{record['points']} points, {record['feasible']} feasible, {len(record['seeds'])} seeds" in ran.out
     for name, values in record["params"].items():
         assert re.search(rf"^{name} +{' '.join(map(str, values))}$", ran.out, re.MULTILINE)
@@ -33,7 +33,7 @@ def test_space_for_a_person_says_the_same(run):
 
 
 def test_space_says_what_a_model_expects_or_why_there_is_none(run, toy_priced):
-    described = ("space", "toy_priced", "--problem", DECODE)
+    described = ("list", "spaces", "toy_priced", "--problem", DECODE)
     assert "10 points, 9 feasible, 1 seed\n8 estimated by toy model 1.0\n" in run(*described).out
     record = run(*described, "--device", "L4", "--json").record
     assert (record["estimated"], record["model"]) == (0, "")
@@ -42,8 +42,8 @@ def test_space_says_what_a_model_expects_or_why_there_is_none(run, toy_priced):
 
 def test_space_takes_a_workload_of_its_kind_alone(run):
     layer = "vllm_block_fp8:m16:n4096:k7168"
-    assert run("space", "vllm_block_fp8", "--problem", layer, "--json").record["problem"] == layer
-    ran = run("space", "triton_mm", "--problem", layer)
+    assert run("list", "spaces", "vllm_block_fp8", "--problem", layer, "--json").record["problem"] == layer
+    ran = run("list", "spaces", "triton_mm", "--problem", layer)
     assert ran.status == 2
     assert (
         "space triton_mm takes GEMMs (MxNxK), and vllm_block_fp8:m16:n4096:k7168 is of kind vllm_block_fp8" in ran.err

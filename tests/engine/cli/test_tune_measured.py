@@ -90,7 +90,7 @@ def test_a_lost_gpu_ends_the_campaign_and_keeps_every_measurement(run, simulated
 
 def test_a_recorded_landscape_has_all_samples_of_every_config_and_no_final(run, simulated, tmp_path):
     executor = simulated()
-    ran = run("record", "--problem", "64x64x64", "--out", "recorded")
+    ran = run("sweep", "--problem", "64x64x64", "--out", "recorded")
     assert ran.status == 0, ran.err
     assert executor.last.options["early_stopping"] is False
     (landscape,) = read_landscapes(tmp_path / "recorded/h200_triton_mm.csv.gz")
@@ -99,8 +99,8 @@ def test_a_recorded_landscape_has_all_samples_of_every_config_and_no_final(run, 
     assert landscape.context["protocol"] == "graph-cold-l2"
 
 
-def test_record_needs_a_gpu_and_says_so(run, tmp_path, contents, refusal):
-    refusal(run("record", "--problem", DECODE), "record measures", "no NVIDIA GPU")
+def test_sweep_needs_a_gpu_and_says_so(run, tmp_path, contents, refusal):
+    refusal(run("sweep", "--problem", DECODE), "sweep measures", "no NVIDIA GPU")
     assert contents(tmp_path) == {}
 
 

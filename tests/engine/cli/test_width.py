@@ -47,10 +47,10 @@ def test_every_report_fits_80_columns_with_the_longest_names(run, long_named, mo
         ("show", "out/measurements.db"),
         ("show", "out/inductor/inductor_table.json"),  # has the names of products
         ("show", long_named),
-        ("status", "out/measurements.db"),
-        ("explain", "out/table.json"),
-        ("replay", long_named, *study),
-        ("compare", long_named, "--samplers", "random,evolution,transfer,tpe", *study),
+        ("campaigns", "out/measurements.db"),
+        ("show", "out/table.json", "--graphs", "all"),
+        ("compare", long_named, "--sampler", "transfer", *study),
+        ("compare", long_named, "--sampler", "random,evolution,transfer,tpe", *study),
         ("diff", "out/table.json", "out/table.json"),
     ]
     for command in commands:
@@ -58,6 +58,9 @@ def test_every_report_fits_80_columns_with_the_longest_names(run, long_named, mo
         assert shown.status == 0, shown.err
         assert too_long(shown.out) == [], command
         assert (
-            any(name in shown.out for name in LONGEST) or command[0] in ("diff", "explain") or "inductor" in command[1]
+            any(name in shown.out for name in LONGEST)
+            or command[0] == "diff"
+            or "--graphs" in command
+            or "inductor" in command[1]
         )
     assert Path("comparison/report.html").exists()

@@ -12,8 +12,7 @@ import pytest
 from gemmtune.engine.api import recording, replaying, reporting, tuning
 from gemmtune.engine.cli import choices, output
 from gemmtune.engine.cli.choices import Kind
-from gemmtune.engine.cli.descriptions import _traced
-from gemmtune.engine.records.errors import Stopped, UsageError
+from gemmtune.engine.records.errors import Stopped
 from gemmtune.engine.report.layout import Report
 from gemmtune.engine.store.database import Database
 
@@ -38,10 +37,10 @@ def asked(monkeypatch):
 def test_record_measures_every_config_of_the_named_problems(run, asked):
     landscape = SimpleNamespace(points=range(7))
     calls = asked(recording, "record", {Path("a.csv.gz"): [landscape, landscape]})
-    assert run("record").out == "a.csv.gz: 2 problems, 14 configs\n"
-    options = ("--space", "a", "--space", "b", "--out", "there", "--objective", "energy", "--db", "m.db")
+    assert run("sweep").out == "a.csv.gz: 2 problems, 14 configs\n"
+    options = ("--space", "a", "--space", "b", "--out", "there", "--objective", "energy", "--database", "m.db")
     where = ("--device", "H200", "--fleet", "ray", "--builders", "3", "--lock-clocks", "1500")
-    run("record", "--problem", "1x2x3", *options, *where)
+    run("sweep", "--problem", "1x2x3", *options, *where)
     [((default,), plain), ((problems,), given)] = calls
     assert ([*default], problems) == ([], ["1x2x3"])
     plain.pop("callbacks")
@@ -107,7 +106,7 @@ DEFAULT = {
         (("--portfolio", "--ranges", "--replace"), {"portfolio": True, "ranges": True, "replace_table": True}),
         (("--space", "aten", "--pruner", "static"), {"space": ["aten"], "pruner": ["static"]}),
         (("--device", "H200", "--fleet", "ray", "--builders", "2"), {"device": "H200", "fleet": "ray", "builders": 2}),
-        (("--db", "m.db", "--lock-clocks", "1400"), {"database": "m.db", "lock_clocks": 1400}),
+        (("--database", "m.db", "--lock-clocks", "1400"), {"database": "m.db", "lock_clocks": 1400}),
         (("--replay", "a.csv", "--replay", "b.csv"), {"backend": [Path("a.csv"), Path("b.csv")]}),
     ],
 )
@@ -144,46 +143,48 @@ def test_a_broken_exporter_ends_tune_with_status_2(run, asked):
     assert run("tune", "--problem", "1x2x3", "--json").status == 2
 
 
-STUDY = {"budget": 64, "seeds": 10, "batch": 1, "workers": 1, "cold": False}
+STUDY = {"budget": 128, "seeds": 20, "batch": 1, "workers": 1, "cold": False}
 OPTIONS = ("--budget", "3", "--seeds", "4", "--batch", "5", "--workers", "6", "--cold")
 GIVEN = {"budget": 3, "seeds": 4, "batch": 5, "workers": 6, "cold": True}
 
 
-@pytest.mark.parametrize(("options", "expected"), [((), STUDY), (OPTIONS, GIVEN)])
-def test_replay_passes_its_options_on(run, asked, options, expected):
+def test_compare_of_one_sampler_prints_its_fractions_and_writes_nothing(run, asked):
     result = SimpleNamespace(
         sampler="random", budget=3, seeds=4, fraction_of_optimum=0.98765, problems={"p": 0.9, "q": 0.95}
     )
-    study = SimpleNamespace(results={"random": result}, settings={"batch": 5, "cold": True, "apart": False})
+    settings = {"batch": 5, "cold": True, "apart": False}
+    study = SimpleNamespace(results={"random": result}, settings=settings, written=[])
     calls = asked(replaying, "replay", study)
-    lines = [line.split() for line in run("replay", "a.csv", "--sampler", "random", *options).out.splitlines()]
+    lines = [line.split() for line in run("compare", "a.csv", "--sampler", "random", *OPTIONS).out.splitlines()]
     assert ["p", "0.9000"] in lines
     assert ["mean", "0.9877"] in lines
-    [((files, sampler), given)] = calls
-    assert (files, sampler) == ([Path("a.csv")], "random")
-    assert {name: given[name] for name in STUDY} == expected
+    [((files, samplers), given)] = calls
+    assert (files, samplers) == ([Path("a.csv")], ["random"])
+    assert {name: given[name] for name in (*STUDY, "out")} == {**GIVEN, "out": None}
 
 
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ((), {**STUDY, "budget": 128, "seeds": 20, "apart": False, "out": Path("comparison")}),
+        ((), {**STUDY, "apart": False, "out": Path("comparison")}),
         ((*OPTIONS, "--apart", "--out", "there"), {**GIVEN, "apart": True, "out": Path("there")}),
     ],
 )
 def test_compare_passes_its_options_on(run, asked, options, expected):
     study = SimpleNamespace(to_json=lambda: {"a": 1})
     calls = asked(replaying, "replay", study)
-    found = run("compare", "a.csv", "b.csv", "--samplers", " tpe, random,,tpe", "--json", *options)
+    found = run("compare", "a.csv", "b.csv", "--sampler", " tpe, random,,tpe", "--json", *options)
     assert found.record == {"a": 1}
     [((files, samplers), given)] = calls
     assert (files, samplers) == ([Path("a.csv"), Path("b.csv")], ["tpe", "random"])
     assert {name: given[name] for name in expected} == expected
 
 
-def test_report_prints_the_page_that_it_wrote(run, asked):
-    calls = asked(reporting, "report", Path("out/report.html"))
-    assert run("report", "m.db", "--out", "x.html", "--device", "L4").out == "out/report.html\n"
+def test_show_names_the_page_that_it_wrote(run, asked):
+    with Database.open("m.db"):
+        pass
+    calls = asked(reporting, "report", Path("x.html"))
+    assert run("show", "m.db", "--html", "x.html", "--device", "L4").out.endswith("\nwritten: x.html\n")
     assert calls == [(("m.db", Path("x.html")), {"device": "L4"})]
 
 
@@ -199,9 +200,9 @@ def test_status_is_shown_again_every_two_seconds_until_it_is_stopped(run, monkey
 
     monkeypatch.setattr(time, "sleep", sleep)
     monkeypatch.setattr(output, "show_over", lambda report: shown.append(report.to_json()["measurements"]))
-    assert run("status", "m.db", "--watch").status == 0
+    assert run("campaigns", "m.db", "--watch").status == 0
     assert (slept, shown) == ([2.0] * 3, [0] * 3)
-    assert run("status", "m.db").out.startswith("0 problems, 0 measurements")
+    assert run("campaigns", "m.db").out.startswith("0 problems, 0 measurements")
 
 
 @pytest.mark.parametrize(
@@ -228,11 +229,9 @@ def test_recorded_problems_and_names_are_completed():
 
 def test_sizes_of_a_layer_are_asked_for_before_torch_is(run):
     for arguments, said in (
-        (("--call", "m:f"), "takes inputs"),
-        (("--call", "m:f", "--input", "4x4"), "is m"),
-        ((), "nothing to explain"),
+        (("--graphs", "m:f"), "here none is"),
+        (("--graphs", "m:f", "--input", "bf16[4,4]"), "here none is"),
+        ((), "name what to show"),
     ):
-        found = run("explain", *arguments)
+        found = run("show", *arguments)
         assert (found.status, said in found.err) == (2, True), found.err
-    with pytest.raises(UsageError, match="the guards of int8 products are not known"):
-        _traced("m:f", ["mx4"], "int8", True)

@@ -21,8 +21,8 @@ MOE = "vllm_moe:m64:e128:k8:h2048:n768:bf16"
         (["tune", "--space", "vllm_moe", "--space", "triton_mm", "--problem", DECODE], ["space vllm_moe takes"]),
         (["tune", "--space", "triton_mm", "--problem", MOE], ["triton_mm takes GEMMs (MxNxK)", "space vllm_moe"]),
         (["tune", "--space", "triton_mm", "--problem", MOE, "--device", "B200"], ["triton_mm takes GEMMs"]),
-        (["record", "--space", "sglang_moe", "--problem", DECODE], ["sglang_moe takes", "a GEMM"]),
-        (["space", "vllm_moe", "--problem", DECODE], ["vllm_moe takes problems of kind vllm_moe", "a GEMM"]),
+        (["sweep", "--space", "sglang_moe", "--problem", DECODE], ["sglang_moe takes", "a GEMM"]),
+        (["list", "spaces", "vllm_moe", "--problem", DECODE], ["vllm_moe takes problems of kind vllm_moe", "a GEMM"]),
         (
             ["tune", "--space", "cute_gemv", "--problem", DECODE],
             ["nothing is recorded in space cute_gemv", "the GPU"],
@@ -48,7 +48,7 @@ MOE = "vllm_moe:m64:e128:k8:h2048:n768:bf16"
         (["capture", "m:Block.forward", "--device", "H200"], ["names forward of Block", "m:Block"]),
         (["bench", "m:build", "--arms", "compiel"], ["did you mean compile?"]),
         (["verify", "out"], ["verify measures, and no NVIDIA GPU", "--replay"]),
-        (["record", "--problem", DECODE], ["record measures, and no NVIDIA GPU"]),
+        (["sweep", "--problem", DECODE], ["sweep measures, and no NVIDIA GPU"]),
     ],
 )
 def test_a_mistake_names_what_was_meant(refused, arguments, said):
@@ -74,7 +74,7 @@ def test_a_list_says_what_each_is(run):
 
 
 def test_help_and_version_have_their_usual_names(run):
-    assert run("help", "init").out == run("init", "--help").out
+    assert run("help", "diff").out == run("--quiet", "help", "diff").out == run("diff", "--help").out
     assert run("-V").out == run("--version").out
 
 

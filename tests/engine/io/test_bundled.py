@@ -50,7 +50,9 @@ def test_a_part_is_the_table_that_an_export_of_its_own_has(consumer):
 
 
 def test_two_tables_of_one_gpu_are_refused():
-    with pytest.raises(DeviceError, match="2 tables are for NVIDIA H200: make one of them with gemmtune merge"):
+    with pytest.raises(
+        DeviceError, match="2 tables are for NVIDIA H200: make one of them with gemmtune export A B --out"
+    ):
         export_bundle(registry.exporter("inductor"), [tables("inductor")[1]] * 2)
 
 

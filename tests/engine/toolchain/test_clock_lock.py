@@ -203,7 +203,7 @@ def test_a_measured_backend_locks_the_clocks_only_on_request(nvml, monkeypatch, 
     assert lines == [LOCKED][: len(calls)]
 
 
-@pytest.mark.parametrize("command", ["tune", "record"])
+@pytest.mark.parametrize("command", ["tune", "sweep"])
 def test_the_help_warns_of_what_the_flag_changes(command, capsys, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["gemmtune", command, "--help"])
     with pytest.raises(SystemExit):

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.gemm.terms import DType, Layout, Op
-from gemmtune.engine.records.table import Table
 from gemmtune.engine.records.workload import Workload
 
 PADDED_DTYPES = (DType.BF16, DType.FP16, DType.FP32)
@@ -75,20 +74,6 @@ class Linear:
         if min(self.inputs, self.outputs) < 1:
             raise UsageError(f"a layer {self.inputs}:{self.outputs} has no product; both sizes start at 1")
 
-    @classmethod
-    def parse(cls, sizes: str, dtype: str, *, weight_grad: bool = True, input_grad: bool = False) -> Linear:
-        """Parse a layer from `IN:OUT` and the short name of a dtype.
-
-        Raises:
-            UsageError: the sizes are malformed, or the dtype is none of PADDED_DTYPES.
-        """
-        inputs, _, outputs = sizes.partition(":")
-        if not (inputs.isdecimal() and outputs.isdecimal()):
-            raise UsageError(f"malformed layer {sizes!r}: expected IN:OUT, for example 3420:1280")
-        if dtype not in PADDED_DTYPES:
-            raise UsageError(f"the guards of {dtype} layers are not known; known: {', '.join(PADDED_DTYPES)}")
-        return cls(int(inputs), int(outputs), DType(dtype), weight_grad, input_grad)
-
     def products(self) -> Iterator[Product]:
         """Yield the forward product and those of the gradients that are needed."""
         yield Product("forward", None, self.inputs, self.outputs, "nt", (Op.MM, Op.ADDMM))
@@ -109,16 +94,8 @@ class Linear:
         )
 
 
-def layers_of(table: Table, dtype: str | None = None, *, weight_grad: bool, input_grad: bool) -> tuple[Linear, ...]:
-    """Return the layers whose forward products a table has, in its order; of one type, if a dtype is named.
-
-    Raises:
-        UsageError: the table has no layer of the dtype.
-    """
-    problems = (row.problem for row in table.rows if isinstance(row.problem, Problem))
-    layers = ((p, Linear(p.k, p.n, p.a_dtype, weight_grad, input_grad)) for p in problems if p.a_dtype in PADDED_DTYPES)
-    found = tuple(dict.fromkeys(layer for problem, layer in layers if layer.has_forward(problem)))
-    kept = tuple(layer for layer in found if dtype in (None, layer.dtype))
-    if found and not kept:
-        raise UsageError(f"the table has no layer of {dtype}; its layers: {', '.join({x.dtype: 0 for x in found})}")
-    return kept
+def layers_of(workloads: Iterable[Workload], *, weight_grad: bool, input_grad: bool) -> tuple[Linear, ...]:
+    """Return the layers whose forward products are among workloads, in their order."""
+    problems = (problem for problem in workloads if isinstance(problem, Problem) and problem.a_dtype in PADDED_DTYPES)
+    layers = ((problem, Linear(problem.k, problem.n, problem.a_dtype, weight_grad, input_grad)) for problem in problems)
+    return tuple(dict.fromkeys(layer for problem, layer in layers if layer.has_forward(problem)))

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gemmtune.engine.consumers.inductor.graphs.layers import Product, Question
+from gemmtune.engine.consumers.inductor.capture.inputs import InputSpec, OpenSize, parse_inputs
+from gemmtune.engine.consumers.inductor.graphs.layers import PADDED_DTYPES, Product, Question
 from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.records.gemm.terms import DType, Op
-from gemmtune.engine.toolchain.installed import require_extra
 from gemmtune.engine.toolchain.releases import TORCH_VERSIONS, installed_torch, release_of
 
 if TYPE_CHECKING:
@@ -68,31 +68,54 @@ class Traced:
     """Products of the graph, without repetitions."""
 
 
-def trace(call: Callable[..., object], inputs: Sequence[str], dtype: DType, *, grad: bool) -> tuple[Traced, ...]:
-    """Trace the graphs of a callable for every m from 2 on, cut where its own code depends on m.
+def dynamic_inputs(texts: Sequence[str]) -> tuple[tuple[InputSpec, ...], OpenSize]:
+    """Return the inputs that texts describe, and their open size.
+
+    Raises:
+        UsageError: a text is malformed, or there is another number of open sizes than one.
+    """
+    specs, opened = parse_inputs(texts)
+    if len(opened) != 1:
+        number = len(opened) or "none"
+        raise UsageError(f"one size of the inputs is open, and here {number} is: --input bf16[m:1..4096,4096]")
+    return specs, opened[0]
+
+
+def dtype_of(inputs: Sequence[InputSpec]) -> DType:
+    """Return the element type of the first input of floats; bf16 where all are integers.
+
+    Raises:
+        UsageError: the guards of its products are not known.
+    """
+    name = next((each.dtype for each in inputs if "float" in each.dtype), DType.BF16.torch_name)
+    found = next((dtype for dtype in PADDED_DTYPES if dtype.torch_name == name), None)
+    if found is None:
+        raise UsageError(f"the guards of {name} products are not known; known: {', '.join(PADDED_DTYPES)}")
+    return found
+
+
+def trace(
+    call: Callable[..., object], inputs: Sequence[InputSpec], size: OpenSize, *, grad: bool
+) -> tuple[Traced, ...]:
+    """Trace the graphs of a callable for the open size from 2 on, cut where its own code depends on it.
 
     Args:
-        call: a function, a torch module to move to the meta device, or its class.
-        inputs: sizes of each input, such as `mx4096`; `m` is dynamic.
-        dtype: element type of the inputs.
+        call: a torch module to move to the meta device, or a function.
+        inputs: tensors of the call; the first of floats has the module's element type.
+        size: open size.
         grad: whether inputs and parameters need gradients.
 
     Raises:
-        UsageError: sizes are malformed, or the callable fails on such inputs; the message says how.
-        ToolchainMissing: torch is not installed.
+        UsageError: the callable fails on such inputs; the message says how.
     """
-    require_extra("triton", "explaining a callable", "torch")
     import torch
 
-    if isinstance(call, type):
-        with torch.device("meta"):
-            call = call()
     if isinstance(call, torch.nn.Module):
-        call = call.to("meta", getattr(torch, dtype.torch_name)).requires_grad_(grad)
+        call = call.to("meta", getattr(torch, dtype_of(inputs).torch_name)).requires_grad_(grad)
     found: list[Traced] = []
-    first: int | None = 2
-    while first is not None and len(found) < _MOST_GRAPHS:
-        found.append(_traced(call, [_sizes(text) for text in inputs], dtype, grad, first))
+    first: int | None = max(2, size.first)
+    while first is not None and first <= size.last and len(found) < _MOST_GRAPHS:
+        found.append(_traced(call, inputs, size, grad, first))
         last = found[-1].last
         first = None if last is None else max(first, last) + 1
     return tuple(found)
@@ -135,13 +158,7 @@ def asked_by_torch(product: Product, version: str, m: int) -> Iterator[Question]
         yield Question(_named(guard.expr), holds, "torch/_inductor/codegen/simd.py: can_use_32bit_indexing")
 
 
-def _sizes(text: str) -> list[int | None]:
-    if not re.fullmatch(r"(m|\d+)(x(m|\d+))*", text):
-        raise UsageError(f"malformed input {text!r}: expected sizes alone, such as mx4096; --dtype has their type")
-    return [None if size == "m" else int(size) for size in text.split("x")]
-
-
-def _traced(call: Callable[..., object], sizes: list[list[int | None]], dtype: DType, grad: bool, m: int) -> Traced:
+def _traced(call: Callable[..., object], inputs: Sequence[InputSpec], size: OpenSize, grad: bool, m: int) -> Traced:
     """Trace the graph of a first call with `m` rows."""
     import torch
     from torch._dynamo.backends.common import aot_autograd
@@ -161,17 +178,16 @@ def _traced(call: Callable[..., object], sizes: list[list[int | None]], dtype: D
 
     torch._dynamo.reset()
     backend = aot_autograd(fw_compiler=recorder("forward"), bw_compiler=recorder("backward"))
-    tensors = []
-    for of_input in sizes:
-        shape = [m if size is None else size for size in of_input]
-        made = torch.empty(shape, device="meta", dtype=getattr(torch, dtype.torch_name), requires_grad=grad)
-        for dimension, size in enumerate(of_input):
-            if size is None:
-                torch._dynamo.maybe_mark_dynamic(made, dimension)
-        tensors.append(made)
+    tensors = [each.make({size.name: m}, torch.device("meta")) for each in inputs]
+    for spec, tensor in zip(inputs, tensors, strict=True):
+        tensor.requires_grad_(grad and tensor.is_floating_point())
+        for dimension in [place for place, each in enumerate(spec.sizes) if each == size.name]:
+            torch._dynamo.maybe_mark_dynamic(tensor, dimension)
+    positional = [tensor for spec, tensor in zip(inputs, tensors, strict=True) if not spec.name]
+    named = {spec.name: tensor for spec, tensor in zip(inputs, tensors, strict=True) if spec.name}
     try:
         with torch.set_grad_enabled(grad):
-            torch.compile(call, backend=backend)(*tensors)
+            torch.compile(call, backend=backend)(*positional, **named)
     except Exception as error:
         first_line = next(iter(str(error).splitlines()), type(error).__name__)
         raise UsageError(f"the callable failed on inputs with m={m} on the meta device: {first_line}") from None

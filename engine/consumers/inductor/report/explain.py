@@ -1,17 +1,86 @@
-"""Reports of `gemmtune explain`: which m of a layer or a callable share a graph, and what cuts them."""
+"""Reports of `gemmtune show --graphs`: which m of a layer or a callable share a graph, and what cuts them."""
 
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from gemmtune.engine.consumers.inductor.graphs.guards import Range, product_ranges, rows_of
-from gemmtune.engine.consumers.inductor.graphs.layers import Linear
-from gemmtune.engine.consumers.inductor.graphs.products import Traced
+from gemmtune.engine.consumers.inductor.graphs.layers import PADDED_DTYPES, Linear, layers_of
+from gemmtune.engine.consumers.inductor.graphs.products import Traced, dtype_of, dynamic_inputs, trace
+from gemmtune.engine.io.importing import imported
+from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.device import Device
+from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.records.gemm.terms import DType
 from gemmtune.engine.records.table import RangeRow, Row, Table
 from gemmtune.engine.report.layout import Grid, Report, json_fields, span
 from gemmtune.engine.report.tables import range_row_json
+from gemmtune.engine.seams.kinds import parse_workload
+from gemmtune.engine.tables.table_file import require_device
+from gemmtune.engine.toolchain.installed import require_extra
 from gemmtune.engine.toolchain.releases import TORCH_VERSIONS, installed_torch, release_of
+
+
+def graphs_report(
+    of: str,
+    inputs: Sequence[str],
+    table: Table | None,
+    device: str | None,
+    torch: str | None,
+    *,
+    weight_grad: bool,
+    input_grad: bool,
+    shape_padding: bool,
+) -> Report:
+    """Report which m share a graph, and the rows that these use.
+
+    Args:
+        of: `all` layers of the table, a linear layer by its problem, or a model or function by MODULE:CALL.
+        inputs: tensors of MODULE:CALL by their texts, one size of which is open.
+        table: table whose rows are used.
+        device: SKU of the GPU; by default the table's, else the H200.
+        torch: version of torch; by default the installed one's.
+        weight_grad: whether the weights need a gradient.
+        input_grad: whether a layer's input needs a gradient.
+        shape_padding: Inductor's setting.
+
+    Raises:
+        DeviceError: the table is for another GPU.
+        ProblemError: a problem is malformed.
+        ToolchainMissing: MODULE:CALL needs torch.
+        UsageError: there is no such layer or callable, it fails, or the guards of that torch are not known.
+    """
+    target = catalogue.device(device) if device else table.device if table else catalogue.device("H200")
+    if table is not None:
+        require_device(table, target)
+    version = torch or explained_torch()
+    if not (of == "all" or of[:1].isdecimal()):
+        specs, size = dynamic_inputs(inputs)
+        dtype = dtype_of(specs)
+        traced = trace(_called(of), specs, size, grad=weight_grad)
+        return explain_call(of, traced, dtype, version, target, table, shape_padding=shape_padding)
+    if of == "all" and table is None:
+        raise UsageError("--graphs all shows the layers of a table: name the table, a problem, or MODULE:CALL")
+    workloads = [row.problem for row in table.rows] if table and of == "all" else [parse_workload(of)]
+    layers = layers_of(workloads, weight_grad=weight_grad, input_grad=input_grad)
+    if not layers and of != "all":
+        raise UsageError(f"{of} is no linear layer's product: MxNxK:DTYPE:nt, DTYPE of {', '.join(PADDED_DTYPES)}")
+    found = [explain_layer(each, version, target, table, shape_padding=shape_padding) for each in layers]
+    return layers_report(found) if of == "all" else found[0].report()
+
+
+def _called(path: str) -> Callable[..., object]:
+    """Return a model without data, or a function, that is imported from this folder."""
+    require_extra("triton", "tracing a callable", "torch")
+    sys.path.insert(0, str(Path.cwd()))
+    found = imported(path)
+    import torch
+
+    from gemmtune.engine.consumers.inductor.capture.calls import built_call
+
+    with torch.device("meta"):
+        return built_call(found, path, has_inputs=True)
 
 
 @dataclass(frozen=True, slots=True)

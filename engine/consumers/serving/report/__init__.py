@@ -1,1 +1,1 @@
-"""Reports of `gemmtune audit`."""
+"""Reports of `gemmtune check`."""

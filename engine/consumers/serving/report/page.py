@@ -1,4 +1,4 @@
-"""Page of `gemmtune audit`: every finding, filterable, and how the files spread over the rules."""
+"""Page of `gemmtune check`: every finding, filterable, and how the files spread over the rules."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def audit_html(found: Audit) -> str:
     parts = [kinds_text(found), found.device, f"Triton {found.triton} required" if found.triton else ""]
     subtitle = " · ".join(part for part in (*parts, *notes(found)) if part)
     sections = [_rules(found), _findings(found), _files(found)]
-    return render(Page(f"gemmtune audit: {found.source}", subtitle, sections, cards))
+    return render(Page(f"gemmtune check: {found.source}", subtitle, sections, cards))
 
 
 def _rules(found: Audit) -> Section:

@@ -1,4 +1,4 @@
-"""Report of `gemmtune audit`: each broken rule, and the files with faults."""
+"""Report of `gemmtune check`: each broken rule, and the files with faults."""
 
 from collections import Counter
 from collections.abc import Sequence

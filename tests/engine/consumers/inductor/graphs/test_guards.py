@@ -182,12 +182,8 @@ def test_ranges_follow_each_other_and_keep_their_guards(layer: Linear, torch: st
         assert all(guard.last is None or guard.last >= (each.last or each.first) for guard in each.guards)
 
 
-def test_an_unknown_torch_and_malformed_layers_are_refused():
+def test_an_unknown_torch_and_an_empty_layer_are_refused():
     with pytest.raises(UsageError, match=r"torch 2\.10 are not known without it; known: 2\.11, .*2\.15"):
         ranges(FORUM, "2.10", H200)
-    with pytest.raises(UsageError, match="the guards of int8 layers are not known; known: bf16, fp16, fp32"):
-        Linear.parse("64:64", "int8")
-    with pytest.raises(UsageError, match="malformed layer '64': expected IN:OUT"):
-        Linear.parse("64", "bf16")
     with pytest.raises(UsageError, match="64:0 has no product"):
-        Linear.parse("64:0", "bf16")
+        Linear(64, 0, DType.BF16)

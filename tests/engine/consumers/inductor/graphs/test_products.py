@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gemmtune.engine.consumers.inductor.graphs.products import TracedProduct, asked_by_torch, trace
+from gemmtune.engine.consumers.inductor.graphs.products import TracedProduct, asked_by_torch, dynamic_inputs, trace
 from gemmtune.engine.records.errors import UsageError
-from gemmtune.engine.records.gemm.terms import DType
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
@@ -22,9 +21,8 @@ class Layer(torch.nn.Module):
         return self.linear(x) if x.shape[0] < 8 else self.linear(x) * 2
 
 
-@pytest.mark.parametrize("call", [Layer, Layer()])
-def test_a_graph_is_traced_for_each_range_of_m(call):
-    small, large = trace(call, ["mx64"], DType.BF16, grad=False)
+def test_a_graph_is_traced_for_each_range_of_m():
+    small, large = trace(Layer(), *dynamic_inputs(["bf16[m:1..4096,64]"]), grad=False)
     assert ((small.first, small.last), (large.first, large.last)) == ((2, 7), (8, None))
     assert small.guards == ("m < 8",)
     [product] = small.products
@@ -33,15 +31,18 @@ def test_a_graph_is_traced_for_each_range_of_m(call):
     assert (product.product.m, product.product.k, product.product.n) == (None, 64, 32)
 
 
+FACTORS = dynamic_inputs(["fp32[size:1..64,64]", "fp32[64,32]"])
+
+
 def test_gradients_add_the_products_of_the_backward_pass():
-    [traced] = trace(lambda x, w: torch.nn.functional.relu(x @ w), ["mx64", "64x32"], DType.FP32, grad=True)
+    [traced] = trace(lambda x, w: torch.nn.functional.relu(x @ w), *FACTORS, grad=True)
     assert [str(each) for each in traced.products] == [
         "forward mm(m×64, 64×32)",
         "backward mm(64×m, m×32)",
         "backward mm(m×32, 32×64)",
     ]
     assert [each.layout for each in traced.products] == ["nn", "tn", "nt"]
-    [alone] = trace(lambda x, w: x @ w, ["mx64", "64x32"], DType.FP32, grad=False)
+    [alone] = trace(lambda x, w: x @ w, *FACTORS, grad=False)
     assert [each.role for each in alone.products] == ["forward"]
 
 
@@ -61,16 +62,15 @@ def test_a_product_with_one_dynamic_size_has_known_guards(product, known):
 
 
 @pytest.mark.parametrize(
-    ("call", "inputs", "message"),
+    ("call", "message"),
     [
-        (lambda x: x, ["mxk"], "malformed input 'mxk': expected sizes alone"),
-        (lambda x: x @ x, ["mx64"], "the callable failed on inputs with m=2 on the meta device"),
-        (lambda x: 3, ["mx64"], "torch compiled no graph of the callable with m=2"),
+        (lambda x: x @ x, "the callable failed on inputs with m=2 on the meta device"),
+        (lambda x: 3, "torch compiled no graph of the callable with m=2"),
     ],
 )
-def test_a_callable_that_cannot_be_traced_is_refused(call, inputs, message):
+def test_a_callable_that_cannot_be_traced_is_refused(call, message):
     with pytest.raises(UsageError, match=message):
-        trace(call, inputs, DType.BF16, grad=False)
+        trace(call, *dynamic_inputs(["bf16[m:1..4096,64]"]), grad=False)
 
 
 def test_the_guards_of_another_torch_are_not_known():

@@ -1,4 +1,4 @@
-"""No graph with a dynamic m is left with one size, and `gemmtune explain` shows what the loader serves.
+"""No graph with a dynamic m is left with one size, and `gemmtune show --graphs` shows what the loader serves.
 
 Guards that leave one size pin m: ConstraintViolationError where the dimension was marked dynamic. A table has no lone
 sizes; here two products cut each other's ranges, m is a multiple of a size, and ranges have gaps.
@@ -81,7 +81,7 @@ def test_no_graph_of_a_dynamic_m_serves_a_single_size(answers, number):
 
 
 @pytest.mark.parametrize("number", [n for n, (_, m, *_) in enumerate(GRAPHS) if m == 1])
-def test_explain_shows_the_ranges_that_the_loader_serves(number):
+def test_a_report_shows_the_ranges_that_the_loader_serves(number):
     (m,), _, ns, blocks, (serves,) = GRAPHS[number]
     products = [Product("forward", None, 256, n) for n in ns]
     found = product_ranges(products, DType.BF16, "2.13", catalogue.device("H200"), rows=rows())

@@ -54,7 +54,7 @@ def served_after_warm_up(folder, device, *, hidden):
     table = replace(example_table(), device=device, rows=(), ranges=(ranged(2, 64, 16), ranged(65, 256, 64)))
     write_all(InductorExporter().export(table), folder)
     exported, artifacts = str(folder / "inductor_table.json"), str(folder / "warm.bin")
-    command = ("warmup", exported, "--call", "inductor_warm_probe:forward", "--out", artifacts)
+    command = ("export", exported, "--warm", "inductor_warm_probe:forward", "--out", artifacts)
     ahead = run(folder / "ahead", hidden, "-m", "gemmtune", *command)
     served = run(folder / "served", hidden, "-c", SERVING, str(folder), artifacts)
     answers = json.loads(served.stdout.splitlines()[-1])

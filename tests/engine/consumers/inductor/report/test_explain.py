@@ -14,14 +14,14 @@ from gemmtune.engine.consumers.inductor.graphs.layers import Linear, layers_of
 from gemmtune.engine.consumers.inductor.report.explain import explain_layer
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.config import Config
-from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.records.gemm.problem import Problem
+from gemmtune.engine.records.gemm.terms import DType
 from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.records.table import Choice, RangeRow, Row, Table
 from gemmtune.engine.tables.table_file import write_table
 
 H200 = catalogue.device("H200")
-FORUM = Linear.parse("3420:1280", "bf16")
+FORUM = Linear(3420, 1280, DType.BF16)
 ATEN = Choice("aten", Config({}), 1e4, 1e4, 1e4, 1, Evidence.MEASURED, "torch 2.13", "graph")
 TILES = {"BLOCK_M": 64, "BLOCK_N": 32, "BLOCK_K": 128, "GROUP_M": 8, "num_stages": 3, "num_warps": 4}
 TRITON = replace(ATEN, space="triton_mm", config=Config(TILES))
@@ -108,11 +108,8 @@ def test_ranges_of_single_m_stand_beside_the_rows_of_single_m():
 
 
 def test_layers_of_a_table_have_its_forward_products():
-    layers = layers_of(TABLE, weight_grad=False, input_grad=False)
-    assert layers_of(TABLE, "fp16", weight_grad=False, input_grad=False) == layers[1:]
-    with pytest.raises(UsageError, match=r"^the table has no layer of fp32; its layers: bf16, fp16$"):
-        layers_of(TABLE, "fp32", weight_grad=False, input_grad=False)
-    assert layers == (replace(FORUM, weight_grad=False), Linear.parse("64:64", "fp16", weight_grad=False))
+    layers = layers_of([row.problem for row in TABLE.rows], weight_grad=False, input_grad=False)
+    assert layers == (replace(FORUM, weight_grad=False), Linear(64, 64, DType.FP16, weight_grad=False))
 
 
 def test_text_has_the_guards_and_the_setting_that_removes_them():
@@ -148,41 +145,43 @@ def run(monkeypatch, capsys):
     return command
 
 
-def test_the_command_explains_a_layer(run):
-    status, out, _ = run(
-        "explain", "--linear", "3420:1280", "--dtype", "bf16", "--torch", "2.11", "--no-grad", "--json"
-    )
+LAYER = ("show", "--graphs", "1x1280x3420:bf16:nt", "--torch", "2.11")
+
+
+def test_the_command_shows_the_graphs_of_a_layer(run):
+    status, out, _ = run(*LAYER, "--no-grad", "--json")
     assert status == 0
     assert json.loads(out)["ranges"] == [[2, 3419], [3420, 627919], [627920, None]]
-    _, out, _ = run("explain", "--linear", "3420:1280", "--torch", "2.11", "--no-padding", "--json")
+    _, out, _ = run(*LAYER, "--no-padding", "--json")
     assert json.loads(out)["ranges"] == [[2, 627919], [627920, None]]
 
 
-def test_the_command_explains_the_layers_of_a_table(run, tmp_path):
+def test_the_command_shows_the_graphs_of_the_layers_of_a_table(run, tmp_path):
     path = tmp_path / "table.json"
     write_table(path, TABLE)
-    status, out, _ = run("explain", str(path), "--torch", "2.11", "--json")
+    status, out, _ = run("show", str(path), "--graphs", "all", "--torch", "2.11", "--json")
     layers = json.loads(out)["layers"]
     assert status == 0
     assert [(each["linear"]["inputs"], each["linear"]["dtype"]) for each in layers] == [(3420, "bf16"), (64, "fp16")]
     assert layers[0]["warm_up"][:2] == [1024, 2048]
-    assert run("explain", str(path), "--torch", "2.11")[1].count("Linear ") == 2
+    assert run("show", str(path), "--graphs", "all", "--torch", "2.11")[1].count("Linear ") == 2
 
 
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        ((), "nothing to explain: name a table, a layer with --linear IN:OUT, or a callable"),
-        (("--linear", "3420"), "malformed layer '3420': expected IN:OUT"),
+        (("all",), "--graphs all shows the layers of a table: name the table, a problem, or MODULE:CALL"),
+        (("3420",), "malformed problem '3420'"),
         (
-            ("--linear", "64:64", "--torch", "2.10"),
+            ("1x64x64:bf16:nt", "--torch", "2.10"),
             "torch 2.10 are not known without it; known: 2.11, 2.12, 2.13, 2.14, 2.15",
         ),
-        (("--linear", "64:64", "--dtype", "int8"), "the guards of int8 layers are not known"),
+        (("1x64x64:bf16:nn",), "1x64x64:bf16:nn is no linear layer's product: MxNxK:DTYPE:nt, DTYPE of bf16, fp16"),
+        (("1x64x64:bf16:nt", "--html", "page.html"), "leave out --graphs"),
     ],
 )
-def test_command_names_what_it_cannot_explain(run, arguments: tuple[str, ...], complaint: str):
-    status, out, err = run("explain", *arguments)
+def test_command_names_what_has_no_graphs(run, arguments: tuple[str, ...], complaint: str):
+    status, out, err = run("show", "--graphs", *arguments)
     assert (status, out) == (2, "")
     assert complaint in err
 
@@ -226,7 +225,17 @@ def test_graphs_of_a_callable_end_by_its_own_code_and_by_rows(run, model, tmp_pa
     up = Problem.parse("64x96x64:bf16:nt:dynamic_m=true")
     rows = RangeRow(up, 2, 64, TRITON, ((64, 0.0),)), RangeRow(replace(up, m=1024), 65, 1024, ATEN, ((1024, 0.0),))
     write_table(tmp_path / "table.json", replace(TABLE, ranges=rows))
-    call = ("explain", "table.json", "--call", f"{model}:Layer", "--input", "mx64", "--torch", "2.13", "--no-grad")
+    call = (
+        "show",
+        "table.json",
+        "--graphs",
+        f"{model}:Layer",
+        "--input",
+        "bf16[m:1..4096,64]",
+        "--torch",
+        "2.13",
+        "--no-grad",
+    )
     status, out, err = run(*call, "--json")
     assert status == 0, err
     found = json.loads(out)
@@ -240,7 +249,8 @@ def test_graphs_of_a_callable_end_by_its_own_code_and_by_rows(run, model, tmp_pa
 
 
 def test_gradients_of_a_callable_are_explained(run, model):
-    _, out, _ = run("explain", "--call", f"{model}:Layer", "--input", "mx64", "--torch", "2.13", "--json")
+    layer = ("--graphs", f"{model}:Layer", "--input", "bf16[m:1..4096,64]")
+    _, out, _ = run("show", *layer, "--torch", "2.13", "--json")
     products = json.loads(out)["graphs"][0]["products"]
     assert "backward mm(m×96, 96×64)" in products  # of the input
     assert "backward mm(96×m, m×64)" in products  # of the first weight
@@ -249,15 +259,19 @@ def test_gradients_of_a_callable_are_explained(run, model):
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (("--call", "explained_model", "--input", "mx64"), "malformed callable 'explained_model'"),
-        (("--call", "explained_model:none", "--input", "mx64"), "cannot import explained_model:none"),
-        (("--call", "explained_model:broken", "--input", "mx64"), "is int, which cannot be called"),
-        (("--call", "explained_model:Layer"), "takes inputs, and none is named: --input mx4096"),
-        (("--call", "explained_model:Layer", "--input", "64*m"), "malformed input '64*m'"),
-        (("--call", "explained_model:Layer", "--input", "mx63"), "failed on inputs with m=2 on the meta device"),
+        (("explained_model", "--input", "bf16[m:1..9,64]"), "malformed callable 'explained_model'"),
+        (("explained_model:none", "--input", "bf16[m:1..9,64]"), "cannot import explained_model:none"),
+        (("explained_model:broken", "--input", "bf16[m:1..9,64]"), "is int, which cannot be called"),
+        (("explained_model:Layer",), "one size of the inputs is open, and here none is: --input bf16[m:1..4096,4096]"),
+        (("explained_model:Layer", "--input", "64*m"), "malformed input '64*m'"),
+        (
+            ("explained_model:Layer", "--input", "int8[2,m:1..9]", "--input", "fp64[m]"),
+            "the guards of float64 products",
+        ),
+        (("explained_model:Layer", "--input", "bf16[m:1..9,63]"), "failed on inputs with m=2 on the meta device"),
     ],
 )
-def test_a_callable_that_cannot_be_explained_is_named(run, model, arguments, complaint):
-    status, _, err = run("explain", *arguments)
+def test_a_callable_that_cannot_be_traced_is_named(run, model, arguments, complaint):
+    status, _, err = run("show", "--graphs", *arguments)
     assert status == 2
     assert complaint in err
