@@ -8,8 +8,8 @@ from typing import Any
 from gemmtune.engine.api.table import read_table
 from gemmtune.engine.consumers.inductor.bench.arms import ARMS, TABLE
 from gemmtune.engine.consumers.inductor.bench.model_bench import ModelBench
-from gemmtune.engine.consumers.inductor.capture.inputs import parse_inputs
 from gemmtune.engine.consumers.inductor.hugging_face.settings import PREFIX, CallSettings, settings_of
+from gemmtune.engine.consumers.inductor.inputs import parse_inputs
 from gemmtune.engine.io.arguments import checks_arguments
 from gemmtune.engine.io.importing import parse_callable
 from gemmtune.engine.io.paths import FileKind, find

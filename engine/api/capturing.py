@@ -6,10 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from gemmtune.engine.consumers.inductor.capture.captured import Captured, merged_calls
-from gemmtune.engine.consumers.inductor.capture.inputs import InputSpec, OpenSize
 from gemmtune.engine.consumers.inductor.capture.model_calls import CallLike, ModelCall, parse_call
 from gemmtune.engine.consumers.inductor.capture.recorded import read_recorded
 from gemmtune.engine.consumers.inductor.hugging_face.settings import PREFIX, settings_of
+from gemmtune.engine.consumers.inductor.inputs import InputSpec, OpenSize
 from gemmtune.engine.io.arguments import check_types
 from gemmtune.engine.io.importing import parse_callable
 from gemmtune.engine.io.paths import FileKind, find

@@ -22,7 +22,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves
 
-from gemmtune.engine.consumers.inductor.capture.inputs import parse_inputs
+from gemmtune.engine.consumers.inductor.inputs import parse_inputs
 
 _NAMES = {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "fp32", torch.float64: "fp64"}
 _MOST_ON_CPU = 600_000_000  # parameters of a model that runs with data

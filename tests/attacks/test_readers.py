@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gemmtune.engine.consumers.inductor.capture.inputs import parse_inputs
 from gemmtune.engine.consumers.inductor.capture.recorded import read_recorded
+from gemmtune.engine.consumers.inductor.inputs import parse_inputs
 from gemmtune.engine.consumers.serving.audit import audit
 from gemmtune.engine.records.errors import GemmtuneError, TableError, UsageError
 from gemmtune.engine.report.tables import table_report

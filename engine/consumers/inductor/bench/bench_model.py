@@ -24,8 +24,8 @@ from gemmtune.engine.consumers.inductor.bench.running import (
 from gemmtune.engine.consumers.inductor.bench.shared_choices import SharedChoices
 from gemmtune.engine.consumers.inductor.capture.calls import Builder, Call, built_call, described, models_of
 from gemmtune.engine.consumers.inductor.capture.fake_gpu import GPU
-from gemmtune.engine.consumers.inductor.capture.inputs import InputSpec
 from gemmtune.engine.consumers.inductor.capture.model_calls import MadeArguments
+from gemmtune.engine.consumers.inductor.inputs import InputSpec
 from gemmtune.engine.consumers.inductor.loader import loader
 from gemmtune.engine.consumers.inductor.loader.explain.table_use import TableUse
 from gemmtune.engine.io.importing import imported

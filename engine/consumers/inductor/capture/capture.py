@@ -31,10 +31,10 @@ from gemmtune.engine.consumers.inductor.capture.captured import (
 from gemmtune.engine.consumers.inductor.capture.data_on_cpu import DRAWN, FINITE, DataOnCpu, DrawsOfPython
 from gemmtune.engine.consumers.inductor.capture.eager import EagerProducts
 from gemmtune.engine.consumers.inductor.capture.fake_gpu import GPU, fake_gpu
-from gemmtune.engine.consumers.inductor.capture.inputs import InputSpec, open_sizes
 from gemmtune.engine.consumers.inductor.capture.lowering import Lowering
 from gemmtune.engine.consumers.inductor.capture.model_calls import MadeArguments, ModelCall
 from gemmtune.engine.consumers.inductor.capture.no_data import without_data
+from gemmtune.engine.consumers.inductor.inputs import InputSpec, open_sizes
 from gemmtune.engine.consumers.inductor.loader.explain.table_use import LIBRARY
 from gemmtune.engine.io.importing import imported
 from gemmtune.engine.records.device import Device

@@ -27,11 +27,11 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.utils._sympy.value_ranges import ValueRanges
 
 from gemmtune.engine.consumers.inductor.capture.captured import CapturedProduct, Unseen, spanning
-from gemmtune.engine.consumers.inductor.capture.inputs import OpenSize
 from gemmtune.engine.consumers.inductor.epilogues.reader import PLAIN
 from gemmtune.engine.consumers.inductor.floor.graph_costs import cost_of_node, rest_bytes
 from gemmtune.engine.consumers.inductor.floor.shares import Cost
 from gemmtune.engine.consumers.inductor.graphs.spans import bounds_of
+from gemmtune.engine.consumers.inductor.inputs import OpenSize
 from gemmtune.engine.consumers.inductor.loader.explain.table_use import LIBRARY, problem_name
 from gemmtune.engine.consumers.inductor.loader.grouped.grouped_products import GROUPED, GroupedProduct, grouped_product
 from gemmtune.engine.consumers.inductor.loader.hooks.activation import CONVOLUTION, lower_convolution, should_pad

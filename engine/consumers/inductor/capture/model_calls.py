@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 
-from gemmtune.engine.consumers.inductor.capture.inputs import OpenSize, parse_inputs
+from gemmtune.engine.consumers.inductor.inputs import OpenSize, parse_inputs
 from gemmtune.engine.io.reading import read_text
 from gemmtune.engine.records.errors import UsageError
 

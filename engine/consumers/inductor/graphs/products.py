@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gemmtune.engine.consumers.inductor.capture.inputs import InputSpec, OpenSize, parse_inputs
 from gemmtune.engine.consumers.inductor.graphs.layers import PADDED_DTYPES, Product, Question
+from gemmtune.engine.consumers.inductor.inputs import InputSpec, OpenSize, parse_inputs
 from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.records.gemm.terms import DType, Op
 from gemmtune.engine.toolchain.releases import TORCH_VERSIONS, installed_torch, release_of

@@ -16,10 +16,10 @@ from torch.utils._pytree import tree_leaves
 from transformers.initialization import no_init_weights
 
 from gemmtune.engine.consumers.inductor.capture.calls import Builder
-from gemmtune.engine.consumers.inductor.capture.inputs import InputSpec
 from gemmtune.engine.consumers.inductor.capture.model_calls import ModelCall
 from gemmtune.engine.consumers.inductor.hugging_face.config import Config
 from gemmtune.engine.consumers.inductor.hugging_face.settings import CallSettings
+from gemmtune.engine.consumers.inductor.inputs import InputSpec
 from gemmtune.engine.records.errors import UsageError
 
 _DTYPE = torch.bfloat16  # of a configuration that names none: servers' choice

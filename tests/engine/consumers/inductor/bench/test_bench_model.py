@@ -17,7 +17,7 @@ with warnings.catch_warnings():
     from gemmtune.engine.consumers.inductor.bench import bench_model as module
 
 from gemmtune.engine.consumers.inductor.bench.running import FirstCall, Prepared  # noqa: E402
-from gemmtune.engine.consumers.inductor.capture.inputs import parse_inputs  # noqa: E402 (it imports torch)
+from gemmtune.engine.consumers.inductor.inputs import parse_inputs  # noqa: E402 (it imports torch)
 from gemmtune.engine.consumers.inductor.loader import loader  # noqa: E402
 from gemmtune.engine.consumers.inductor.loader.explain.table_use import ProductUse, TableUse  # noqa: E402
 from gemmtune.engine.records import catalogue  # noqa: E402

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gemmtune.engine.consumers.inductor.capture.inputs import OpenSize, open_sizes, parse_inputs
+from gemmtune.engine.consumers.inductor.inputs import OpenSize, open_sizes, parse_inputs
 from gemmtune.engine.records.errors import UsageError
 
 
