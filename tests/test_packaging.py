@@ -143,7 +143,7 @@ def test_tune_runs_where_the_wheel_alone_is_installed(empty: Path, tmp_path: Pat
 @pytest.mark.parametrize(
     ("arguments", "lacking", "extra"),
     [
-        (("compare", "--sampler", "random"), "jinja2 and matplotlib", "report"),
+        (("compare", "--sampler", "random", "--out", "there"), "jinja2 and matplotlib", "report"),
         (("tune", "--sampler", "tpe"), "optuna and cmaes", "study"),
         (("capture", "a:b", "--device", "H200"), "torch and triton", "triton"),
     ],

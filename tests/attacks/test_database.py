@@ -368,7 +368,7 @@ def test_a_damaged_key_of_a_task_stops_its_campaign_and_names_the_way_out(path):
     damage(path, "key", lambda text: "H200", "tasks", 1)
     with (
         Database.open(path) as database,
-        pytest.raises(StoreError, match="`gemmtune merge NEW OLD` copies what is whole"),
+        pytest.raises(StoreError, match="`gemmtune campaigns NEW merge OLD` copies what is whole"),
     ):
         database.add([measured(4)])
     assert read(path) == 0

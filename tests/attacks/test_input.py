@@ -311,7 +311,7 @@ def assert_believable(landscape: Landscape) -> None:
 
 def test_a_name_is_drawn_as_it_is_written(run, tmp_path):
     (tmp_path / "gemm_$m^$.csv").write_text("x,time_us,status,problem.q\n1,5,ok,$x^{$\n2,4,ok,$x^{$\n3,6,ok,$x^{$\n")
-    ran = run("compare", "gemm_$m^$.csv", "--sampler", "random", "--budget", "2", "--seeds", "2")
+    ran = run("compare", "gemm_$m^$.csv", "--sampler", "random", "--budget", "2", "--seeds", "2", "--out", "comparison")
     assert (ran.status, ran.err) == (0, "")
     assert (tmp_path / "comparison/curves.png").exists()
 

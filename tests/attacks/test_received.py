@@ -244,11 +244,11 @@ LANDSCAPE = [
 ]
 CAPTURE = ("capture {file} --out out/problems.toml", "capture {file} --out out/problems.toml --json")
 SHOW = ("show {file}", "show {file} --json")
-REPLAY = (*SHOW, "replay {file} --sampler random --budget 2 --seeds 1 --json")
+REPLAY = (*SHOW, "compare {file} --sampler random --budget 2 --seeds 1 --json")
 EXPORT = "export {file} --out out --to "
-TABLE = (*SHOW, "report {file} --out out/report.html", "diff {file} {file} --html out/diff.html", f"{EXPORT}inductor")
+TABLE = (*SHOW, "show {file} --html out/report.html", "diff {file} {file} --html out/diff.html", f"{EXPORT}inductor")
 KERNELS, LAYERS = (*SHOW, f"{EXPORT}triton"), (*SHOW, f"{EXPORT}vllm")
-REPORT = ("report {folder} --out out/report.html", "show {folder}", "status {folder}/measurements.db")
+REPORT = ("show {folder} --html out/report.html", "show {folder}", "campaigns {folder}/measurements.db")
 
 
 def tuner_file(name: str) -> Callable[[Path], Any]:
@@ -326,7 +326,7 @@ RECEIVED = {
         lambda _: {"triton_version": "3.6.0", "16": {"BLOCK_SIZE_M": 16, "kind": "a"}},
         plain_json,
         lambda path: audit(str(path.parent)),
-        ("audit tuned --html out/audit.html", "audit tuned --json"),
+        ("check tuned --html out/audit.html", "check tuned --json"),
     ),
     "campaign's folder": Received("out.json", folder_files, files_of_folder, read_folder, REPORT, beside=True),
 }

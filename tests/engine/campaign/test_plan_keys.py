@@ -1,4 +1,4 @@
-"""The campaign file that `gemmtune init` writes."""
+"""The campaign file that `gemmtune tune --init` writes."""
 
 from __future__ import annotations
 

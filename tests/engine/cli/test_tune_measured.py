@@ -1,4 +1,4 @@
-"""`gemmtune tune` and `gemmtune record` on a GPU that is only simulated."""
+"""`gemmtune tune` and `gemmtune sweep` on a GPU that is only simulated."""
 
 from __future__ import annotations
 

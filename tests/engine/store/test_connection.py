@@ -159,7 +159,7 @@ def test_reading_changes_nothing_that_the_end_would_check(transactions):
         (
             raised("UNIQUE constraint failed: tasks.space"),
             "a damaged task is in the way (UNIQUE constraint failed: tasks.space); "
-            "`gemmtune merge NEW OLD` copies what is whole",
+            "`gemmtune campaigns NEW merge OLD` copies what is whole",
         ),
         (raised("attempt to write a readonly database"), "attempt to write a readonly database"),
         (ProgrammingError("x", {}, Exception("no right")), "no right"),

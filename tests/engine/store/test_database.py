@@ -588,7 +588,7 @@ def test_a_file_that_is_taken_away_is_missed_and_what_it_held_is_rescued(tmp_pat
         hold(path, (1, 2), lambda: act(path, other), last)
     assert ("no results are written" if last else "the results that were written stay") in str(missed.value)
     (rescued,) = tmp_path.glob("rescued-*.db")
-    assert f"gemmtune merge {path} {rescued}" in str(missed.value)
+    assert f"gemmtune campaigns {path} merge {rescued}" in str(missed.value)
     with Database.open(rescued, read_only=True) as database:
         assert len(database) == 2 + len(last)
 

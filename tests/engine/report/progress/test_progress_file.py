@@ -1,4 +1,4 @@
-"""Progress of a campaign in a file, as `gemmtune status` shows it."""
+"""Progress of a campaign in a file, as `gemmtune campaigns` shows it."""
 
 from __future__ import annotations
 

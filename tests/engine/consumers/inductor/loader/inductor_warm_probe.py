@@ -44,7 +44,7 @@ def forward(m):
 
 
 def main(export, artifacts):
-    """Serve from the folder of an export and the file of `gemmtune warmup`: print what the cache of graphs answered."""
+    """Serve from the folder and the warm file of an export: print what the cache of graphs answered."""
     sys.path.insert(0, export)
     import gemmtune_inductor
 

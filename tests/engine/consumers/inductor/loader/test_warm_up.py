@@ -1,4 +1,4 @@
-"""A serving process does not compile again the code that `gemmtune warmup` compiled."""
+"""A serving process does not compile again the code that `gemmtune export --warm` compiled."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.slow(9), pytest.mark.timeout(900)]
 HERE = Path(__file__).parent
 TILES = {"BLOCK_M": 16, "BLOCK_N": 32, "BLOCK_K": 64, "GROUP_M": 4, "num_stages": 3, "num_warps": 4}
 SERVING = "import sys, lazy_torch, inductor_warm_probe; inductor_warm_probe.main(*sys.argv[1:])"
-"""Imports of the serving process that `gemmtune warmup` does not have."""
+"""Imports of the serving process that `gemmtune export --warm` does not have."""
 LOGS = "+torch._inductor.codecache,+torch._functorch._aot_autograd.autograd_cache"
 
 

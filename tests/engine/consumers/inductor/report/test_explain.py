@@ -1,4 +1,4 @@
-"""Tests of `gemmtune explain`."""
+"""Tests of `gemmtune show --graphs`."""
 
 from __future__ import annotations
 
