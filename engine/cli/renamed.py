@@ -33,14 +33,19 @@ def renamed(arguments: Sequence[str]) -> list[str]:
     return spelled
 
 
+def _is_option(text: str) -> bool:
+    return text.startswith("-")
+
+
 def _replay(found: Namespace, others: list[str]) -> list[str]:
     return ["compare", *others, "--sampler", found.sampler, "--budget", found.budget, "--seeds", found.seeds]
 
 
 def _report(found: Namespace, others: list[str]) -> list[str]:
-    path = Path(next((each for each in others if not each.startswith("-")), ""))
-    beside = path if path.is_dir() else Path() if "://" in "".join(others) else path.parent
-    return ["show", *others, "--html", found.out or str(beside / "report.html")]
+    path = next((each for each in others if not _is_option(each)), "")
+    beside = Path(path) if Path(path).is_dir() else Path() if "://" in path else Path(path).parent
+    device = ["--device", found.device] if found.device else []
+    return ["show", *others, *device, "--html", found.out or str(beside / "report.html")]
 
 
 def _table(found: Namespace, others: list[str]) -> list[str]:
@@ -48,8 +53,14 @@ def _table(found: Namespace, others: list[str]) -> list[str]:
     return ["export", *named, "--out", found.out]
 
 
+def _forget(found: Namespace, others: list[str]) -> list[str]:
+    others = sorted(others, key=_is_option)
+    since = ["--since", found.since] if found.since else []
+    return ["campaigns", *others[:1], "forget", found.board, *since, *others[1:]]
+
+
 def _merge(_: Namespace, others: list[str]) -> list[str]:
-    into, *sources = others or [""]
+    into, *sources = sorted(others, key=_is_option) or [""]
     if not into.endswith(".json"):
         return ["campaigns", into, "merge", *sources]
     path = Path(into)
@@ -58,7 +69,7 @@ def _merge(_: Namespace, others: list[str]) -> list[str]:
 
 
 def _explain(found: Namespace, others: list[str]) -> list[str]:
-    inputs, outputs = (found.linear or ":").split(":", 1)
+    inputs, _, outputs = (found.linear or "").partition(":")
     what = found.call or (f"1x{outputs}x{inputs}:{found.dtype}:nt" if found.linear else "all")
     sizes = (each.replace("m", "m:1..65536", 1).replace("x", ",") for each in found.input)
     given = (text for size in sizes for text in ("--input", f"{found.dtype}[{size}]"))
@@ -70,12 +81,12 @@ _COMMANDS: dict[str, tuple[dict[str, str | list[str] | None], _Respelled]] = {
     "adapt": ({}, lambda _, others: ["check", *others, "--draft"]),
     "audit": ({}, lambda _, others: ["check", *others]),
     "explain": ({"--linear": None, "--call": None, "--input": [], "--dtype": "bf16"}, _explain),
-    "forget": ({"--board": ""}, lambda found, others: ["campaigns", *others[:1], "forget", found.board, *others[1:]]),
+    "forget": ({"--board": "", "--since": ""}, _forget),
     "init": ({}, lambda _, others: ["tune", "--init", *(others or ["campaign.toml"])]),
     "merge": ({}, _merge),
     "record": ({}, lambda _, others: ["sweep", *others]),
     "replay": ({"--sampler": "transfer", "--budget": "64", "--seeds": "10"}, _replay),
-    "report": ({"--out": ""}, _report),
+    "report": ({"--out": "", "--device": ""}, _report),
     "space": ({}, lambda _, others: ["list", "spaces", *others]),
     "status": ({}, lambda _, others: ["campaigns", *others]),
     "table": ({"--out": "out"}, _table),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,13 @@ def test_help_fits_80_columns_and_is_whole(run, monkeypatch, command):
     assert "…" not in shown.out
     lists = ("[ARGS]...", "}...", "]...", ",...]")  # an argument or a size that may stand again
     assert "..." not in reduce(lambda text, each: text.replace(each, ""), lists, shown.out)
+
+
+def test_help_names_at_most_15_commands_in_groups_in_a_page_of_a_terminal(run):
+    titles = [line[:-1] for line in run("--help").out.splitlines() if re.fullmatch(r"\w+:", line)]
+    assert titles == ["Options", *commands.GROUPS] == ["Options", "Tune", "Look", "Ship", "Models", "Research", "Host"]
+    assert sorted(name for group in commands.GROUPS.values() for name in group) == COMMANDS
+    assert len(COMMANDS) <= 15
 
 
 def test_the_options_of_tune_are_in_groups_and_list_the_choices(run):
