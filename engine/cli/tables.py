@@ -253,12 +253,9 @@ def export(
         else:
             to = adopted(Exporter, to or "inductor")
             written = joined.tables[0].export(to, folder, estimated=estimated, beside=joined.tables[1:])
-            paths, left = with_packages(written), left_behind(folder / to, written)
-            report, notices, broken = (
-                Report({"written": paths}, ["\n".join(map(str, paths))]),
-                [f"gemmtune: {left}"] * bool(left),
-                False,
-            )
+            paths, left = [*map(str, with_packages(written))], left_behind(folder / to, written)
+            report, broken = Report({"written": paths}, ["\n".join(paths)]), False
+            notices = [f"gemmtune: {left}"] if left else []
     output.show(report, as_json=as_json)
     for line in notices:
         print_notice(line)

@@ -69,6 +69,7 @@ def printed(run, tuned, tmp_path):
         "`show` of a database": stored,
         "each of the database's `tasks`": stored["tasks"][0],
         "`diff`": run("diff", table, table, "--json").record,
+        "`export` of tables as they are": run("export", table, "--out", tmp_path, "--json").record,
         "`verify`": run("verify", table, *recorded, "--json").record,
         "`campaigns`": status,
         "each of its `problems`": status["problems"][0],
