@@ -107,12 +107,8 @@ class Joined:
     """Table of each GPU, in the order of the sources."""
     folder: Path | None
     """Folder to write to where none is named: that of the one source, or of the first table as it is."""
-    is_new: bool
-    """Whether the one table is in no file: of a database, or of several tables."""
-    sources: int
-    """Number of sources."""
-    conflicts: tuple[Conflict, ...]
-    """Rows for which several tables of one GPU had other choices."""
+    conflicts: tuple[Conflict, ...] | None
+    """Rows for which sources of one new table had other choices; None of tables as they are in files."""
 
 
 def tables_of(sources: Sequence[str], *, objective: str, margin: float, device: str | None) -> Joined:
@@ -142,15 +138,16 @@ def tables_of(sources: Sequence[str], *, objective: str, margin: float, device: 
             if device is not None:
                 table.require_device(catalogue.device(device))
         by_gpu.setdefault(table.device.name, {})[source] = table
-    merged = {gpu: merge_tables(tables) for gpu, tables in by_gpu.items()}
-    is_new = has_database or len(merged) < len(found)
-    if is_new and len(merged) > 1:
-        raise UsageError(f"these are for {' and '.join(merged)}: make one table per GPU, and export those together")
+    is_new = has_database or len(by_gpu) < len(found)
+    if is_new and len(by_gpu) > 1:
+        raise UsageError(f"these are for {' and '.join(by_gpu)}: make one table per GPU, and export those together")
     first = next(iter(found.values()))
     folder = None if "://" in first or (is_new and len(found) > 1) else Path(first).parent
-    tables = tuple(Table.of(table) for table, _ in merged.values())
-    conflicts = tuple(each for _, conflicts in merged.values() for each in conflicts)
-    return Joined(tables, folder, is_new, len(found), conflicts)
+    as_read = tuple(Table.of(table) for of in by_gpu.values() for table in of.values())
+    if len(by_gpu) == len(found):
+        return Joined(as_read, folder, () if is_new else None)
+    merged, conflicts = merge_tables(next(iter(by_gpu.values())))
+    return Joined((Table.of(merged),), folder, conflicts)
 
 
 def replaced_rows(path: Path, table: Table) -> str:

@@ -248,8 +248,8 @@ def export(
         folder = out or joined.folder
         if folder is None:
             raise UsageError("name the folder of the new table: --out FOLDER")
-        if joined.is_new:
-            report, notices, broken = _write_new(joined, folder, to, estimated)
+        if joined.conflicts is not None:
+            report, notices, broken = _write_new(joined, len(sources) > 1, folder, to, estimated)
         else:
             to = adopted(Exporter, to or "inductor")
             written = joined.tables[0].export(to, folder, estimated=estimated, beside=joined.tables[1:])
@@ -263,7 +263,9 @@ def export(
         raise typer.Exit(2)
 
 
-def _write_new(joined: Joined, folder: Path, to: str | None, estimated: bool) -> tuple[Report, list[str], bool]:
+def _write_new(
+    joined: Joined, is_merged: bool, folder: Path, to: str | None, estimated: bool
+) -> tuple[Report, list[str], bool]:
     """Write a new table with its exports; return its report, lines of notice, and whether an exporter is broken."""
     from gemmtune.engine.api.output_folder import make_folder, with_packages
     from gemmtune.engine.api.reporting import replaced_rows
@@ -278,7 +280,7 @@ def _write_new(joined: Joined, folder: Path, to: str | None, estimated: bool) ->
         written, refusals, broken = export_everywhere(table, folder)
     else:
         written, refusals, broken = with_packages(table.export(to, folder, estimated=estimated)), [], []
-    report = merged_tables_report(table, joined.conflicts) if joined.sources > 1 else table_report(table)
+    report = merged_tables_report(table, joined.conflicts or ()) if is_merged else table_report(table)
     text = "\n".join([*refusals, "written:", *(f"  {each}" for each in (path, *written))])
     return Report(report.record, [*report.sections, text]), notices, bool(broken)
 
