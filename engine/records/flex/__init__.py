@@ -1,0 +1,1 @@
+"""Attention by flex_attention: its sizes, and its functions of mask and score."""

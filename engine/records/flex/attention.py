@@ -1,0 +1,294 @@
+"""Attention by flex_attention: one pass, its sizes and types, its mask with its blocks, and its score function."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
+from typing import ClassVar, Self
+
+from gemmtune.engine.records.errors import ProblemError, did_you_mean
+from gemmtune.engine.records.flex.functions import reads
+from gemmtune.engine.records.flex.masks import NONE, coverage, function_of, lengths_of, short
+from gemmtune.engine.records.gemm.terms import MAX_SIZE, DType
+from gemmtune.engine.records.gemm.text import SHOWN
+from gemmtune.engine.records.workload import Workload
+
+SIZES = {
+    "b": "batch",
+    "h": "heads",
+    "kvh": "kv_heads",
+    "q": "queries",
+    "kv": "keys",
+    "d": "head_dim",
+    "dv": "value_dim",
+}
+"""Sizes by their letters in a text."""
+_HELP = "write flex:forward:b2:h32:kvh8:s4096:d128:bf16:mask=causal"
+_DTYPES = (DType.BF16, DType.FP16)
+_USUAL_BLOCK = 128
+_USUAL_DOCUMENTS = "8"
+_PRODUCTS = {"forward": 2, "decode": 2, "backward": 5}  # of matrices per pair of query and key
+
+
+class Phase(StrEnum):
+    """Kernel that Inductor makes of a call."""
+
+    FORWARD = "forward"
+    """Output of many queries per head."""
+    BACKWARD = "backward"
+    """Gradients of queries, keys and values."""
+    DECODE = "decode"
+    """Output of fewer than 128 queries, whose keys are split over blocks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flex(Workload):
+    """One kernel of `torch.nn.attention.flex_attention`.
+
+    Example:
+        >>> attention = Flex.parse("flex:forward:b1:h16:kvh4:s1024:d64:bf16:mask=window(256)")
+        >>> attention.name
+        'flex:forward:b1:h16:kvh4:q1024:kv1024:d64:bf16:mask=window(256)'
+    """
+
+    kind: ClassVar[str] = "flex"
+    baseline_space: ClassVar[str] = "flex_default"
+    baseline_words: ClassVar[str] = "Inductor's default config"
+    searched_space: ClassVar[str] = "flex_attention"
+
+    phase: Phase
+    """Kernel of the call."""
+    batch: int
+    """Sequences; at least 1."""
+    heads: int
+    """Heads of the queries; at least 1."""
+    kv_heads: int
+    """Heads of keys and values, which divides `heads`."""
+    queries: int
+    """Queries per head; at least 1."""
+    keys: int
+    """Keys per head; at least 1."""
+    head_dim: int
+    """Elements of a query and a key; at least 1."""
+    value_dim: int
+    """Elements of a value; at least 1."""
+    dtype: DType = DType.BF16
+    """Element type of queries, keys, values and output."""
+    mask: str = NONE
+    """Function of what a query sees, as `masks.short` writes it."""
+    score: str = NONE
+    """Function of what a score becomes, as `masks.short` writes it."""
+    documents: str = ""
+    """Lengths of documents `1000.24`, or their number, for a mask that reads them; else empty."""
+    block_q: int = _USUAL_BLOCK
+    """Queries per block of the mask; 0 without a mask."""
+    block_kv: int = _USUAL_BLOCK
+    """Keys per block of the mask; 0 without a mask."""
+    weight: float = field(default=1.0, compare=False)
+    """Call frequency in the user's program, relative to the other workloads."""
+
+    def __post_init__(self) -> None:
+        """Refuse what no kernel supports; write functions canonically."""
+        for name, value in self.sizes.items():
+            if not isinstance(value, int) or not 1 <= value <= MAX_SIZE:
+                raise ProblemError(f"{name}={value} is not an integer from 1 to {MAX_SIZE}")
+        if self.heads % self.kv_heads:
+            raise ProblemError(f"kvh{self.kv_heads} does not divide h{self.heads}")
+        if self.dtype not in _DTYPES:
+            raise ProblemError(f"dtype {self.dtype} is not one of {', '.join(_DTYPES)}, which flex_attention has")
+        self._check_functions()
+        if not 0 < self.weight < math.inf:
+            raise ProblemError(f"weight={self.weight} is not a number above 0")
+
+    def _check_functions(self) -> None:
+        try:
+            for name in ("mask", "score"):
+                object.__setattr__(self, name, short(getattr(self, name)))
+        except ValueError as error:
+            raise ProblemError(str(error)) from None
+        if self.mask != NONE and reads(function_of(self.mask), "s"):
+            raise ProblemError(f"mask={self.mask} reads a score, and a mask knows b, h, q, kv and t0 alone")
+        if self.score != NONE and reads(function_of(self.score), "t0"):
+            raise ProblemError(f"score={self.score} reads a tensor: no operands are known for it")
+        if self.mask == NONE:
+            for name in ("block_q", "block_kv"):
+                object.__setattr__(self, name, 0)
+        elif not all(block > 0 and block & (block - 1) == 0 for block in (self.block_q, self.block_kv)):
+            raise ProblemError(f"block={self.block_q}x{self.block_kv} is not two powers of two")
+        if not self.reads_documents:
+            object.__setattr__(self, "documents", "")
+            return
+        object.__setattr__(self, "documents", self.documents or _USUAL_DOCUMENTS)
+        if not re.fullmatch(r"[1-9]\d{0,8}(\.[1-9]\d{0,8})*", self.documents):
+            raise ProblemError(f"documents={self.documents[:SHOWN]!r} is neither a number nor lengths such as 1000.24")
+        if sum(lengths_of(self.documents, self.longest)) != self.longest:
+            raise ProblemError(f"documents={self.documents[:SHOWN]} do not fill {self.longest} positions")
+
+    @property
+    def reads_documents(self) -> bool:
+        """Whether the mask reads each position's document."""
+        return self.mask != NONE and reads(function_of(self.mask), "t0")
+
+    @property
+    def longest(self) -> int:
+        """Number of positions: that of the queries or of the keys."""
+        return max(self.queries, self.keys)
+
+    @property
+    def argument_names(self) -> tuple[str, ...]:
+        """Names of a kernel's arguments: tensors, blocks of the mask by query and by key, documents, and outputs."""
+        of_keys = ("kv_num", "kv_idx", "full_kv_num", "full_kv_idx")
+        documents = ("documents",) if self.reads_documents else ()
+        if self.phase is Phase.BACKWARD:
+            of_queries = ("q_num", "q_idx", "full_q_num", "full_q_idx")
+            return ("q", "k", "v", "lse", "delta", "do", *of_keys, *of_queries, *documents, "dq", "dk", "dv")
+        kept = ("lse", "max") if self.phase is Phase.FORWARD else ()
+        return ("q", "k", "v", *of_keys, *documents, *kept, "out")
+
+    @property
+    def kernel_name(self) -> str:
+        """Name of all that makes another kernel, without what only the mask's values depend on."""
+        return self._name(documents="")
+
+    @property
+    def name(self) -> str:
+        """Canonical text, `flex:forward:b2:h32:kvh8:q4096:kv4096:d128:bf16:mask=causal`, which `parse` reads."""
+        return self._name(self.documents)
+
+    def _name(self, documents: str) -> str:
+        usual = {"kvh": self.heads, "dv": self.head_dim}
+        sizes = {letter: getattr(self, name) for letter, name in SIZES.items()}
+        facts = {"mask": self.mask, "score": self.score, "documents": documents}
+        block = f"{self.block_q}x{self.block_kv}"
+        return ":".join(
+            (
+                self.kind,
+                self.phase,
+                *(f"{letter}{size}" for letter, size in sizes.items() if usual.get(letter) != size),
+                self.dtype,
+                *(f"{name}={its}" for name, its in facts.items() if its not in ("", NONE)),
+                *([f"block={block}"] if block not in ("0x0", f"{_USUAL_BLOCK}x{_USUAL_BLOCK}") else []),
+            )
+        )
+
+    @property
+    def flops(self) -> int:
+        """Number of arithmetic operations for the pairs of query and key that the mask leaves, about."""
+        share, _ = coverage(self.mask, self.documents, self.queries, self.keys)
+        pairs = int(share * self.queries * self.keys) or 1
+        return _PRODUCTS[self.phase] * self.batch * self.heads * pairs * (self.head_dim + self.value_dim)
+
+    @property
+    def min_bytes(self) -> int:
+        """Bytes that must move: queries, outputs, and keys and values that any query sees, each once."""
+        _, seen = coverage(self.mask, self.documents, self.queries, self.keys)
+        both = self.head_dim + self.value_dim
+        of_queries = self.batch * self.heads * self.queries * both
+        of_keys = int(self.batch * self.kv_heads * self.keys * both * seen)
+        return (of_queries + of_keys) * self.dtype.itemsize * (2 if self.phase is Phase.BACKWARD else 1)
+
+    @property
+    def compute_type(self) -> str:
+        """Type of the operands."""
+        return self.dtype.value
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """Sizes of batch, heads, sequences and elements."""
+        return {name: getattr(self, name) for name in SIZES.values()}
+
+    @property
+    def traits(self) -> Mapping[str, float]:
+        """Share of pairs that the mask leaves, the blocks of the mask, and whether it and the score are functions."""
+        share, _ = coverage(self.mask, self.documents, self.queries, self.keys)
+        flags = {"mask": float(self.mask != NONE), "score": float(self.score != NONE)}
+        return {"share of pairs": share, **flags, "block_kv": float(self.block_kv), "bytes": float(self.dtype.itemsize)}
+
+    @property
+    def learns_from(self) -> str:
+        """Kind and phase: configs of one kernel have other parameters than those of another."""
+        return f"{self.kind}:{self.phase}"
+
+    def resized(self, size: int, weight: float | None = None) -> Self:
+        """Refuse: a length decides blocks of the mask, so no size is a range's.
+
+        Raises:
+            ProblemError: always.
+        """
+        raise ProblemError(f"{self.name} has no range of sizes")
+
+    @property
+    def family(self) -> Self:
+        """Attention of phase and type alone, with every size 1."""
+        record = {**self.to_fields(), **dict.fromkeys(SIZES.values(), "1"), "mask": NONE, "score": NONE}
+        return self.from_fields({**record, "documents": ""})
+
+    def to_fields(self) -> Mapping[str, str]:
+        """Return every compared field as text, which `from_fields` reads."""
+        return {each.name: str(getattr(self, each.name)) for each in fields(self) if each.compare}
+
+    @classmethod
+    def from_fields(cls, record: Mapping[str, str]) -> Self:
+        """Create an attention from text fields; kv_heads, value_dim, functions, type and weight may be missing.
+
+        Raises:
+            ProblemError: a field is unknown, missing or malformed.
+        """
+        known = {each.name for each in fields(cls)}
+        if unknown := sorted(set(record) - known):
+            meant = did_you_mean(unknown[0], known)
+            raise ProblemError(f"unknown field {unknown[0][:SHOWN]!r}; {meant}known: {', '.join(sorted(known))}")
+        usual = {"kv_heads": record.get("heads", ""), "value_dim": record.get("head_dim", "")}
+        record = {**usual, **record}
+        if missing := [name for name in ("phase", *SIZES.values()) if not record.get(name)]:
+            raise ProblemError(f"{missing[0]} is missing: {_HELP}")
+        try:
+            numbers = [*SIZES.values(), *(name for name in ("block_q", "block_kv") if name in record)]
+            sizes = {name: int(record[name]) for name in numbers}
+            phase, dtype = Phase(record["phase"]), DType(record.get("dtype", DType.BF16))
+            weight = float(record.get("weight", "1"))
+        except ValueError as error:
+            raise ProblemError(f"{error}: {_HELP}") from None
+        texts = {name: record[name] for name in ("mask", "score", "documents") if name in record}
+        return cls(phase, **sizes, dtype=dtype, **texts, weight=weight)  # type: ignore[arg-type]
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Parse `flex:PHASE:bB:hH[:kvhH]:sS:dD[:dvD][:DTYPE][:mask=][:score=][:documents=][:block=]`.
+
+        `sS` stands for `qS:kvS`.
+
+        Raises:
+            ProblemError: the text is malformed or a size is out of bounds.
+        """
+        phase, *parts = text.strip().removeprefix(f"{cls.kind}:").split(":")
+        record: dict[str, str] = {"phase": phase}
+        for part in parts:
+            name, said, value = part.partition("=")
+            if size := re.fullmatch(r"(b|h|kvh|q|kv|s|d|dv)(\d+)", part):
+                found = {SIZES[each]: size[2] for each in (("q", "kv") if size[1] == "s" else (size[1],))}
+            elif name == "block" and said:
+                found = dict(zip(("block_q", "block_kv"), (value.split("x") * 2)[:2], strict=True))
+            else:
+                found = {name: value} if said else {"dtype": part}
+            if twice := sorted(set(found) & set(record)):
+                raise ProblemError(f"{text[:SHOWN]!r} gives {twice[0]} twice: {_HELP}")
+            record |= found
+        try:
+            return cls.from_fields(record)
+        except ProblemError as error:
+            raise ProblemError(f"{text[:SHOWN]!r}: {error}") from None
+
+
+def flex(workload: Workload) -> Flex:
+    """Return the workload as an attention, for the code that serves these alone.
+
+    Raises:
+        ProblemError: the workload is of another kind.
+    """
+    if not isinstance(workload, Flex):
+        raise ProblemError(f"{workload.name} is a workload of kind {workload.kind}, and this needs flex_attention")
+    return workload

@@ -1,0 +1,172 @@
+"""Functions of attention, which say what a query sees and how a score changes, as texts that equal functions share.
+
+A function is a number, a name or a tuple of an operation and its operands. Names are the score `s`, the indices `b`,
+`h`, `q` and `kv` of batch, head, query and key, and `t0`, a tensor that the function reads: `at(t0,q)`.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+from gemmtune.engine.records.number_text import number_text
+
+Function: TypeAlias = "int | float | str | tuple[Any, ...]"
+"""Number, name, or operation with its operands."""
+
+NAMES = ("s", "b", "h", "q", "kv", "t0")
+"""Names that a function may read."""
+OPERATIONS: Mapping[str, Callable[..., Any]] = {
+    **{name: getattr(operator, name) for name in ("le", "lt", "eq", "ne", "add", "sub", "mul", "neg")},
+    "and": operator.and_,
+    "or": operator.or_,
+    "not": operator.invert,
+    "div": operator.truediv,
+    "floordiv": operator.floordiv,
+    "mod": operator.mod,
+}
+"""Operations of tensors and numbers by name; `at`, `tanh`, `exp` and `where` come from who evaluates."""
+_OTHERS = ("at", "tanh", "exp", "abs", "where")
+_SORTED = ("and", "or", "eq", "ne", "add", "mul")
+_FLAT = ("and", "or")
+_SWAPPED = {"ge": "le", "gt": "lt"}
+_TOKEN = re.compile(r"\s*(-?\d+(?:\.\d+)?(?:e-?\d+)?|[a-z]\w*|[(),])")
+
+
+def parse_function(text: str) -> Function:
+    """Return the canonical function of a text such as `and(le(kv,q),ge(kv,sub(q,1023)))`.
+
+    Raises:
+        ValueError: the text is no function.
+    """
+    tokens, at = [], 0
+    while at < len(text):
+        if (found := _TOKEN.match(text, at)) is None:
+            raise ValueError(f"{text[:80]!r} is no function: {text[at : at + 20]!r} is neither a name nor a number")
+        tokens.append(found[1])
+        at = found.end()
+    function, rest = _parsed(tokens, text)
+    if rest:
+        raise ValueError(f"{text[:80]!r} is no function: nothing may follow it, and {''.join(rest)[:20]!r} does")
+    return canonical(function)
+
+
+def _parsed(tokens: list[str], text: str) -> tuple[Function, list[str]]:
+    if not tokens or tokens[0] in "(),":
+        raise ValueError(f"{text[:80]!r} is no function: an operand is missing")
+    head, *rest = tokens
+    if re.match(r"-?\d", head):
+        return _number(float(head)), rest
+    if rest[:1] != ["("]:
+        if head not in NAMES:
+            raise ValueError(f"{text[:80]!r} reads {head!r}; known: {', '.join(NAMES)}")
+        return head, rest
+    if head not in (*OPERATIONS, *_OTHERS, *_SWAPPED):
+        raise ValueError(f"{text[:80]!r} has the operation {head!r}; known: {', '.join((*OPERATIONS, *_OTHERS))}")
+    operands = []
+    while rest[:1] in (["("], [","]):
+        operand, rest = _parsed(rest[1:], text)
+        operands.append(operand)
+    if rest[:1] != [")"]:
+        raise ValueError(f"{text[:80]!r} is no function: a bracket is not closed")
+    return (head, *operands), rest[1:]
+
+
+def text_of(function: Function) -> str:
+    """Return the text of a function, which `parse_function` reads."""
+    if isinstance(function, tuple):
+        return f"{function[0]}({','.join(map(text_of, function[1:]))})"
+    return function if isinstance(function, str) else number_text(float(function))
+
+
+def canonical(function: Function) -> Function:
+    """Return one of all functions that differ in the order of operands or in the side of a comparison alone.
+
+    Comparisons of sums become `le` with each index on the side where nothing is subtracted.
+    """
+    if not isinstance(function, tuple):
+        return _number(function) if isinstance(function, int | float) else function
+    name, *operands = function
+    operands = [canonical(operand) for operand in operands]
+    if name in _SWAPPED:
+        name, operands = _SWAPPED[name], operands[::-1]
+    if name in ("le", "lt"):
+        return _compared(name, *operands)
+    if name in _FLAT:
+        flat = [part for each in operands for part in (each[1:] if _is(each, name) else [each])]
+        operands = [each for each in dict.fromkeys(flat) if each != int(name == "and")]
+        if len(operands) < 2:
+            return operands[0] if operands else int(name == "and")
+    if name in _SORTED:
+        operands.sort(key=text_of)
+    return (name, *operands)
+
+
+def _is(function: Function, name: str) -> bool:
+    return isinstance(function, tuple) and function[0] == name
+
+
+def _compared(name: str, left: Function, right: Function) -> Function:
+    lefts, rights = _terms(left), _terms(right)
+    if lefts is None or rights is None:
+        return (name, left, right)
+    total = {each: rights.get(each, 0) - lefts.get(each, 0) for each in {**lefts, **rights}}
+    number = total.pop("", 0) - (name == "lt")
+    if any(factor not in (-1, 0, 1) for factor in total.values()):
+        return (name, left, right)
+    less = sorted(each for each, factor in total.items() if factor < 0)
+    more = sorted(each for each, factor in total.items() if factor > 0)
+    if number < 0 and not less:
+        return ("le", -number, _sum([*more]))
+    return ("le", _sum(less), _sum([*more, *([number] if number or not more else [])]))
+
+
+def _terms(function: Function) -> dict[str, int] | None:
+    """Return the factor of each index in a sum, and its number under an empty name; None for another function."""
+    if isinstance(function, str):
+        return {function: 1} if function != "s" else None
+    if isinstance(function, int):
+        return {"": function}
+    if isinstance(function, tuple) and function[0] in ("add", "sub") and len(function) == 3:
+        one, other = map(_terms, function[1:])
+        if one is not None and other is not None:
+            sign = 1 if function[0] == "add" else -1
+            return {each: one.get(each, 0) + sign * other.get(each, 0) for each in {**one, **other}}
+    return None
+
+
+def _sum(terms: list[Any]) -> Function:
+    if not terms:
+        return 0
+    first, *rest = terms
+    return ("add", *sorted(terms, key=text_of)) if rest else first
+
+
+def _number(value: float) -> int | float:
+    return int(value) if float(value).is_integer() else float(value)
+
+
+def evaluated(function: Function, values: Mapping[str, Any], others: Mapping[str, Callable[..., Any]]) -> Any:  # noqa: ANN401 (tensors or arrays)
+    """Return what a function gives for the values of its names.
+
+    Args:
+        function: function in canonical form.
+        values: values by name.
+        others: operations that `OPERATIONS` lacks, such as `tanh` and `at`.
+    """
+    if not isinstance(function, tuple):
+        return values[function] if isinstance(function, str) else function
+    name, *operands = function
+    first, *rest = (evaluated(operand, values, others) for operand in operands)
+    if name in _SORTED:
+        for operand in rest:
+            first = OPERATIONS[name](first, operand)
+        return first
+    return (others.get(name) or OPERATIONS[name])(first, *rest)
+
+
+def reads(function: Function, name: str) -> bool:
+    """Return whether a function reads a name."""
+    return function == name or (isinstance(function, tuple) and any(reads(each, name) for each in function[1:]))

@@ -1,0 +1,1 @@
+"""Attention: operands with their mask, right results and gradients."""

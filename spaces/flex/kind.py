@@ -1,0 +1,163 @@
+"""Attention: operands with their mask's blocks, and outputs or gradients in float64."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from gemmtune.engine.records.flex.attention import Flex, Phase
+from gemmtune.engine.records.flex.masks import NONE, lengths_of
+from gemmtune.engine.records.gemm.problem import Problem
+from gemmtune.engine.records.gemm.terms import DType
+from gemmtune.engine.seams.workload import Expected, Operands, TensorSource, WorkloadKind, gemm_like
+
+if TYPE_CHECKING:
+    import torch
+    from torch.nn.attention.flex_attention import BlockMask
+
+_TOLERANCE = {DType.BF16: 8e-3, DType.FP16: 1e-3}
+"""Largest ‖out − reference‖ / ‖reference‖ that rounding may cause, by the operands' type."""
+_OF_GRADIENTS = 3.0
+"""Factor for gradients, whose kernel rounds the weights and their gradients between its products."""
+_MOST_BESIDE = 8192
+"""Largest sizes of the GEMM that is timed beside an attention: 128 MiB of weight, which no L2 holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class FlexOperands:
+    """Tensors of one kernel of attention."""
+
+    tensors: Mapping[str, torch.Tensor]
+    """Tensors by the names of `Flex.argument_names`, in their order."""
+    written: tuple[str, ...]
+    """Names of the outputs that are checked."""
+
+    @property
+    def arguments(self) -> tuple[torch.Tensor, ...]:
+        """Arguments of a kernel's call, in the order of `Flex.argument_names`."""
+        return tuple(self.tensors.values())
+
+    @property
+    def outputs(self) -> tuple[torch.Tensor, ...]:
+        """Outputs of the kernel."""
+        return tuple(self.tensors[name] for name in self.written)
+
+    @property
+    def read(self) -> tuple[torch.Tensor, ...]:
+        """Documents, if the mask reads them."""
+        return (self.tensors["documents"],) if "documents" in self.tensors else ()
+
+
+class FlexKind(WorkloadKind[Flex]):
+    """Kernels of flex_attention."""
+
+    sizes: ClassVar[tuple[str, ...]] = (
+        "batch", "heads", "kv_heads", "queries", "keys", "head_dim", "value_dim", "block_q", "block_kv",
+    )  # fmt: skip
+    needed: ClassVar[tuple[str, ...]] = ("batch", "heads", "queries", "keys", "head_dim")
+    listed: ClassVar[str] = "keys"
+
+    def parse(self, text: str) -> Flex:
+        """Return the attention of its text; see `Flex.parse`."""
+        return Flex.parse(text)
+
+    def from_fields(self, fields: Mapping[str, str]) -> Flex:
+        """Return the attention of text fields; see `Flex.from_fields`."""
+        return Flex.from_fields(fields)
+
+    def operands(self, workload: Flex, source: TensorSource, number: int) -> FlexOperands:
+        """Return standard-normal queries, keys, values and gradient, and the blocks of the mask.
+
+        A backward kernel gets the softmax's sums and `delta` of the reference.
+        """
+        import torch
+
+        a, name = workload, f"{workload.name}#{number}" if number else workload.name
+        dtype: torch.dtype = getattr(torch, a.dtype.torch_name)
+        of_queries, of_keys = (a.batch, a.heads, a.queries), (a.batch, a.kv_heads, a.keys)
+        shapes = {"q": (*of_queries, a.head_dim), "k": (*of_keys, a.head_dim), "v": (*of_keys, a.value_dim)}
+        found = {each: source.normal(dtype, shape, f"{name} {each}") for each, shape in shapes.items()}
+        found |= _blocks(a, source, name)
+        read = (found["documents"],) if a.reads_documents else ()
+        written: tuple[str, ...] = ("out",)
+        if a.phase is Phase.BACKWARD:
+            from gemmtune.spaces.flex import reference
+
+            written = ("dq", "dk", "dv")
+            found |= {f"d{each}": source.empty(dtype, shape, f"{name} d{each}") for each, shape in shapes.items()}
+            found["do"] = source.normal(dtype, (*of_queries, a.value_dim), f"{name} do")
+            out, lse = reference.forward(a, found["q"], found["k"], found["v"], read)
+            found["lse"] = source.own(torch.float32, of_queries, f"{name} lse").copy_(lse)
+            delta = (out * found["do"].float()).sum(-1)
+            found["delta"] = source.own(torch.float32, of_queries, f"{name} delta").copy_(delta)
+        else:
+            found["out"] = source.empty(dtype, (*of_queries, a.value_dim), f"{name} out")
+            for each in ("lse", "max"):
+                found[each] = source.own(torch.float32, of_queries, f"{name} {each}")
+        return FlexOperands({each: found[each] for each in a.argument_names}, written)
+
+    def expected(self, workload: Flex, operands: Operands) -> tuple[Expected, ...]:
+        """Return the output, or the gradients of queries, keys and values, computed in float64."""
+        from gemmtune.spaces.flex import reference
+
+        assert isinstance(operands, FlexOperands)
+        q, k, v = (operands.tensors[name] for name in "qkv")
+        tolerance = _TOLERANCE[workload.dtype]
+        if workload.phase is not Phase.BACKWARD:
+            out, _ = reference.forward(workload, q, k, v, operands.read)
+            # A query that sees few keys has a larger output than one that sees many.
+            return (Expected(out, tolerance, tolerance),)
+        grad, delta = operands.tensors["do"], operands.tensors["delta"]
+        found = reference.gradients(workload, q, k, v, grad, delta, operands.read)
+        return tuple(Expected(each, _OF_GRADIENTS * tolerance, _OF_GRADIENTS * tolerance) for each in found)
+
+    def timed_beside(self, workload: Flex) -> Problem:
+        """Return a bf16 GEMM with about the operations and bytes of the attention, at most 8192 in each size."""
+        flops, nbytes = 2 * _MOST_BESIDE**3, 2 * _MOST_BESIDE**2
+        return gemm_like(min(workload.flops, flops), min(workload.min_bytes, nbytes), workload.weight)
+
+
+def block_mask(attention: Flex, device: torch.device, read: tuple[torch.Tensor, ...]) -> BlockMask | None:
+    """Return the blocks of a mask on a device, as torch makes them of its function; None without a mask."""
+    from torch.nn.attention.flex_attention import create_block_mask
+
+    from gemmtune.spaces.flex.torch_functions import mask_function
+
+    a, mask = attention, mask_function(attention)
+    if a.mask == NONE:
+        return None
+    blocks = a.block_q, a.block_kv
+
+    def of_index(b: torch.Tensor, h: torch.Tensor, q: torch.Tensor, kv: torch.Tensor) -> torch.Tensor:
+        return mask(b, h, q, kv, *read)
+
+    return create_block_mask(of_index, None, None, a.queries, a.keys, device=device, BLOCK_SIZE=blocks)
+
+
+def documents_of(attention: Flex) -> torch.Tensor:
+    """Return the document of each position, shape (positions,)."""
+    import torch
+
+    lengths = torch.tensor(lengths_of(attention.documents, attention.longest))
+    return torch.arange(len(lengths), dtype=torch.int32).repeat_interleave(lengths)
+
+
+def _blocks(attention: Flex, source: TensorSource, name: str) -> dict[str, torch.Tensor]:
+    """Return the blocks of the mask by a kernel's names for them, and the documents it reads."""
+    import torch
+    from torch.nn.attention.flex_attention import _create_empty_block_mask
+
+    a, found = attention, dict[str, torch.Tensor]()
+    if a.reads_documents:
+        found["documents"] = source.own(torch.int32, (a.longest,), f"{name} documents").copy_(documents_of(a))
+    mask = block_mask(a, source.device, tuple(found.values()))
+    if mask is None:
+        sizes = (a.queries, a.keys)
+        mask = _create_empty_block_mask(*(torch.empty(1, 1, size, 1, device=source.device) for size in sizes))
+    none = torch.zeros(1, dtype=torch.int32, device=source.device)
+    for each in (f"{full}{side}" for full in ("", "full_") for side in ("kv", "q")):
+        for part, letters in (("num_blocks", "num"), ("indices", "idx")):
+            its = getattr(mask, f"{each}_{part}")
+            found[f"{each}_{letters}"] = none if its is None else its
+    return found

@@ -1,0 +1,223 @@
+"""Render and compile Inductor's templates of flex_attention for a GPU that need not be present.
+
+Imports torch and triton.
+"""
+
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NoReturn
+from unittest.mock import patch
+
+import torch
+from torch._higher_order_ops.flex_attention import create_fw_bw_graph
+from torch._inductor import ir
+from torch._inductor.choices import InductorChoices
+from torch._inductor.decomposition import select_decomp_table
+from torch._inductor.graph import GraphLowering
+from torch._inductor.kernel.flex import flex_attention as templates
+from torch._inductor.kernel.flex import flex_decoding
+from torch._inductor.lowering import lowerings
+from torch._inductor.virtualized import V
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.nn.attention.flex_attention import BlockMask, _create_empty_block_mask
+
+from gemmtune.engine.records.artifact import Artifact
+from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.flex.attention import Flex, Phase, flex
+from gemmtune.engine.records.flex.masks import NONE
+from gemmtune.engine.records.task import Task
+from gemmtune.engine.seams.space import BuildError, Space
+from gemmtune.spaces.common.build_result import artifact_of, reason_of
+from gemmtune.spaces.flex.torch_functions import mask_function, score_function
+from gemmtune.spaces.inductor.build import compiled
+from gemmtune.spaces.inductor.epilogue import GeneratedKernel, input_buffer
+from gemmtune.spaces.inductor.target import environment, target
+
+# Inductor's names of the arguments, and ours; further inputs are what the mask reads.
+_ARGUMENTS = {
+    **{f"arg_{name}": name.lower() for name in ("Q", "K", "V", "LSE", "MAX", "M", "L", "DELTA", "DO", "DQ", "DV")},
+    **{f"arg_{full}{side}_NUM_BLKS": f"{full}{side}_num".lower() for full in ("", "FULL_") for side in ("KV", "Q")},
+    **{f"arg_{full}{side}_IDX": f"{full}{side}_idx".lower() for full in ("", "FULL_") for side in ("KV", "Q")},
+    **{f"in_ptr{place}": "documents" for place in range(30)},
+}
+_OUTPUTS = {Phase.FORWARD: "out", Phase.BACKWARD: "dk", Phase.DECODE: "acc"}
+_OPTIONS = {
+    "PRESCALE_QK": False,
+    "ROWS_GUARANTEED_SAFE": False,
+    "BLOCKS_ARE_CONTIGUOUS": False,
+    "WRITE_DQ": True,
+    "OUTPUT_LOGSUMEXP": True,
+    "OUTPUT_MAX": False,
+}
+"""Options of a call that states none, as `_apply_kernel_options` of torch.nn.attention.flex_attention sets them."""
+
+
+class _Rendered(Exception):  # noqa: N818 (it ends a lowering, and is no error)
+    """Choices of a lowering, where Inductor would select one."""
+
+    def __init__(self, choices: list[Any]) -> None:
+        super().__init__()
+        self.choices = choices
+
+
+def build_flex(space: Space, task: Task, config: Config | None, folder: Path) -> Artifact:
+    """Render and compile `config`, or Inductor's default, and leave the cubin in `folder`.
+
+    Raises:
+        BuildError: Inductor or Triton refuse the config, or it needs more than a block may have.
+    """
+    started = time.perf_counter()
+    attention = flex(task.problem)
+    with tempfile.TemporaryDirectory(dir=folder) as scratch, environment(scratch), target(task.device):
+        try:
+            choice = _render(attention, config, split_of(attention, task.device.sm_count))
+        except Exception as error:
+            raise BuildError(reason_of(error)) from error
+        request = choice.bmreq
+        names = {**_ARGUMENTS, "out_ptr0": _OUTPUTS[attention.phase]}
+        (found,) = compiled(GeneratedKernel(request.module_path, request.module_cache_key, request.kernel_name, names))
+        facts, file = found.binary.metadata, Path(scratch) / "kernel.cubin"
+        resources = found.write(file, task.device)
+        x, y, z = map(int, request.extra_args[-3:])
+        launch: tuple[tuple[str, int | str], ...] = (
+            ("entry", facts.name),
+            ("arguments", " ".join(found.arguments)),
+            ("grid_x", x),
+            ("grid_y", y),
+            ("grid_z", z),
+            ("splits", split_of(attention, task.device.sm_count)),
+            ("threads", resources.threads),
+            ("shared_bytes", resources.shared_bytes),
+        )
+        return artifact_of(space, task, config or Config({}), file, folder, launch, resources, started)
+
+
+def split_of(attention: Flex, sm_count: int) -> int:
+    """Return the blocks that share a decoded head's keys, as `get_split_k` of torch 2.11 to 2.15 computes it."""
+    return max(sm_count // (attention.batch * attention.kv_heads) * 2, 1)
+
+
+def _render(attention: Flex, config: Config | None, splits: int) -> Any:  # noqa: ANN401 (Inductor's choice)
+    """Return the choice that Inductor makes of a call with a config, or with its own default."""
+    graph = GraphLowering(torch.fx.symbolic_trace(torch.nn.Identity()), shape_env=ShapeEnv())
+    handler = _Given(config)
+
+    def stop(_name: str, choices: list[Any], *_: object, **__: object) -> NoReturn:
+        raise _Rendered(choices)
+
+    with (
+        V.set_graph_handler(graph),
+        V.set_choices_handler(handler),
+        patch.object(templates, "autotune_select_algorithm", stop),
+        patch.object(flex_decoding, "autotune_select_algorithm", stop),
+    ):
+        try:
+            _lower(graph, attention, splits)
+        except _Rendered as rendered:
+            if rendered.choices:
+                return rendered.choices[0]
+    raise BuildError("Inductor renders nothing for this config")
+
+
+class _Given(InductorChoices):
+    """Choices of one config; of Inductor's default without one."""
+
+    def __init__(self, config: Config | None) -> None:
+        """Answer with a config whose names are those of the kernel's options."""
+        self._fields = {name.lower(): value for name, value in config.items()} if config is not None else {}
+
+    def get_flex_attention_fwd_configs(self, *asked: Any, **named: Any) -> list[Any]:  # noqa: ANN401
+        """Return the config of a forward kernel."""
+        return self._changed(super().get_flex_attention_fwd_configs(*asked, **named))
+
+    def get_flex_attention_bwd_configs(self, *asked: Any, **named: Any) -> list[Any]:  # noqa: ANN401
+        """Return the config of a backward kernel."""
+        return self._changed(super().get_flex_attention_bwd_configs(*asked, **named))
+
+    def get_flex_decode_configs(self, *asked: Any, **named: Any) -> list[Any]:  # noqa: ANN401
+        """Return the config of a kernel for decoding."""
+        return self._changed(super().get_flex_decode_configs(*asked, **named))
+
+    def _changed(self, found: list[Any]) -> list[Any]:
+        return [replace(found[0], **self._fields)]
+
+
+def _lower(graph: GraphLowering, attention: Flex, splits: int) -> None:
+    """Lower the call as torch.compile does, which ends in `_Rendered`."""
+    a, dtype = attention, getattr(torch, attention.dtype.torch_name)
+    made = _Inputs(graph)
+    q = made("q", dtype, a.batch, a.heads, a.queries, a.head_dim)
+    k = made("k", dtype, a.batch, a.kv_heads, a.keys, a.head_dim)
+    v = made("v", dtype, a.batch, a.kv_heads, a.keys, a.value_dim)
+    read = (made("documents", torch.int32, a.longest),) if a.reads_documents else ()
+    index: Any = [torch.zeros((), dtype=torch.int32) for _ in range(4)]
+    score, scores = score_function(a), (torch.zeros((), dtype=dtype), *index)
+    fields: list[Any] = [
+        made(f"blocks{place}", its.dtype, *its.shape) if isinstance(its, torch.Tensor) else its
+        for place, its in enumerate(_block_mask(a).as_tuple())
+    ]
+    documents = [torch.zeros(a.longest, dtype=torch.int32) for _ in read]
+    fields[-1] = _subgraph("mask", mask_function(a), (*index, *documents))
+    options = {**_OPTIONS, **({"SPLIT_KV": splits} if a.phase is Phase.DECODE else {})}
+    scale = a.head_dim**-0.5
+    if a.phase is not Phase.BACKWARD:
+        call: Any = lowerings[torch.ops.higher_order.flex_attention]
+        call(q, k, v, _subgraph("score", score, scores), fields, scale, options, (), read)
+        return
+    wanted = torch.zeros((), dtype=dtype, requires_grad=True)
+    forward, joint = create_fw_bw_graph(score, (wanted, *index), ())
+    out = made("out", dtype, a.batch, a.heads, a.queries, a.value_dim)
+    grad = made("do", dtype, a.batch, a.heads, a.queries, a.value_dim)
+    lse = made("lse", torch.float32, a.batch, a.heads, a.queries)
+    graphs = _subgraph("forward", forward, scores), _subgraph("joint", joint, (*scores, scores[0]))
+    call = lowerings[torch.ops.higher_order.flex_attention_backward]
+    call(q, k, v, out, lse, grad, None, *graphs, fields, scale, options, (), read)
+
+
+class _Inputs:
+    """Dense inputs of a graph on the GPU."""
+
+    def __init__(self, graph: GraphLowering) -> None:
+        self._graph = graph
+
+    def __call__(self, name: str, dtype: torch.dtype, *size: int) -> ir.TensorBox:
+        """Return a new input."""
+        strides = [1]
+        for each in reversed(size[1:]):
+            strides.insert(0, strides[0] * max(each, 1))
+        return input_buffer(self._graph, name, dtype, size, strides[: len(size)])
+
+
+def _subgraph(name: str, function: Callable[..., Any], inputs: tuple[torch.Tensor, ...]) -> ir.Subgraph:
+    """Return a function as the graph that Inductor inlines into a template."""
+    traced = make_fx(function, decomposition_table=select_decomp_table())(*inputs)
+    for node in traced.graph.nodes:
+        if "device" in node.kwargs:
+            node.kwargs = {**node.kwargs, "device": torch.device("cuda", 0)}
+    traced.graph.eliminate_dead_code()
+    return ir.Subgraph(name=name, graph_module=traced)
+
+
+def _block_mask(attention: Flex) -> BlockMask:
+    """Return the blocks of a mask without their values."""
+    a = attention
+    with FakeTensorMode():
+        if a.mask == NONE:
+            sizes = (a.queries, a.keys)
+            return _create_empty_block_mask(*(torch.empty(1, 1, size, a.head_dim) for size in sizes))
+        rows, columns = -(-a.queries // a.block_q), -(-a.keys // a.block_kv)
+        counts = [torch.empty(1, 1, rows, dtype=torch.int32) for _ in range(2)]
+        indices = [torch.empty(1, 1, rows, columns, dtype=torch.int32) for _ in range(2)]
+        return BlockMask.from_kv_blocks(
+            counts[0],
+            indices[0],
+            counts[1],
+            indices[1],
+            BLOCK_SIZE=(a.block_q, a.block_kv),
+            seq_lengths=(a.queries, a.keys),
+        )

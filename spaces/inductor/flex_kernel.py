@@ -1,0 +1,68 @@
+"""Launch the cubins of Inductor's templates of flex_attention. Imports torch and cuda.bindings."""
+
+from pathlib import Path
+
+import torch
+
+from gemmtune.engine.records.artifact import Artifact
+from gemmtune.engine.records.flex.attention import Flex, Phase
+from gemmtune.engine.toolchain.launching.cubin import CubinKernel
+
+_PARTS = ("acc", "m", "l")
+
+
+class FlexKernel:
+    """Kernel of attention; one for decoding writes parts, which another of Inductor's kernels sums.
+
+    That kernel is equal for all configs, so it is not timed: outside a capture the parts are summed for those who read
+    the output.
+    """
+
+    def __init__(self, artifact: Artifact, attention: Flex) -> None:
+        """Load the binary into torch's current context.
+
+        Raises:
+            RuntimeError: the driver refuses the binary.
+        """
+        launch = dict(artifact.launch)
+        self._parts: tuple[torch.Tensor, ...] = ()
+        if attention.phase is Phase.DECODE:
+            shape = (attention.batch, int(launch["splits"]), attention.heads, attention.queries)
+            sizes = ((*shape, attention.value_dim), shape, shape)
+            self._parts = tuple(torch.empty(size, dtype=torch.float32, device="cuda") for size in sizes)
+        self._kernel = CubinKernel(
+            Path(artifact.path).read_bytes(),
+            str(launch["entry"]),
+            (int(launch["grid_x"]), int(launch["grid_y"]), int(launch["grid_z"])),
+            int(launch["threads"]),
+            int(launch["shared_bytes"]),
+            str(launch["arguments"]).split(),
+            {name: part.data_ptr() for name, part in zip(_PARTS, self._parts, strict=False)},
+            attention.argument_names,
+        )
+
+    def __call__(self, *arguments: torch.Tensor) -> None:
+        """Enqueue one launch on torch's current stream, with the tensors of `Flex.argument_names`."""
+        self._kernel(*arguments)
+        if self._parts and not torch.cuda.is_current_stream_capturing():
+            arguments[-1].copy_(summed(*self._parts))
+
+    def close(self) -> None:
+        """Unload the module and free its memory."""
+        self._kernel.close()
+        self._parts = ()
+
+
+def summed(acc: torch.Tensor, m: torch.Tensor, l: torch.Tensor) -> torch.Tensor:  # noqa: E741 (Inductor's name)
+    """Return the output of a decoded head's parts, as `create_flex_decoding_kernel` of Inductor sums them.
+
+    Args:
+        acc: weighted sums of values, shape (batch, parts, heads, queries, elements).
+        m: largest score to base 2, shape (batch, parts, heads, queries).
+        l: sum of weights, of that shape.
+    """
+    largest = m.amax(1, keepdim=True)
+    factor = torch.exp2(torch.where(largest == -torch.inf, 0, m - largest))
+    total = (l * factor).sum(1)
+    total = torch.where(largest.squeeze(1) == -torch.inf, 1.0, total)
+    return (acc * factor[..., None]).sum(1) / total[..., None]

@@ -1,0 +1,74 @@
+"""Texts of attention: canonical names, equal functions, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from gemmtune.engine.records.errors import ProblemError
+from gemmtune.engine.records.flex.attention import Flex
+from gemmtune.engine.records.flex.functions import parse_function, text_of
+from gemmtune.engine.records.flex.masks import coverage, function_of, lengths_of, short
+
+HEAD = "flex:forward:b2:h32:kvh8:s4096:d128"
+
+
+@pytest.mark.parametrize(
+    ("written", "name"),
+    [
+        (HEAD, "flex:forward:b2:h32:kvh8:q4096:kv4096:d128:bf16"),
+        (f"{HEAD}:fp16:mask=ge(q,kv)", "flex:forward:b2:h32:kvh8:q4096:kv4096:d128:fp16:mask=causal"),
+        (
+            "flex:decode:b1:h8:kvh8:q1:kv512:d64:dv32:score=softcap(50.0)",
+            "flex:decode:b1:h8:q1:kv512:d64:dv32:bf16:score=softcap(50)",
+        ),
+        (
+            f"{HEAD}:mask=document:block=64",
+            "flex:forward:b2:h32:kvh8:q4096:kv4096:d128:bf16:mask=document:documents=8:block=64x64",
+        ),
+    ],
+)
+def test_a_text_has_one_canonical_name(written, name):
+    found = Flex.parse(written)
+    assert found.name == name
+    assert Flex.parse(name) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("and(ge(q,kv),gt(kv,sub(q,1024)))", "window(1024)"),
+        ("and(1,and(le(sub(q,kv),1023),le(kv,q)))", "window(1024)"),
+        ("or(lt(kv,64),ge(q,kv))", "prefix(64)"),
+        ("and(ge(q,kv),eq(at(t0,q),at(t0,kv)))", "causal_document"),
+        ("mul(50,tanh(div(s,50)))", "softcap(50)"),
+        ("ne(kv,7)", "ne(7,kv)"),
+    ],
+)
+def test_functions_that_differ_in_their_spelling_alone_have_one_text(text, expected):
+    assert short(text) == expected
+    assert text_of(function_of(expected)) == text_of(parse_function(text))
+
+
+@pytest.mark.parametrize("fault", ["le(kv,x)", "frob(kv,q)", "le(kv,q", "le(kv,q)q", "le(s,0)"])
+def test_a_mask_that_is_none_is_refused(fault):
+    with pytest.raises(ProblemError, match=r"mask|function"):
+        Flex.parse(f"{HEAD}:mask={fault}")
+
+
+@pytest.mark.parametrize("fault", ["h30", "h32:h32", "fp8", "mask=causal:block=96", "mask=document:documents=3.4"])
+def test_other_parts_that_are_none_are_refused(fault):
+    with pytest.raises(ProblemError):
+        Flex.parse(f"flex:forward:b2:kvh8:s4096:d128:{fault}")
+
+
+def test_a_masks_work_is_that_of_the_pairs_it_leaves():
+    whole, causal, window = (Flex.parse(f"{HEAD}:mask={mask}") for mask in ("none", "causal", "window(128)"))
+    assert whole.flops == 4 * 2 * 32 * 4096 * 4096 * 128
+    assert causal.flops == pytest.approx(whole.flops / 2, rel=0.01)
+    assert window.flops == pytest.approx(whole.flops * 128 / 4096, rel=0.05)
+    assert coverage("prefix(1024)", "", 4096, 4096)[0] == pytest.approx(0.5 + 1 / 32, abs=0.01)
+
+
+def test_documents_fill_all_positions():
+    assert sum(lengths_of("7", 1000)) == 1000
+    assert lengths_of("600.400", 1000) == (600, 400)
