@@ -19,6 +19,7 @@ from gemmtune.engine.records.config import Config, Value
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.epilogue.chain import NO_EPILOGUE, stored
 from gemmtune.engine.records.errors import TableError
+from gemmtune.engine.records.flex.attention import Flex
 from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.gemm.terms import Accumulation, DType, Op, implied_types
 from gemmtune.engine.records.grouped.product import Form, Grouped
@@ -42,7 +43,7 @@ class InductorExporter(Exporter):
     Beside a table with binaries, `NOTICE` has the licences of what was compiled into them.
     """
 
-    workloads = (Problem.kind, Grouped.kind)
+    workloads = (Problem.kind, Grouped.kind, Flex.kind)
 
     def export(self, table: Table) -> Mapping[str, str]:
         """Export the first choice of every row, and the choice of every range.
@@ -86,11 +87,13 @@ def product_key(problem: Product) -> str:
     """Return the loader's key of all products that differ in m alone: `mm:bfloat16:nt:1x4096x4096:none:static`.
 
     Scalars and strides that are unusual stand behind it, and then the text of an epilogue. A grouped product's has all
-    sizes but the range size: `grouped_rows:bfloat16:nt:8x1408x2048:none:static`.
+    sizes but the range size: `grouped_rows:bfloat16:nt:8x1408x2048:none:static`. That of attention is its name.
 
     Raises:
         TableError: the problem is no product that Inductor compiles.
     """
+    if isinstance(problem, Flex):
+        return problem.kernel_name
     if isinstance(problem, Grouped):
         if problem.form is Form.BATCHED or problem.dtype is not DType.BF16:
             served = "Inductor's rows are of groups of rows or of k, in bf16"
@@ -146,11 +149,12 @@ def _rows(table: Table, kernels: Mapping[tuple[Task, Config], Built]) -> dict[st
         problem = multiplied(row.problem)
         key, facts = product_key(problem), {"regret_bound": row.regret_bound, "loss": row.loss}
         entry = _entry(table.device, problem, row.choices[0], problem.size, problem.size, facts)
-        if isinstance(problem, Grouped) and any(each["first"] == problem.size for each in found[key]):
-            raise TableError(f"{problem.name}: another row has its sizes, and torch knows no routing: export one")
+        if not isinstance(problem, Problem) and any(each["first"] == problem.size for each in found[key]):
+            unknown = "routing" if isinstance(problem, Grouped) else "lengths of documents"
+            raise TableError(f"{problem.name}: another row has its sizes, and torch knows no {unknown}: export one")
         if is_cute(row.choices[0].space):
             entry |= _kernel(table, problem, row.choices[0], _next_choice(row), kernels)
-        if isinstance(problem, Grouped) or not problem.dynamic_m:
+        if not isinstance(problem, Problem) or not problem.dynamic_m:
             found[key].append(entry)
     for ranged in table.ranges:
         if ranged.first == ranged.last:
@@ -168,7 +172,7 @@ def _rows(table: Table, kernels: Mapping[tuple[Task, Config], Built]) -> dict[st
 def _kernel_entry(task: Task, artifact: Artifact, binary: bytes) -> Built | str:
     """Return a kernel's name and entry, with its epilogue as the loader restores it."""
     problem = multiplied(task.problem)
-    return cute_entry(task, artifact, binary, stored(NO_EPILOGUE if isinstance(problem, Grouped) else problem.epilogue))
+    return cute_entry(task, artifact, binary, stored(problem.epilogue if isinstance(problem, Problem) else NO_EPILOGUE))
 
 
 def _entry(
@@ -208,7 +212,7 @@ def _kernel(
 def _next_choice(row: Row) -> Choice:
     """Return the row's fastest choice that needs torch alone; the vendor library's if none is faster."""
     vendor = row.baseline or _vendor(row.problem, row.choices[0])
-    others = [] if isinstance(row.problem, Grouped) else [each for each in row.choices if not is_cute(each.space)]
+    others = [each for each in row.choices if not is_cute(each.space)] if isinstance(row.problem, Problem) else []
     best = min(others, key=lambda choice: choice.time_ns, default=vendor)
     return vendor if row.baseline is not None and best.time_ns > vendor.time_ns else best
 

@@ -32,6 +32,7 @@ _KEY = re.compile(
     r":(static|dynamic)(:(?:alpha|beta)=[\w.+-]+)*(:(?:ld|batch_stride_)[ab]=\d+)*(:[\w.,()\[\]+-]+)?",
     re.ASCII,
 )
+_FLEX_KEY = re.compile(r"flex:(forward|backward|decode):b\d+:h\d+[\w:=().,+-]*", re.ASCII)
 _KNOWN = {"made_with": PACKAGES, "templates": {each for its in TEMPLATES_OF.values() for each in its}}
 
 
@@ -82,9 +83,9 @@ def require_launch(kernel: KernelBinary) -> None:
 def _require_product(key: str, rows: Sequence[ProductRow], kernels: Mapping[str, KernelBinary]) -> None:
     """Refuse a key of no product, parts that do not divide k, two rows for one m, and two ranges that share an m."""
     found = _KEY.fullmatch(key)
-    if found is None:
+    if found is None and not _FLEX_KEY.fullmatch(key):
         raise ValueError(f"rows: the key {shortened(key)} names no product of {', '.join(TEMPLATES_OF)}")
-    k, epilogue = int(found[2]), (found[7] or ":none")[1:]
+    k, epilogue = (int(found[2]), (found[7] or ":none")[1:]) if found else (1, "none")
     for row in rows:
         if row.last < row.first:
             raise ValueError(f"{key}: last={row.last} is less than first={row.first}")

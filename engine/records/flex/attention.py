@@ -10,25 +10,15 @@ from enum import StrEnum
 from typing import ClassVar, Self
 
 from gemmtune.engine.records.errors import ProblemError, did_you_mean
+from gemmtune.engine.records.flex.attention_text import SIZES, USUAL_BLOCK, attention_text
 from gemmtune.engine.records.flex.functions import reads
 from gemmtune.engine.records.flex.masks import NONE, coverage, function_of, lengths_of, short
 from gemmtune.engine.records.gemm.terms import MAX_SIZE, DType
 from gemmtune.engine.records.gemm.text import SHOWN
 from gemmtune.engine.records.workload import Workload
 
-SIZES = {
-    "b": "batch",
-    "h": "heads",
-    "kvh": "kv_heads",
-    "q": "queries",
-    "kv": "keys",
-    "d": "head_dim",
-    "dv": "value_dim",
-}
-"""Sizes by their letters in a text."""
 _HELP = "write flex:forward:b2:h32:kvh8:s4096:d128:bf16:mask=causal"
 _DTYPES = (DType.BF16, DType.FP16)
-_USUAL_BLOCK = 128
 _USUAL_DOCUMENTS = "8"
 _PRODUCTS = {"forward": 2, "decode": 2, "backward": 5}  # of matrices per pair of query and key
 
@@ -83,9 +73,9 @@ class Flex(Workload):
     """Function of what a score becomes, as `masks.short` writes it."""
     documents: str = ""
     """Lengths of documents `1000.24`, or their number, for a mask that reads them; else empty."""
-    block_q: int = _USUAL_BLOCK
+    block_q: int = USUAL_BLOCK
     """Queries per block of the mask; 0 without a mask."""
-    block_kv: int = _USUAL_BLOCK
+    block_kv: int = USUAL_BLOCK
     """Keys per block of the mask; 0 without a mask."""
     weight: float = field(default=1.0, compare=False)
     """Call frequency in the user's program, relative to the other workloads."""
@@ -159,20 +149,8 @@ class Flex(Workload):
         return self._name(self.documents)
 
     def _name(self, documents: str) -> str:
-        usual = {"kvh": self.heads, "dv": self.head_dim}
-        sizes = {letter: getattr(self, name) for letter, name in SIZES.items()}
-        facts = {"mask": self.mask, "score": self.score, "documents": documents}
-        block = f"{self.block_q}x{self.block_kv}"
-        return ":".join(
-            (
-                self.kind,
-                self.phase,
-                *(f"{letter}{size}" for letter, size in sizes.items() if usual.get(letter) != size),
-                self.dtype,
-                *(f"{name}={its}" for name, its in facts.items() if its not in ("", NONE)),
-                *([f"block={block}"] if block not in ("0x0", f"{_USUAL_BLOCK}x{_USUAL_BLOCK}") else []),
-            )
-        )
+        block = self.block_q, self.block_kv
+        return attention_text(self.phase, self.sizes, self.dtype, self.mask, self.score, documents, block)
 
     @property
     def flops(self) -> int:

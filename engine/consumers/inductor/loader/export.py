@@ -25,6 +25,7 @@ _PARTS = {
     "gemmtune.engine.consumers.inductor.epilogues.scales": _QUANTISED,
     f"{_LOADER}.hooks.quantised": _QUANTISED,
     f"{_LOADER}.hooks.grouped_rows": r"^grouped_",
+    f"{_LOADER}.hooks.flex_rows": r"^flex:",
     f"{_LOADER}.biases": r"^(addmm|baddbmm):",
     f"{_LOADER}.hooks.dynamic_rows": rf"{_BATCHED}|:dynamic(:|$)",
     f"{_LOADER}.hooks.open_sizes": rf"{_BATCHED}|:(ld|batch_stride_)[ab]=",

@@ -27,17 +27,20 @@ TEMPLATES_OF = {
     "scaled_mm": ("aten::_scaled_mm", "triton::mm"),
     "int_mm": ("aten::_int_mm", "triton::mm"),
     **dict.fromkeys(("grouped_rows", "grouped_inner"), ("aten::_grouped_mm",)),
+    "flex": ("flex::default", "flex::forward", "flex::backward", "flex::decode"),
 }
 """Templates that rows of a product may name, beside those of CuTe kernels."""
 _SIZES, _POWERS = range(1, 2**31), tuple(2**power for power in range(13))
+_PIPELINE: Mapping[str, Sequence[int]] = {"num_stages": range(1, 11), "num_warps": _POWERS[:6]}
+_FLEX = {"forward": "BLOCK_M BLOCK_N", "backward": "BLOCK_M1 BLOCK_N1 BLOCK_M2 BLOCK_N2", "decode": "BLOCK_N"}
 _KEYWORDS_OF: Mapping[str, Mapping[str, Sequence[int]]] = {
     "aten": {},
     "triton": {
         **dict.fromkeys(("BLOCK_M", "BLOCK_N", "BLOCK_K", "GROUP_M"), _POWERS),  # Triton compiles no other tiles
-        "num_stages": range(1, 11),
-        "num_warps": _POWERS[:6],
+        **_PIPELINE,
     },
     "decompose_k": {"k_split": _SIZES},
+    **{f"flex::{phase}": {**dict.fromkeys(its.split(), _POWERS), **_PIPELINE} for phase, its in _FLEX.items()},
 }
 """Keywords of templates with their values; torch derives all others."""
 _CHOICE_FIELDS = {"template", "kwargs"}
@@ -133,6 +136,6 @@ def _row(entry: object, templates: Sequence[str], kernels: Mapping[str, KernelBi
 def _choice(where: str, fields: Mapping[str, Any], templates: Sequence[str]) -> tuple[str, Mapping[str, Any]]:
     """Return the template and the tuned keywords of a choice, which become a part of generated code."""
     template = require_one_of(f"{where}template", fields["template"], templates)
-    known = _KEYWORDS_OF[template.partition("::")[0]]
+    known = _KEYWORDS_OF.get(template) or _KEYWORDS_OF.get(template.partition("::")[0], {})
     kwargs = require_object(f"{where}kwargs", fields["kwargs"], known.keys())
     return template, {name: require_one_of(f"{where}kwargs.{name}", its, known[name]) for name, its in kwargs.items()}

@@ -1,7 +1,8 @@
 """Rows under Inductor's own keys, for its stock lookup table.
 
 The stock table knows no ranges, no tf32 and no dtype of the output, and benchmarks a Triton row of addmm against ATen.
-Rows of CuTe kernels, of products with an epilogue and of grouped ones are left out: the stock table cannot name them.
+Rows of CuTe kernels, of products with an epilogue, of grouped ones and of attention are left out: the stock table
+cannot name them.
 
 Source of keys and rows: torch/_inductor/lookup_table/choices.py and heuristics/template/triton.py, torch 2.11 to 2.15.
 """
@@ -13,7 +14,6 @@ from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import TableError
 from gemmtune.engine.records.gemm.problem import Problem, gemm
 from gemmtune.engine.records.gemm.terms import Bias, DType
-from gemmtune.engine.records.grouped.product import Grouped
 from gemmtune.engine.records.table import Choice, Row, Table
 
 
@@ -30,7 +30,7 @@ def lookup_table(table: Table) -> dict[str, list[dict[str, object]]]:
     lookup: dict[str, list[dict[str, object]]] = {}
     served: dict[str, Row] = {}
     for row in table.rows:
-        if row.problem.kind == Grouped.kind:
+        if row.problem.kind != Problem.kind:
             continue
         problem, choice = gemm(row.problem), row.choices[0]
         has_scalars = (problem.alpha, problem.beta) != (1, 1)  # the key has 2 or 2.0, as the model writes it

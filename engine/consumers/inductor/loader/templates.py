@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import TypeAlias
 
 from gemmtune.engine.records.errors import TableError, UnknownPlugin
+from gemmtune.engine.records.flex.attention import Flex
 from gemmtune.engine.records.gemm.problem import Problem, gemm
 from gemmtune.engine.records.gemm.terms import Op
 from gemmtune.engine.records.grouped.product import Grouped
@@ -15,7 +16,7 @@ from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.seams import registry
 from gemmtune.engine.toolchain.vendor_gemm import operator_name
 
-Product: TypeAlias = Problem | Grouped
+Product: TypeAlias = Problem | Grouped | Flex
 """Workload that Inductor compiles."""
 _ATEN_GROUPED = "aten::_grouped_mm"
 
@@ -26,7 +27,7 @@ def multiplied(workload: Workload) -> Product:
     Raises:
         ProblemError: the workload is of another kind.
     """
-    return workload if isinstance(workload, Grouped) else gemm(workload)
+    return workload if isinstance(workload, Grouped | Flex) else gemm(workload)
 
 
 def template_of(problem: Product, choice: Choice) -> str:
@@ -41,6 +42,11 @@ def template_of(problem: Product, choice: Choice) -> str:
         if is_cute(choice.space):
             return f"cute::{choice.space}"
         raise TableError(f"{problem.name}: no Inductor template for space {choice.space!r}; known: aten, quack_grouped")
+    if isinstance(problem, Flex):
+        names = {problem.baseline_space: "flex::default", problem.searched_space: f"flex::{problem.phase}"}
+        if choice.space in names:
+            return names[choice.space]
+        raise TableError(f"{problem.name}: no kernel of Inductor for space {choice.space!r}; known: {', '.join(names)}")
     if choice.space == "aten":
         return operator_name(problem)
     if choice.space == "triton_mm":

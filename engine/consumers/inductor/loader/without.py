@@ -39,7 +39,7 @@ Binaries = _nothing  # no row runs one
 dynamic_row = _nothing  # no row serves a graph with a dynamic m
 as_in_table = _unchanged  # no row serves open sizes or strides
 leading_scales, quantised_product = _nothing, _nothing  # no row serves products of 8-bit operands
-serve_grouped, grouped_call = _nothing, _nothing  # or grouped ones
+serve_grouped, grouped_call, serve_flex = _nothing, _nothing, _nothing  # or grouped ones, or attention
 with_whole_bias, leave_out_bias = _unchanged, _nothing  # no row has a bias
 
 

@@ -75,7 +75,8 @@ class ProductNotes(Counts):
             operation, _, reason = product.partition(": ")
             use = ProductUse(operation, outcome, reason)
         elif row is None:
-            use = ProductUse(problem_name(product.full_key, product.hint), outcome, _RUNS[self.miss] + why)
+            runs = "Inductor's default runs" if product.key.startswith("flex:") else _RUNS[self.miss]
+            use = ProductUse(problem_name(product.full_key, product.hint), outcome, runs + why)
         else:
             span = f" (m {row.first} to {row.last})" if row.first < row.last else ""
             detail = f"{problem_name(key, row.last)}{span} {row.template} {dict(row.kwargs) or ''}".rstrip() + why

@@ -128,7 +128,9 @@ class UseLog:
 
 
 def problem_name(key: str, m: int) -> str:
-    """Return the problem of a product at `m`, as text that `Problem.parse` reads."""
+    """Return the problem of a product at `m`, as text that `Problem.parse` reads; attention's key is its name."""
+    if key.startswith("flex:"):
+        return key
     op, dtype, layout, sizes, bias, kind, *further = key.split(":")
     batch, n, k = sizes.split("x")
     if op.startswith(_GROUPED):

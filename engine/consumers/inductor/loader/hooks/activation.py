@@ -34,6 +34,7 @@ from torch._inductor.virtualized import V
 
 from gemmtune.engine.consumers.inductor.epilogues.reader import PLAIN
 from gemmtune.engine.consumers.inductor.loader.boundary import absent, nothing, or_else
+from gemmtune.engine.consumers.inductor.loader.hooks.flex_rows import serve_flex
 from gemmtune.engine.consumers.inductor.loader.hooks.grouped_rows import serve_grouped
 from gemmtune.engine.consumers.inductor.loader.hooks.table_choices import TableChoices
 from gemmtune.engine.consumers.inductor.loader.loader_rows import DTYPE_NAMES
@@ -132,6 +133,7 @@ def activate(handler: AtenChoices) -> None:
         replaced.function(TritonKernel, "codegen_kernel", tuned_if_large)
         replaced.function(GraphLowering, "run", handler.run_graph)
         serve_grouped(handler, replaced.item)
+        serve_flex(handler)
 
 
 def restore() -> None:

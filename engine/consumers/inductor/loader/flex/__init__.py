@@ -1,0 +1,1 @@
+"""Attention: how a graph has it, and how a table serves it."""

@@ -1,0 +1,133 @@
+"""Calls of flex_attention in a graph, as rows describe them. Needs torch alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from torch.fx import GraphModule, Node
+
+from gemmtune.engine.consumers.inductor.loader.loader_rows import DTYPE_NAMES
+from gemmtune.engine.records.flex.attention_text import SIZES, attention_text
+from gemmtune.engine.records.flex.functions import NAMES, Function, canonical, text_of
+from gemmtune.engine.records.flex.masks import short
+
+FORWARD, BACKWARD = "flex_attention", "flex_attention_backward"
+"""Names of the operators."""
+_GRAPH_AND_MASK = {FORWARD: (3, 4), BACKWARD: (7, 9)}
+"""Places of the score's graph and of the mask among the arguments; two behind the mask are the options."""
+_KERNEL_OPTIONS = {
+    "BACKEND": "AUTO",
+    "PRESCALE_QK": False,
+    "ROWS_GUARANTEED_SAFE": False,
+    "BLOCKS_ARE_CONTIGUOUS": False,
+    "WRITE_DQ": True,
+    "OUTPUT_MAX": False,
+}
+"""Options that torch adds to a call that states none; a row is for these."""
+_FREE = ("OUTPUT_LOGSUMEXP",)
+_ALIKE = {
+    **{"bitwise_and": "and", "logical_and": "and", "bitwise_or": "or", "logical_or": "or"},
+    **{"bitwise_not": "not", "logical_not": "not", "remainder": "mod", "floor_divide": "floordiv"},
+}
+_PASSED = ("convert_element_type", "_to_copy", "clone", "alias")
+_KNOWN = ("le", "lt", "ge", "gt", "eq", "ne", "add", "sub", "mul", "div", "neg", "tanh", "exp", "abs", "where")
+
+
+def flex_key(node: Node, phase: str) -> str:
+    """Return the table's key of a call of flex_attention, which is the attention's name.
+
+    Raises:
+        ValueError: no row describes the call; the message says why.
+    """
+    operator = BACKWARD if phase == "backward" else FORWARD
+    at_graph, at_mask = _GRAPH_AND_MASK[operator]
+    blocks: Any = node.args[at_mask]
+    _check_options(node.args[at_mask + 2])
+    score_reads, mask_reads = (cast("Sequence[object]", node.args[at_mask + place]) for place in (3, 4))
+    if score_reads:
+        raise ValueError("its score function reads a tensor")
+    q, k, v = (each.meta["val"] for each in node.args[:3])  # type: ignore[union-attr] # nodes
+    sizes = (q.shape[0], q.shape[1], k.shape[1], q.shape[2], k.shape[2], q.shape[3], v.shape[3])
+    if not all(isinstance(size, int) for size in sizes):
+        raise ValueError("one of its sizes is dynamic")
+    if k.shape[0] != q.shape[0]:
+        raise ValueError("its sequences share keys")
+    dtype = str(q.dtype).removeprefix("torch.")
+    module: Any = node.graph.owning_module
+    score = short(text_of(read_function(_graph(module, node.args[at_graph]), NAMES[:5])))
+    mask = short(text_of(read_function(_graph(module, blocks[-1]), (*NAMES[1:5], *_names(mask_reads)))))
+    block = tuple(blocks[-3:-1])
+    if not all(isinstance(size, int) for size in block):
+        raise ValueError("the blocks of its mask are dynamic")
+    named = dict(zip(SIZES.values(), sizes, strict=True))
+    return attention_text(phase, named, DTYPE_NAMES.get(dtype, dtype), mask, score, "", (block[0], block[1]))
+
+
+def _check_options(options: Any) -> None:  # noqa: ANN401 (a mapping)
+    """Refuse a call whose options are the user's: these win, and with them the row would be another kernel's."""
+    others = {name: its for name, its in options.items() if name not in _FREE and _KERNEL_OPTIONS.get(name) != its}
+    if others:
+        raise ValueError(f"its kernel_options set {', '.join(sorted(others))}")
+
+
+def _names(tensors: Sequence[object]) -> tuple[str, ...]:
+    """Return the names of what a mask reads."""
+    if len(tensors) > 1:
+        raise ValueError("its mask reads several tensors")
+    return ("t0",) * len(tensors)
+
+
+def _graph(module: Any, node: Any) -> GraphModule:  # noqa: ANN401 (torch's)
+    found: GraphModule = getattr(module, node.target)
+    return found
+
+
+def read_function(module: GraphModule, names: Sequence[str]) -> Function:
+    """Return the function that a graph computes of inputs with these names.
+
+    Raises:
+        ValueError: it has an operation that no function has.
+    """
+    values: dict[Node, Function] = {}
+    waiting = list(names)
+    for node in module.graph.nodes:
+        if node.op == "placeholder":
+            values[node] = waiting.pop(0) if waiting else "?"
+        elif node.op == "call_function":
+            values[node] = _operation(node, values)
+        elif node.op == "output":
+            result = node.args[0]
+            result = result[0] if isinstance(result, tuple | list) else result
+            return canonical(values[result] if isinstance(result, Node) else result)
+        else:
+            raise ValueError(f"its mask or score reads {node.target}")
+    raise ValueError("its mask or score has no result")
+
+
+def _operation(node: Node, values: Mapping[Node, Function]) -> Function:
+    """Return the function of one call, of the functions that it reads."""
+
+    def value(argument: Any) -> Any:  # noqa: ANN401 (torch's)
+        if isinstance(argument, Node):
+            return values[argument]
+        if isinstance(argument, bool | int | float):
+            return argument
+        raise ValueError(f"its mask or score has an operand {argument}")
+
+    name = str(node.target).split(".")[1] if "." in str(node.target) else str(node.target)
+    if name in ("full", "new_full"):
+        return canonical(int(node.args[-1]))  # type: ignore[arg-type] # a number
+    if name in ("ones", "new_ones"):
+        return 1
+    if name in _PASSED:
+        return canonical(value(node.args[0]))
+    if name == "index":
+        tensor, index = node.args
+        return ("at", value(tensor), *map(value, index))  # type: ignore[arg-type] # a list
+    operation = _ALIKE.get(name, name)
+    if operation == "div" and node.kwargs.get("rounding_mode") == "floor":
+        operation = "floordiv"
+    elif node.kwargs or operation not in (*_KNOWN, *_ALIKE.values()):
+        raise ValueError(f"its mask or score computes {node.target}")
+    return (operation, *map(value, node.args))

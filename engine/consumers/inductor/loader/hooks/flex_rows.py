@@ -1,0 +1,75 @@
+"""Rows of attention, for which Inductor asks its handler by three methods. Needs torch alone.
+
+A row becomes a list of one config, so nothing is benchmarked. Inductor fails on a single config that does not fit, so
+no row is answered for a call that differs in anything that the row was built with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from torch._inductor import config
+from torch._inductor.virtualized import V
+
+from gemmtune.engine.consumers.inductor.epilogues.reader import PLAIN
+from gemmtune.engine.consumers.inductor.loader.boundary import or_else
+from gemmtune.engine.consumers.inductor.loader.flex.flex_calls import flex_key
+from gemmtune.engine.consumers.inductor.loader.lowered import LoweredProduct
+
+if TYPE_CHECKING:
+    from gemmtune.engine.consumers.inductor.loader.hooks.table_choices import TableChoices
+
+_METHODS = {
+    "forward": "get_flex_attention_fwd_configs",
+    "backward": "get_flex_attention_bwd_configs",
+    "decode": "get_flex_decode_configs",
+}
+
+
+def serve_flex(handler: TableChoices) -> None:
+    """Let the rows of a handler's table serve attention; a torch without one of the methods asks for none."""
+    for phase, method in _METHODS.items():
+        inductors = getattr(handler, method, None)
+        if inductors is not None:
+            setattr(handler, method, partial(_configs, handler, phase, inductors))
+
+
+def _configs(handler: TableChoices, phase: str, inductors: Callable[..., list[Any]], *asked: Any, **named: Any) -> Any:  # noqa: ANN401 (torch's)
+    """Return a row's config alone, or what Inductor answers; arguments are those of any torch."""
+
+    def default() -> list[Any]:
+        with config.patch(max_autotune=False):
+            return inductors(*asked, **named)
+
+    return _served(handler, phase, default) or inductors(*asked, **named)
+
+
+def _failed(handler: TableChoices, phase: str, default: Callable[[], list[Any]]) -> list[Any]:
+    """Count a call whose look-up failed, and return no config."""
+    handler._count("failed", f"flex_attention: the look-up of its {phase} kernel failed, see the warning")
+    return []
+
+
+@or_else(_failed)
+def _served(handler: TableChoices, phase: str, default: Callable[[], list[Any]]) -> list[Any]:
+    """Return the config of the call that is lowered now; none where Inductor's own answer holds.
+
+    `default` returns Inductor's own config alone.
+    """
+    node: Any = V.graph.current_node
+    device = node.args[0].meta["val"].device
+    try:
+        key = flex_key(node, phase)
+    except ValueError as error:
+        handler._count("no problem", f"flex_attention: {error}")
+        return []
+    product = LoweredProduct(1, 1, key, 0, PLAIN)
+    _, row = handler._find(product, device)
+    if row is None:
+        handler._count_miss(product, device)
+        return []
+    handler._count("row" if row.kwargs else "aten row", product, row, "", key)
+    return [replace(default()[0], **{name.lower(): value for name, value in row.kwargs.items()})]

@@ -1,0 +1,37 @@
+"""Texts of attention, for records and for loaders of tables. Needs the standard library alone."""
+
+from collections.abc import Mapping
+
+from gemmtune.engine.records.flex.masks import NONE
+
+SIZES = {
+    **{"b": "batch", "h": "heads", "kvh": "kv_heads"},
+    **{"q": "queries", "kv": "keys", "d": "head_dim", "dv": "value_dim"},
+}
+"""Sizes by their letters in a text."""
+USUAL_BLOCK = 128
+"""Queries and keys per block of a mask, where nothing else is said."""
+
+
+def attention_text(
+    phase: str, sizes: Mapping[str, int], dtype: str, mask: str, score: str, documents: str, block: tuple[int, int]
+) -> str:
+    """Return the name of an attention, `flex:forward:b2:h32:kvh8:q4096:kv4096:d128:bf16:mask=causal`.
+
+    Args:
+        phase: kernel of the call.
+        sizes: sizes by the names in `SIZES`.
+        dtype: element type as problems write it.
+        mask: mask as `masks.short` writes it; `score` likewise.
+        score: score function.
+        documents: lengths or number of documents; empty for none, or for all.
+        block: queries and keys per block of the mask.
+    """
+    usual = {"kvh": sizes["heads"], "dv": sizes["head_dim"]}
+    facts = {"mask": mask, "score": score, "documents": documents}
+    parts = ["flex", phase]
+    parts += [f"{letter}{sizes[name]}" for letter, name in SIZES.items() if usual.get(letter) != sizes[name]]
+    parts += [dtype, *(f"{name}={its}" for name, its in facts.items() if its not in ("", NONE))]
+    if mask != NONE and block != (USUAL_BLOCK, USUAL_BLOCK):
+        parts.append(f"block={block[0]}x{block[1]}")
+    return ":".join(parts)

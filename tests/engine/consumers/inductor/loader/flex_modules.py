@@ -1,0 +1,55 @@
+"""Calls of flex_attention, for flex_probe.py. Nothing runs."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+from corpus_modules import INT32, Case, T
+from torch.nn.attention.flex_attention import and_masks, create_block_mask, flex_attention
+
+CASES: dict[str, Case] = {}
+S, D = 512, 64
+
+
+def causal(b, h, q, kv):
+    return q >= kv
+
+
+def recent(b, h, q, kv):
+    return q - kv < 100
+
+
+def softcap(s, b, h, q, kv):
+    return 20 * torch.tanh(s / 20)
+
+
+def lopsided(s, b, h, q, kv):
+    return s + torch.erf(s)
+
+
+def attended(q, k, v, mask=None, score=None, options=None):
+    blocks = None if mask is None else create_block_mask(mask, None, None, q.shape[2], k.shape[2], device="cuda")
+    return flex_attention(q, k, v, score, blocks, enable_gqa=True, kernel_options=options)
+
+
+def documents(q, k, v, ids):
+    return attended(q, k, v, lambda b, h, i, j: (i >= j) & (ids[i] == ids[j]))
+
+
+def tensors(queries=S, heads=4, keys=S, grad=False, dynamic=()):
+    of_keys = T((1, 2, keys, D), grad=grad, dynamic=dynamic)
+    return T((1, heads, queries, D), grad=grad, dynamic=dynamic), of_keys, of_keys
+
+
+of_causal = partial(attended, mask=causal)
+CASES["causal"] = Case(of_causal, tensors())
+CASES["window"] = Case(partial(attended, mask=and_masks(causal, recent), score=softcap), tensors())
+CASES["documents"] = Case(documents, (*tensors(), T((S,), INT32)))
+CASES["training"] = Case(of_causal, tensors(grad=True))
+CASES["decode"] = Case(attended, tensors(queries=1))
+CASES["no row"] = Case(attended, tensors())
+CASES["other score"] = Case(partial(attended, mask=causal, score=lopsided), tensors())
+CASES["user's tile"] = Case(partial(of_causal, options={"BLOCK_M": 64, "BLOCK_N": 32}), tensors())
+CASES["open length"] = Case(of_causal, tensors(dynamic=(2,)))
+CASES["default"] = Case(of_causal, tensors(heads=2))

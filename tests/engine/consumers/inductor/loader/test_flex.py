@@ -1,0 +1,99 @@
+"""Attention with a table and without, lowered by the installed torch; see flex_probe.py."""
+
+from __future__ import annotations
+
+import pytest
+
+from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.errors import TableError
+from gemmtune.engine.records.flex.attention import Flex
+from gemmtune.engine.records.measurement import Evidence
+from gemmtune.engine.records.table import Choice, Row
+
+pytestmark = [pytest.mark.slow(15, together="probes"), pytest.mark.timeout(300)]
+
+HEAD = "b1:h4:kvh2:q512:kv512:d64:bf16"
+TILE = {"BLOCK_M": 64, "BLOCK_N": 128, "num_stages": 2, "num_warps": 4}
+BACK = {"BLOCK_M1": 32, "BLOCK_N1": 64, "BLOCK_M2": 64, "BLOCK_N2": 32, "num_stages": 2, "num_warps": 4}
+PARTS = {"BLOCK_N": 128, "num_stages": 2, "num_warps": 4}
+
+
+def row(problem, config, space="flex_attention"):
+    times = 100.0, 99.0, 101.0
+    choice = Choice(space, Config(config), *times, 32, Evidence.MEASURED, "torch 2.13.0", "events-cold-l2")
+    return Row(Flex.parse(problem), (choice,), None, 0.0, ())
+
+
+CAUSAL, GRADIENT = f"flex:forward:{HEAD}:mask=causal", f"flex:backward:{HEAD}:mask=causal"
+WINDOW = f"flex:forward:{HEAD}:mask=window(100):score=softcap(20)"
+DOCUMENTS, DECODE = f"flex:forward:{HEAD}:mask=causal_document", f"flex:decode:{HEAD.replace('q512', 'q1')}"
+DEFAULT = CAUSAL.replace("h4:kvh2", "h2")
+ROWS = (
+    row(CAUSAL, TILE),
+    row(GRADIENT, BACK),
+    row(WINDOW, TILE | {"num_stages": 3}),
+    row(f"{DOCUMENTS}:documents=300.212", TILE | {"num_warps": 8}),
+    row(DECODE, PARTS),
+    row(DEFAULT, {}, "flex_default"),
+)
+
+
+@pytest.fixture(scope="module")
+def report(probed, exported):
+    return probed("flex_probe.py", exported(ROWS), "stock", "table", "max=causal,training,decode,default")
+
+
+def chosen(report, arm, case):
+    """Return the config of each kernel that Inductor was given to select from, which are one each."""
+    found = []
+    for choices in report[arm][case]["described"]:
+        (text,) = choices
+        parts = dict(part.split("=") for part in text.split(", ") if "=" in part)
+        found.append({name: int(parts[name]) for name in (*BACK, *TILE) if name in parts})
+    return found
+
+
+def uses(report, case):
+    return [(use["problem"], use["outcome"]) for use in report["table"][case]["uses"]]
+
+
+@pytest.mark.parametrize("arm", ["table", "max"])
+def test_a_row_is_the_one_config_and_nothing_is_benchmarked(report, arm):
+    for case, expected in (("causal", [TILE]), ("training", [TILE, BACK])):
+        assert chosen(report, arm, case) == expected
+        assert report[arm][case]["benchmarks"] == 0
+    (found,) = chosen(report, arm, "decode")
+    assert PARTS.items() <= found.items()
+
+
+def test_masks_and_scores_are_found_however_they_are_written(report):
+    assert uses(report, "window") == [(WINDOW, "row")]
+    assert chosen(report, "table", "window") == [TILE | {"num_stages": 3}]
+    assert uses(report, "documents") == [(DOCUMENTS, "row")]
+    assert chosen(report, "table", "documents") == [TILE | {"num_warps": 8}]
+
+
+def test_a_row_of_the_default_config_is_torchs_one(report):
+    assert uses(report, "default") == [(DEFAULT, "aten row")]
+    stock = chosen(report, "stock", "default")
+    assert chosen(report, "table", "default") == chosen(report, "max", "default") == stock
+
+
+def test_a_users_options_win(report):
+    assert chosen(report, "table", "user's tile") == chosen(report, "stock", "user's tile")
+    (use,) = report["table"]["user's tile"]["uses"]
+    assert (use["outcome"], use["detail"]) == ("no problem", "its kernel_options set BLOCK_M, BLOCK_N")
+
+
+def test_what_has_no_row_is_compiled_as_without_a_table(report):
+    for case in ("no row", "other score", "open length"):
+        assert report["table"][case]["described"] == report["stock"][case]["described"], case
+        assert report["table"][case]["failure"] == report["stock"][case]["failure"]
+    assert uses(report, "no row") == [(f"flex:forward:{HEAD}", "miss")]
+    assert "computes aten.erf" in report["table"]["other score"]["uses"][0]["detail"]
+    assert "dynamic" in report["table"]["open length"]["uses"][0]["detail"]
+
+
+def test_two_rows_that_differ_in_the_lengths_of_documents_are_refused(exported):
+    with pytest.raises(TableError, match="lengths of documents"):
+        exported((row(f"{DOCUMENTS}:documents=300.212", TILE), row(f"{DOCUMENTS}:documents=2", TILE)))
