@@ -159,5 +159,5 @@ def _blocks(attention: Flex, source: TensorSource, name: str) -> dict[str, torch
     for each in (f"{full}{side}" for full in ("", "full_") for side in ("kv", "q")):
         for part, letters in (("num_blocks", "num"), ("indices", "idx")):
             its = getattr(mask, f"{each}_{part}")
-            found[f"{each}_{letters}"] = none if its is None else its
+            found[f"{each}_{letters}"] = none if its is None else its.contiguous()
     return found
