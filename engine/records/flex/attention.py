@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from typing import ClassVar, Self
 
@@ -191,12 +191,14 @@ class Flex(Workload):
         return f"{self.kind}:{self.phase}"
 
     def resized(self, size: int, weight: float | None = None) -> Self:
-        """Refuse: a length decides blocks of the mask, so no size is a range's.
+        """Return the attention with another weight; a length decides blocks of the mask, so no size is a range's.
 
         Raises:
-            ProblemError: always.
+            ProblemError: the size is not 1.
         """
-        raise ProblemError(f"{self.name} has no range of sizes")
+        if size != 1:
+            raise ProblemError(f"{self.name} has no range of sizes")
+        return replace(self, weight=self.weight if weight is None else weight)
 
     @property
     def family(self) -> Self:

@@ -13,6 +13,8 @@ from gemmtune.engine.io.printing import one_line
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.epilogue.chain import NO_EPILOGUE
 from gemmtune.engine.records.epilogue.text import parse_epilogue
+from gemmtune.engine.records.flex.attention import Flex
+from gemmtune.engine.records.flex.attention_text import SIZES
 from gemmtune.engine.records.gemm.problem import Problem, gemm
 from gemmtune.engine.records.gemm.stated import STATED
 from gemmtune.engine.records.gemm.terms import MAX_SIZE
@@ -31,7 +33,8 @@ ROUTING = (
 _STEP = 4  # ratio of neighbouring sizes that stand for a range
 _APART = 2  # least ratio of such a size to both ends
 _NO_END = 8192  # largest size that stands for a range without an end
-_NO_TEXTS = ("m", "n", "k", "groups", "batch", "dynamic_m", "allow_tf32", *STATED)
+_BLOCKS = ("block_q", "block_kv")
+_NO_TEXTS = ("m", "n", "k", "groups", "batch", "dynamic_m", "allow_tf32", *STATED, *SIZES.values(), *_BLOCKS)
 _LISTED = "m"  # field that a table may give several values of
 _FEW_ROWS = 64  # largest m of the space cute_splitk
 _PRODUCTS = (
@@ -47,7 +50,7 @@ _UNREADABLE = "unreadable: "  # beginning of what the recorder writes for an epi
 class CapturedProduct:
     """Product that a model runs, as a problem to tune."""
 
-    problem: Problem | Grouped
+    problem: Problem | Grouped | Flex
     """Problem at the m that torch saw first; its weight is 1."""
     count: float
     """Runs per call of the model, or in a recorded program."""
@@ -71,7 +74,7 @@ class CapturedProduct:
     def work(self) -> Work:
         """Runs by their cost, without what can be fused behind the product, at the m that torch saw first."""
         whole = self.problem
-        plain = whole if isinstance(whole, Grouped) else replace(whole, epilogue=NO_EPILOGUE)
+        plain = replace(whole, epilogue=NO_EPILOGUE) if isinstance(whole, Problem) else whole
         cost = Cost(plain.flops, plain.min_bytes, plain.compute_type)
         return Work(self.problem.name, Kind.PRODUCT, {cost: self.count})
 
@@ -98,7 +101,7 @@ class CapturedProduct:
         return (*fused, *([replace(self, count=left, epilogues=tuple(unreadable))] if left > 0 else []))
 
     @property
-    def problems(self) -> tuple[Problem | Grouped, ...]:
+    def problems(self) -> tuple[Problem | Grouped | Flex, ...]:
         """Problems to tune, which share the product's runs as their weight."""
         return tuple(
             variant.problem.resized(m, variant.count / len(self.sizes)) for variant in self.variants for m in self.sizes
@@ -175,7 +178,7 @@ class Captured:
     """Problems of other kinds than a GEMM, which a file of another tool names."""
 
     @property
-    def _to_tune(self) -> tuple[Problem | Grouped, ...]:
+    def _to_tune(self) -> tuple[Problem | Grouped | Flex, ...]:
         """Products to tune as problems, each once, with its runs as weight."""
         return summed(problem for product in self.products for problem in product.problems)
 
@@ -322,7 +325,7 @@ def _joined(one: CapturedProduct, other: CapturedProduct, add: Callable[[float, 
     )
 
 
-def _tables(product: CapturedProduct, weights: dict[Problem | Grouped, float]) -> list[str]:
+def _tables(product: CapturedProduct, weights: dict[Problem | Grouped | Flex, float]) -> list[str]:
     """Return the lines of a `[[problem]]` per weight of the product's sizes, and take the weights of these.
 
     Fields that have their default are left out, and sizes whose weight another product has taken. A grouped product has
@@ -335,9 +338,9 @@ def _tables(product: CapturedProduct, weights: dict[Problem | Grouped, float]) -
             sizes_of.setdefault(weight, []).append(size)
     listed = list(sizes_of.items())
     fields, implied = problem.to_fields(), dict[str, str]()
-    if isinstance(problem, Grouped):
+    if not isinstance(problem, Problem):
         fields = {"kind": problem.kind, **fields}
-        if problem.range_size != _LISTED:
+        if problem.range_size != _LISTED:  # of attention it has no name, and the size is 1
             listed = [(weight, [size]) for weight, sizes in listed for size in sizes]
     else:
         implied = dict(Problem.parse(f"1x{problem.n}x{problem.k}").to_fields())
@@ -345,7 +348,7 @@ def _tables(product: CapturedProduct, weights: dict[Problem | Grouped, float]) -
     kept = {
         name: text
         for name, text in fields.items()
-        if name in ("m", "n", "k") or text != implied.get(name)
+        if name in ("m", "n", "k") or text != implied.get(name, "")
         if name != named
     }
     open_size = f", {named} from {product.first} to {product.last or 'any size'}" if product.m else ""
@@ -353,7 +356,8 @@ def _tables(product: CapturedProduct, weights: dict[Problem | Grouped, float]) -
     comments += [f"{count:g} of them with the epilogue {chain}" for chain, count in product.epilogues]
     lines: list[str] = []
     for weight, sizes in listed:
-        lines += ["", *map(_comment, comments), "[[problem]]", f"{named} = {sizes[0] if len(sizes) == 1 else sizes}"]
+        lines += ["", *map(_comment, comments), "[[problem]]"]
+        lines += [f"{named} = {sizes[0] if len(sizes) == 1 else sizes}"] if named else []
         lines += [*(f"{name} = {_toml(name, text)}" for name, text in kept.items()), f"weight = {weight:.6g}"]
     return lines
 

@@ -30,6 +30,7 @@ from gemmtune.engine.consumers.inductor.capture.captured import CapturedProduct,
 from gemmtune.engine.consumers.inductor.epilogues.reader import PLAIN
 from gemmtune.engine.consumers.inductor.floor.graph_costs import cost_of_node, rest_bytes
 from gemmtune.engine.consumers.inductor.floor.shares import Cost
+from gemmtune.engine.consumers.inductor.graphs.flex_nodes import flex_problem
 from gemmtune.engine.consumers.inductor.graphs.spans import bounds_of
 from gemmtune.engine.consumers.inductor.inputs import OpenSize
 from gemmtune.engine.consumers.inductor.loader.explain.table_use import LIBRARY, problem_name
@@ -45,6 +46,7 @@ from gemmtune.engine.consumers.inductor.loader.recorder import (
     span_of,
 )
 from gemmtune.engine.io.blame import line_in
+from gemmtune.engine.records.flex.attention import Flex
 from gemmtune.engine.records.gemm.problem import Problem, gemm
 from gemmtune.engine.records.grouped.product import Grouped
 
@@ -115,8 +117,11 @@ class Lowering:
                 grouped = grouped_product(node) if node.target in GROUPED else ""
                 if isinstance(grouped, GroupedProduct):
                     self._add_grouped(grouped)
+                elif isinstance(attention := flex_problem(node), Flex):
+                    self._current.products.append(CapturedProduct(attention, 1))
+                    self.compiled[attention.name] += 1
                 else:
-                    self._current.calls[operation, grouped or reason][cost_of_node(node)] += 1
+                    self._current.calls[operation, grouped or attention or reason][cost_of_node(node)] += 1
             self._current.rest_bytes += rest_bytes(graph.module, [node for node, *_ in called])
             graph.scheduler = SimpleNamespace(nodes=[])
             return SimpleNamespace(call=lambda _: None, __file__=__file__, runner=None)

@@ -15,12 +15,14 @@ import pytest
 import gemmtune as gt
 from gemmtune.engine.consumers.inductor.floor.shares import Kind
 from gemmtune.engine.records.errors import UsageError
+from gemmtune.engine.records.flex.attention import Flex
 from gemmtune.engine.records.grouped.product import Grouped
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("triton", reason="triton is not installed")
 
 from torch._dynamo.utils import counters  # noqa: E402 (torch is there)
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention  # noqa: E402
 
 pytestmark = [pytest.mark.slow(30), pytest.mark.filterwarnings("ignore:::torch")]  # torch warns of itself
 
@@ -141,6 +143,29 @@ def test_grouped_products_are_problems_in_forward_and_backward_with_a_share_of_t
         if table.pop("kind", "") == "grouped":
             assert table.pop("weight") == 1
             assert Grouped.from_fields({name: str(value) for name, value in table.items()}).name in grouped
+
+
+def attended(x, ids):
+    q, k, v = x.unflatten(-1, (8, 64)).transpose(1, 2).split((4, 2, 2), 1)
+
+    def mask(b, h, i, j):
+        return (i >= j) & (ids[i] == ids[j])
+
+    blocks = create_block_mask(mask, None, None, 256, 256, device=x.device)
+    return flex_attention(q.contiguous(), k, v, block_mask=blocks, enable_gqa=True)
+
+
+def test_attention_is_a_problem_by_its_mask_in_forward_and_backward():
+    sizes = "b2:h4:kvh2:q256:kv256:d64:bf16:mask=causal_document:documents=8"
+    forward, backward = f"flex:forward:{sizes}", f"flex:backward:{sizes}"
+    for grad, expected in ((False, {forward}), (True, {forward, backward})):
+        found = captured(attended, "bf16[2,256,512]", "int64[256]", grad=grad)
+        assert set(names(found)) == expected
+        assert not found.unseen
+        assert found.floor.by_kind[Kind.PRODUCT] > 0.1
+    for table in tomllib.loads(found.to_toml())["problem"]:
+        assert (table.pop("kind"), table.pop("weight")) == ("flex", 1)
+        assert Flex.from_fields({name: str(value) for name, value in table.items()}).name in (forward, backward)
 
 
 def test_open_rows_of_grouped_products_have_their_range():

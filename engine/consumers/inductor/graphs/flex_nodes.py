@@ -1,0 +1,29 @@
+"""Calls of flex_attention in a graph, as problems to tune. Imports torch."""
+
+from torch.fx import Node
+
+from gemmtune.engine.consumers.inductor.loader.flex.flex_calls import BACKWARD, FORWARD, flex_key
+from gemmtune.engine.records.errors import ProblemError
+from gemmtune.engine.records.flex.attention import Flex
+
+_MOST_DECODED = 128
+
+
+def flex_problem(node: Node) -> Flex | str:
+    """Return the problem of a call of flex_attention, or why it is none; empty for a call of something else."""
+    name = getattr(node.target, "__name__", "")
+    if name not in (FORWARD, BACKWARD):
+        return ""
+    try:
+        return Flex.parse(flex_key(node, _phase(node, name)))
+    except (ValueError, ProblemError) as error:
+        return str(error)
+
+
+def _phase(node: Node, name: str) -> str:
+    """Return the kernel that Inductor makes of a call whose options are torch's own."""
+    q, k = (each.meta["val"] for each in node.args[:2])  # type: ignore[union-attr] # nodes
+    ratio = q.shape[1] // k.shape[1]
+    if name == BACKWARD:
+        return "backward"
+    return "decode" if q.shape[2] < _MOST_DECODED and ratio & (ratio - 1) == 0 else "forward"
