@@ -15,7 +15,7 @@ from gemmtune.spaces.common.tile_limits import fits_in_registers, fits_in_shared
 
 _BLOCKS = (16, 32, 64, 128)
 _LEAST_HEAD_DIM, _MOST_DECODED = 16, 128  # fewer queries than this decode
-_WGMMA_ROWS, _WGMMA_WARPS = 64, 4
+_WGMMA, _WGMMA_ROWS, _WGMMA_WARPS = 9, 64, 4  # major capability, and least tile and warps
 _PIPELINE = (Param("num_stages", (1, 2, 3, 4, 5)), Param("num_warps", (2, 4, 8)))
 _PARAMS = {
     Phase.FORWARD: (Param("BLOCK_M", (*_BLOCKS, 256)), Param("BLOCK_N", _BLOCKS), *_PIPELINE),
@@ -69,13 +69,10 @@ class FlexAttentionSpace(Space):
             return fine
         warps, stages = config.integer("num_warps"), config.integer("num_stages")
         fits, dims = Verdict.yes(), (padded(attention.head_dim), padded(attention.value_dim))
-        kept = {Phase.FORWARD: dims[:1], Phase.BACKWARD: dims, Phase.DECODE: ()}[attention.phase]
         for stays, moves in tiles(attention, config):
             fits = fits and fits_in_registers(task, stays, max(moves, *dims), warps)
-            # wgmma reads every stage of the pipeline from shared memory, mma.sync copies one to registers.
-            is_wgmma = task.device.capability[0] == 9 and stays >= _WGMMA_ROWS and warps >= _WGMMA_WARPS
-            held = stays * sum(kept) + (stages if is_wgmma else stages - 1) * moves * sum(dims)
-            fits = fits and fits_in_shared_memory(task, held * attention.dtype.itemsize, stages)
+            needed = _held(task, (stays, moves), warps, stages) * attention.dtype.itemsize
+            fits = fits and fits_in_shared_memory(task, needed, stages)
         return fits
 
     def seeds(self, task: Task) -> tuple[Config, ...]:
@@ -120,6 +117,21 @@ class FlexAttentionSpace(Space):
         from gemmtune.spaces.inductor.flex_kernel import FlexKernel
 
         return FlexKernel(artifact, flex(task.problem))
+
+
+def _held(task: Task, tile: tuple[int, int], warps: int, stages: int) -> int:
+    """Return the elements that a block holds in shared memory at least, as Triton 3.6 to 3.9 pipeline the loops.
+
+    wgmma reads every stage and what stays from there. mma.sync copies a stage to registers first, and of the backward
+    loops not every operand is in the pipeline.
+    """
+    attention, (stays, moves) = flex(task.problem), tile
+    dims = padded(attention.head_dim), padded(attention.value_dim)
+    is_backward = attention.phase is Phase.BACKWARD
+    kept = {Phase.FORWARD: dims[0], Phase.BACKWARD: sum(dims), Phase.DECODE: 0}[attention.phase] if stages > 1 else 0
+    if task.device.capability[0] == _WGMMA and stays >= _WGMMA_ROWS and warps >= _WGMMA_WARPS:
+        return stays * kept + stages * moves * sum(dims)
+    return stays * kept // (1 + is_backward) + (stages - 1) * moves * sum(dims) // (1 + is_backward)
 
 
 def tiles(attention: Flex, config: Config) -> list[tuple[int, int]]:

@@ -112,6 +112,7 @@ def in_torch_compile(case: str) -> dict[str, object]:
     """Return µs per phase with the table, without, and of scaled_dot_product_attention where that has the mask."""
     import gemmtune_inductor
     import torch
+    import torch._functorch.config
     from torch.nn.attention.flex_attention import flex_attention
     from torch.nn.functional import scaled_dot_product_attention
 

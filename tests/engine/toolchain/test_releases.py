@@ -9,24 +9,27 @@ import pytest
 from gemmtune.engine.toolchain import releases
 from gemmtune.engine.toolchain.releases import fp_fusion, source_hash
 
-TEMPLATES = ("triton::mm", "triton::bmm")
+TEMPLATES = ("triton::mm", "triton::bmm", "flex::forward", "flex::backward", "flex::decode")
 
 
 def test_releases_that_share_a_source_share_its_hash(monkeypatch):
-    monkeypatch.setattr(releases, "_installed_source", lambda *_: None)
+    monkeypatch.setattr(releases, "_installed_sources", lambda *_: [])
     hashes = {name: [source_hash(name, f"{its}.0+cu130") for its in releases.TORCH_VERSIONS] for name in TEMPLATES}
     assert all(len(its) == 64 for of_template in hashes.values() for its in of_template)
     first_with = {name: [its.index(each) for each in its] for name, its in hashes.items()}
     assert first_with == {
         "triton::mm": [0, 1, 1, 1, 1],
         "triton::bmm": [0, 1, 2, 2, 4],
+        "flex::forward": [0, 1, 2, 3, 4],
+        "flex::backward": [0, 1, 2, 3, 3],
+        "flex::decode": [0, 0, 2, 3, 4],
     }
 
 
 def test_the_known_sources_are_those_of_the_installed_torch(monkeypatch):
     torch = pytest.importorskip("torch")
     read = [source_hash(name, torch.__version__) for name in TEMPLATES]
-    monkeypatch.setattr(releases, "_installed_source", lambda *_: None)
+    monkeypatch.setattr(releases, "_installed_sources", lambda *_: [])
     assert read == [source_hash(name, torch.__version__) for name in TEMPLATES]
 
 

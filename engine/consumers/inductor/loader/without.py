@@ -9,6 +9,8 @@ LeadingScales: TypeAlias = Any
 """Scales of a product of 8-bit operands."""
 SCALED: tuple[str, ...] = ()
 """Operators with scales, of which none is looked for an epilogue."""
+FLEX_TEMPLATES: dict[str, Any] = {}
+"""Templates of attention, of which no row is."""
 
 
 class ReadEpilogue(NamedTuple):

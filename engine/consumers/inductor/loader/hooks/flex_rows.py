@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeAlias
 
 from torch._inductor import config
+from torch._inductor.kernel.flex.flex_attention import flex_attention_backward_template, flex_attention_template
+from torch._inductor.kernel.flex.flex_decoding import flex_decoding_template
 from torch._inductor.virtualized import V
 
 from gemmtune.engine.consumers.inductor.epilogues.reader import PLAIN
@@ -19,9 +21,14 @@ from gemmtune.engine.consumers.inductor.loader.boundary import or_else
 from gemmtune.engine.consumers.inductor.loader.flex.flex_calls import flex_key
 from gemmtune.engine.consumers.inductor.loader.lowered import LoweredProduct
 
-if TYPE_CHECKING:
-    from gemmtune.engine.consumers.inductor.loader.hooks.table_choices import TableChoices
-
+TableChoices: TypeAlias = Any
+"""Handler of `table_choices`, which imports this module."""
+FLEX_TEMPLATES = {
+    "flex::forward": flex_attention_template,
+    "flex::backward": flex_attention_backward_template,
+    "flex::decode": flex_decoding_template,
+}
+"""Inductor's templates that rows may name."""
 _METHODS = {
     "forward": "get_flex_attention_fwd_configs",
     "backward": "get_flex_attention_bwd_configs",

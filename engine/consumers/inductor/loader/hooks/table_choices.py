@@ -19,6 +19,7 @@ from gemmtune.engine.consumers.inductor.loader.biases import leave_out_bias, wit
 from gemmtune.engine.consumers.inductor.loader.boundary import nothing, or_else
 from gemmtune.engine.consumers.inductor.loader.hooks.binaries import Binaries
 from gemmtune.engine.consumers.inductor.loader.hooks.dynamic_rows import dynamic_row
+from gemmtune.engine.consumers.inductor.loader.hooks.flex_rows import FLEX_TEMPLATES
 from gemmtune.engine.consumers.inductor.loader.hooks.open_sizes import as_in_table
 from gemmtune.engine.consumers.inductor.loader.hooks.quantised import quantised_product, row_of
 from gemmtune.engine.consumers.inductor.loader.loader_rows import InductorTable, ProductRow
@@ -279,5 +280,5 @@ def changed_templates(table: InductorTable) -> list[str]:
     """Return the templates whose rows were timed with another source than this torch has, or with an unknown one."""
     rows = [row for of_product in table.rows.values() for row in of_product]
     used = {row.template for row in (*rows, *(row.otherwise for row in rows if row.otherwise))}
-    source = table.templates
-    return [name for name, its in TRITON_TEMPLATES.items() if name in used and source.get(name) != [its.src_hash]]
+    source, known = table.templates, {**TRITON_TEMPLATES, **FLEX_TEMPLATES}
+    return [name for name, its in known.items() if name in used and source.get(name) != [its.src_hash]]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from gemmtune.engine.records.config import Config
@@ -9,6 +11,7 @@ from gemmtune.engine.records.errors import TableError
 from gemmtune.engine.records.flex.attention import Flex
 from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.records.table import Choice, Row
+from gemmtune.engine.toolchain.releases import source_hash
 
 pytestmark = [pytest.mark.slow(15, together="probes"), pytest.mark.timeout(300)]
 
@@ -92,6 +95,12 @@ def test_what_has_no_row_is_compiled_as_without_a_table(report):
     assert uses(report, "no row") == [(f"flex:forward:{HEAD}", "miss")]
     assert "computes aten.erf" in report["table"]["other score"]["uses"][0]["detail"]
     assert "dynamic" in report["table"]["open length"]["uses"][0]["detail"]
+
+
+def test_an_export_has_the_hash_of_each_template_that_timed_its_rows(exported):
+    table = json.loads((exported(ROWS[:2]) / "inductor_table.json").read_text())
+    names = ("flex::forward", "flex::backward")
+    assert table["templates"] == {name: [source_hash(name, "2.13.0")] for name in names}
 
 
 def test_two_rows_that_differ_in_the_lengths_of_documents_are_refused(exported):
