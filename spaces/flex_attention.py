@@ -150,7 +150,8 @@ def served(attention: Flex) -> Verdict:
     if least < _LEAST_HEAD_DIM:
         return Verdict.no("head", f"heads of {least} elements are fewer than {_LEAST_HEAD_DIM}, which Inductor needs")
     ratio = attention.heads // attention.kv_heads
-    decodes = attention.queries < _MOST_DECODED and ratio & (ratio - 1) == 0
+    shares_blocks = attention.mask_axes[1] == 1 or ratio == 1
+    decodes = attention.queries < _MOST_DECODED and ratio & (ratio - 1) == 0 and shares_blocks
     if attention.phase is not Phase.BACKWARD and decodes != (attention.phase is Phase.DECODE):
         kind = Phase.DECODE if decodes else Phase.FORWARD
         return Verdict.no("phase", f"Inductor makes its {kind} kernel of q{attention.queries} and {ratio} heads a key")

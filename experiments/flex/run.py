@@ -163,7 +163,7 @@ def blocks(a):
     from gemmtune.spaces.flex.kind import documents_of
 
     number = int((re.findall(r"\d+", a.mask) or ["0"])[0])
-    ids = documents_of(a).cuda() if a.reads_documents else None
+    ids = documents_of(a).cuda() if a.read_shape else None
     masks = {
         "causal": lambda b, h, q, kv: q >= kv,
         "window": lambda b, h, q, kv: (q >= kv) & (q - kv < number),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 from typing import TYPE_CHECKING, ClassVar
 
 from gemmtune.engine.records.flex.attention import Flex, Phase
@@ -79,7 +80,7 @@ class FlexKind(WorkloadKind[Flex]):
         shapes = {"q": (*of_queries, a.head_dim), "k": (*of_keys, a.head_dim), "v": (*of_keys, a.value_dim)}
         found = {each: source.normal(dtype, shape, f"{name} {each}") for each, shape in shapes.items()}
         found |= _blocks(a, source, name)
-        read = (found["documents"],) if a.reads_documents else ()
+        read = tuple(found[each] for each in ("documents",) if each in found)
         written: tuple[str, ...] = ("out",)
         if a.phase is Phase.BACKWARD:
             from gemmtune.spaces.flex import reference
@@ -127,20 +128,23 @@ def block_mask(attention: Flex, device: torch.device, read: tuple[torch.Tensor, 
     a, mask = attention, mask_function(attention)
     if a.mask == NONE:
         return None
-    blocks = a.block_q, a.block_kv
+    blocks, (batch, heads) = (a.block_q, a.block_kv), (size if size > 1 else None for size in a.mask_axes)
 
     def of_index(b: torch.Tensor, h: torch.Tensor, q: torch.Tensor, kv: torch.Tensor) -> torch.Tensor:
         return mask(b, h, q, kv, *read)
 
-    return create_block_mask(of_index, None, None, a.queries, a.keys, device=device, BLOCK_SIZE=blocks)
+    return create_block_mask(of_index, batch, heads, a.queries, a.keys, device=device, BLOCK_SIZE=blocks)
 
 
 def documents_of(attention: Flex) -> torch.Tensor:
-    """Return the document of each position, shape (positions,)."""
+    """Return the document of each position, or the number of keys before the first query, of shape `read_shape`."""
     import torch
 
+    if attention.read_shape == ():
+        return torch.tensor(attention.keys - attention.queries, dtype=torch.int32)
     lengths = torch.tensor(lengths_of(attention.documents, attention.longest))
-    return torch.arange(len(lengths), dtype=torch.int32).repeat_interleave(lengths)
+    documents = torch.arange(len(lengths), dtype=torch.int32).repeat_interleave(lengths)
+    return documents.expand(attention.read_shape or ())
 
 
 def _blocks(attention: Flex, source: TensorSource, name: str) -> dict[str, torch.Tensor]:
@@ -149,8 +153,9 @@ def _blocks(attention: Flex, source: TensorSource, name: str) -> dict[str, torch
     from torch.nn.attention.flex_attention import _create_empty_block_mask
 
     a, found = attention, dict[str, torch.Tensor]()
-    if a.reads_documents:
-        found["documents"] = source.own(torch.int32, (a.longest,), f"{name} documents").copy_(documents_of(a))
+    if a.read_shape is not None:
+        memory = source.own(torch.int32, (prod(a.read_shape),), f"{name} documents").view(a.read_shape)
+        found["documents"] = memory.copy_(documents_of(a))
     mask = block_mask(a, source.device, tuple(found.values()))
     if mask is None:
         sizes = (a.queries, a.keys)

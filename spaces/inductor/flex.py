@@ -7,6 +7,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from math import prod
 from pathlib import Path
 from typing import Any, NoReturn
 from unittest.mock import patch
@@ -154,14 +155,15 @@ def _lower(graph: GraphLowering, attention: Flex, splits: int) -> None:
     q = made("q", dtype, a.batch, a.heads, a.queries, a.head_dim)
     k = made("k", dtype, a.batch, a.kv_heads, a.keys, a.head_dim)
     v = made("v", dtype, a.batch, a.kv_heads, a.keys, a.value_dim)
-    read = (made("documents", torch.int32, a.longest),) if a.reads_documents else ()
+    shapes = [] if a.read_shape is None else [a.read_shape]
+    read = tuple(made("documents", torch.int32, *shape) for shape in shapes)
     index: Any = [torch.zeros((), dtype=torch.int32) for _ in range(4)]
     score, scores = score_function(a), (torch.zeros((), dtype=dtype), *index)
     fields: list[Any] = [
         made(f"blocks{place}", its.dtype, *its.shape) if isinstance(its, torch.Tensor) else its
         for place, its in enumerate(_block_mask(a).as_tuple())
     ]
-    documents = [torch.zeros(a.longest, dtype=torch.int32) for _ in read]
+    documents = [torch.zeros(shape, dtype=torch.int32) for shape in shapes]
     fields[-1] = _subgraph("mask", mask_function(a), (*index, *documents))
     options = {**_OPTIONS, **({"SPLIT_KV": splits} if a.phase is Phase.DECODE else {})}
     scale = a.head_dim**-0.5
@@ -187,10 +189,8 @@ class _Inputs:
 
     def __call__(self, name: str, dtype: torch.dtype, *size: int) -> ir.TensorBox:
         """Return a new input."""
-        strides = [1]
-        for each in reversed(size[1:]):
-            strides.insert(0, strides[0] * max(each, 1))
-        return input_buffer(self._graph, name, dtype, size, strides[: len(size)])
+        strides = [prod(size[place + 1 :]) for place in range(len(size))]
+        return input_buffer(self._graph, name, dtype, size, strides)
 
 
 def _subgraph(name: str, function: Callable[..., Any], inputs: tuple[torch.Tensor, ...]) -> ir.Subgraph:
@@ -211,8 +211,8 @@ def _block_mask(attention: Flex) -> BlockMask:
             sizes = (a.queries, a.keys)
             return _create_empty_block_mask(*(torch.empty(1, 1, size, a.head_dim) for size in sizes))
         rows, columns = -(-a.queries // a.block_q), -(-a.keys // a.block_kv)
-        counts = [torch.empty(1, 1, rows, dtype=torch.int32) for _ in range(2)]
-        indices = [torch.empty(1, 1, rows, columns, dtype=torch.int32) for _ in range(2)]
+        counts = [torch.empty(*a.mask_axes, rows, dtype=torch.int32) for _ in range(2)]
+        indices = [torch.empty(*a.mask_axes, rows, columns, dtype=torch.int32) for _ in range(2)]
         return BlockMask.from_kv_blocks(
             counts[0],
             indices[0],

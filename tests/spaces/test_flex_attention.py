@@ -77,6 +77,18 @@ def test_a_tile_that_the_template_cannot_run_is_rejected(name, config, rule):
     assert SPACE.check(task(name), Config(config)).rule == rule
 
 
+@pytest.mark.skipif(find_spec("torch") is None or find_spec("triton") is None, reason="torch or triton is missing")
+@pytest.mark.slow(2)
+@pytest.mark.filterwarnings("ignore:tl.make_block_ptr")
+def test_masks_of_a_position_and_of_each_head_build(tmp_path):
+    for name in (
+        "flex:decode:b2:h8:kvh2:q1:kv1024:d64:bf16:mask=le(kv,add(q,t0))",
+        "flex:forward:b2:h4:s512:d64:bf16:mask=and(eq(at(t0,b,kv),at(t0,b,q)),le(kv,add(h,q)))",
+    ):
+        of = task(name)
+        assert "documents" in dict(SPACE.build(of, SPACE.seeds(of)[0], tmp_path).launch)["arguments"]
+
+
 def test_every_seed_is_a_point_of_its_space():
     for name in (FORWARD, BACKWARD, DECODE):
         of = task(name)

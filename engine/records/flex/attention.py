@@ -11,7 +11,7 @@ from typing import ClassVar, Self
 
 from gemmtune.engine.records.errors import ProblemError, did_you_mean
 from gemmtune.engine.records.flex.attention_text import SIZES, USUAL_BLOCK, attention_text
-from gemmtune.engine.records.flex.functions import reads
+from gemmtune.engine.records.flex.functions import dimensions, reads
 from gemmtune.engine.records.flex.masks import NONE, coverage, function_of, lengths_of, short
 from gemmtune.engine.records.gemm.terms import MAX_SIZE, DType
 from gemmtune.engine.records.gemm.text import SHOWN
@@ -108,7 +108,7 @@ class Flex(Workload):
                 object.__setattr__(self, name, 0)
         elif not all(block > 0 and block & (block - 1) == 0 for block in (self.block_q, self.block_kv)):
             raise ProblemError(f"block={self.block_q}x{self.block_kv} is not two powers of two")
-        if not self.reads_documents:
+        if len(self.read_shape or ()) == 0:
             object.__setattr__(self, "documents", "")
             return
         object.__setattr__(self, "documents", self.documents or _USUAL_DOCUMENTS)
@@ -118,9 +118,21 @@ class Flex(Workload):
             raise ProblemError(f"documents={self.documents[:SHOWN]} do not fill {self.longest} positions")
 
     @property
-    def reads_documents(self) -> bool:
-        """Whether the mask reads each position's document."""
-        return self.mask != NONE and reads(function_of(self.mask), "t0")
+    def read_shape(self) -> tuple[int, ...] | None:
+        """Shape of what the mask reads: documents of all positions, or () for a number; None if it reads nothing.
+
+        The number is that of the keys before the first query. Each sequence may have documents of its own.
+        """
+        function = function_of(self.mask) if self.mask != NONE else 1
+        if not reads(function, "t0"):
+            return None
+        return {0: (), 1: (self.longest,)}.get(dimensions(function), (self.batch, self.longest))
+
+    @property
+    def mask_axes(self) -> tuple[int, int]:
+        """Sequences and heads whose blocks of the mask differ; 1 where all have equal ones."""
+        function = function_of(self.mask) if self.mask != NONE else 1
+        return self.batch if reads(function, "b") else 1, self.heads if reads(function, "h") else 1
 
     @property
     def longest(self) -> int:
@@ -131,7 +143,7 @@ class Flex(Workload):
     def argument_names(self) -> tuple[str, ...]:
         """Names of a kernel's arguments: tensors, blocks of the mask by query and by key, documents, and outputs."""
         of_keys = ("kv_num", "kv_idx", "full_kv_num", "full_kv_idx")
-        documents = ("documents",) if self.reads_documents else ()
+        documents = () if self.read_shape is None else ("documents",)
         if self.phase is Phase.BACKWARD:
             of_queries = ("q_num", "q_idx", "full_q_num", "full_q_idx")
             return ("q", "k", "v", "lse", "delta", "do", *of_keys, *of_queries, *documents, "dq", "dk", "dv")

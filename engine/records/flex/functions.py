@@ -170,3 +170,10 @@ def evaluated(function: Function, values: Mapping[str, Any], others: Mapping[str
 def reads(function: Function, name: str) -> bool:
     """Return whether a function reads a name."""
     return function == name or (isinstance(function, tuple) and any(reads(each, name) for each in function[1:]))
+
+
+def dimensions(function: Function) -> int:
+    """Return the dimensions of the tensor that a function reads: 0 for a number that it does not index."""
+    if not isinstance(function, tuple):
+        return 0
+    return max((len(function) - 2 if function[0] == "at" else 0, *map(dimensions, function[1:])))

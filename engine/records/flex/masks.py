@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-from gemmtune.engine.records.flex.functions import Function, evaluated, parse_function, reads, text_of
+from gemmtune.engine.records.flex.functions import Function, dimensions, evaluated, parse_function, reads, text_of
 from gemmtune.engine.records.number_text import number_text
 
 NONE = "none"
@@ -79,7 +79,9 @@ def coverage(mask: str, documents: str, queries: int, keys: int) -> tuple[float,
     step = -(-queries // _ROWS)
     rows = np.arange(step // 2, queries, step)[:, None]
     values: dict[str, Any] = {"b": 0, "h": 0, "q": rows, "kv": np.arange(keys)[None]}
-    if reads(function, "t0"):
+    if reads(function, "t0") and not dimensions(function):
+        values["t0"] = keys - queries
+    elif reads(function, "t0"):
         lengths = lengths_of(documents, max(queries, keys))
         values["t0"] = np.repeat(np.arange(len(lengths)), lengths)
     others: dict[str, Callable[..., Any]] = {
