@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
+import torch
 from torch.fx import GraphModule, Node
 
 from gemmtune.engine.consumers.inductor.loader.loader_rows import DTYPE_NAMES
@@ -75,6 +76,8 @@ def _names(tensors: Sequence[object]) -> tuple[str, ...]:
     """Return the names of what a mask reads."""
     if len(tensors) > 1:
         raise ValueError("its mask reads several tensors")
+    if not all(isinstance(getattr(each, "meta", {}).get("val"), torch.Tensor) for each in tensors):
+        raise ValueError("its mask reads a number that is open")
     return ("t0",) * len(tensors)
 
 

@@ -30,7 +30,7 @@ def row(problem, config, space="flex_attention"):
 CAUSAL, GRADIENT = f"flex:forward:{HEAD}:mask=causal", f"flex:backward:{HEAD}:mask=causal"
 WINDOW = f"flex:forward:{HEAD}:mask=window(100):score=softcap(20)"
 DOCUMENTS, DECODE = f"flex:forward:{HEAD}:mask=causal_document", f"flex:decode:{HEAD.replace('q512', 'q1')}"
-DEFAULT = CAUSAL.replace("h4:kvh2", "h2")
+DEFAULT = f"flex:forward:{HEAD.replace('h4:kvh2', 'h2')}"
 ROWS = (
     row(CAUSAL, TILE),
     row(GRADIENT, BACK),
