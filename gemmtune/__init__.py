@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from gemmtune.engine.api.tune_result import TuneResult
     from gemmtune.engine.api.tuning import tune
     from gemmtune.engine.api.verifying import verify
+    from gemmtune.engine.consumers.serving.models.campaign import engine_problems
     from gemmtune.engine.records.artifact import Artifact, Toolchain
     from gemmtune.engine.records.config import Config, Param
     from gemmtune.engine.records.errors import (
@@ -90,6 +91,7 @@ __all__ = [
     "bench",
     "capture",
     "check",
+    "engine_problems",
     "landscapes",
     "read_table",
     "replay",
@@ -136,6 +138,7 @@ _MODULES = {
     "bench": "api.benching",
     "capture": "api.capturing",
     "check": "api.checking",
+    "engine_problems": "consumers.serving.models.campaign",
     "landscapes": "api.landscapes",
     "read_table": "api.table",
     "replay": "api.replaying",

@@ -1,4 +1,4 @@
-"""The commands that take a model: capture and bench."""
+"""The commands that take a model: capture, problems and bench."""
 
 import sys
 from functools import partial
@@ -45,6 +45,11 @@ _FIXED_INPUT_HELP = "A tensor of the call, as for gemmtune capture, without open
 _ONE_TOKENS_HELP = "Tokens per sequence of hf:MODEL: 1 decodes with a cache, more are a prompt. [default: 1]"
 _ONE_BATCH_HELP = "Sequences, or pictures, of hf:MODEL. [default: 1]"
 _ARMS_HELP = f"Arms to run, of {','.join(ARMS)}. [default: eager,compile, and table with --table]"
+
+_MODEL_HELP = "A config.json, its folder, or a model of the local Hugging Face cache: Qwen/Qwen3-30B-A3B."
+_EP_HELP = "Expert-parallel ranks: of SGLang a divisor of --tp, of vLLM 1 or all ranks."
+_TOKENS_HELP = "Token counts to tune. [default: those of the engine's own tuner]"
+_DTYPE_HELP = "Type of the experts in place of the model's: fp8_tensor for vLLM's --quantization fp8."
 
 
 def capture(
@@ -99,6 +104,29 @@ def capture(
         print_text(f"written: {html}")
     if not found.problems:
         raise typer.Exit(1)
+
+
+def problems(
+    engine: Annotated[str, typer.Option(metavar="ENGINE", help="The serving engine: vllm or sglang.")],
+    model: Annotated[str, typer.Option(metavar="MODEL", help=_MODEL_HELP)],
+    tp: Annotated[int, typer.Option(min=1, metavar="N", help="Tensor-parallel ranks.")] = 1,
+    ep: Annotated[int, typer.Option(min=1, metavar="N", help=_EP_HELP)] = 1,
+    tokens: Annotated[str | None, typer.Option(metavar="N[,N]...", help=_TOKENS_HELP)] = None,
+    dtype: Annotated[str | None, typer.Option(metavar="TYPE", help=_DTYPE_HELP)] = None,
+    out: Annotated[Path, typer.Option(help="The campaign file to write.")] = Path("problems.toml"),
+    as_json: AsJson = False,
+) -> None:
+    """List a model's layers for vLLM or SGLang, to tune them.
+
+    Writes a campaign file for gemmtune tune from the model's config.json: its mixture-of-experts layers, and its linear
+    layers in fp8 with a scale per block, as one rank runs them, at the token counts of the engine's own tuner. Needs
+    neither the engine, nor weights, nor a GPU, and downloads nothing. Layers that no table can serve are named.
+    """
+    from gemmtune.engine.consumers.serving.models.campaign import engine_problems
+
+    found = engine_problems(engine, model, tp=tp, ep=ep, tokens=integers("--tokens", tokens), dtype=dtype)
+    write_whole(out, found.to_toml().encode())
+    output.show(found.report(str(out)), as_json=as_json)
 
 
 def bench(

@@ -10,7 +10,7 @@ from typing import Annotated, cast
 import typer
 
 from gemmtune.engine.cli.campaigns import sweep, tune
-from gemmtune.engine.cli.captures import bench, capture
+from gemmtune.engine.cli.captures import bench, capture, problems
 from gemmtune.engine.cli.checks import check
 from gemmtune.engine.cli.descriptions import doctor, list_choices
 from gemmtune.engine.cli.help import Command, Commands
@@ -34,7 +34,7 @@ GROUPS: dict[str, dict[str, Callable[..., None]]] = {
     "Tune": {"tune": tune, "check": check},
     "Look": {"show": show, "diff": diff, "list": list_choices},
     "Ship": {"export": export, "verify": verify},
-    "Models": {"capture": capture, "bench": bench},
+    "Models": {"capture": capture, "problems": problems, "bench": bench},
     "Research": {"compare": compare, "sweep": sweep},
     "Host": {"doctor": doctor, "campaigns": campaigns},
 }

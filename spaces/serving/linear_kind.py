@@ -50,6 +50,7 @@ class BlockLinearOperands:
 
 
 class _BlockLinearKind(WorkloadKind[_Layer], Generic[_Layer]):
+    listed: ClassVar[str] = "tokens"
     layers: ClassVar[type[BlockLinear]]
     """Class of the kind's workloads."""
 

@@ -70,6 +70,7 @@ class MoeOperands:
 
 
 class _MoeKind(WorkloadKind[_Layer], Generic[_Layer]):
+    listed: ClassVar[str] = "tokens"
     layers: ClassVar[type[MoeLayer]]
     """Class of the kind's workloads."""
 

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import json
+
+MIXTRAL = {
+    "architectures": ["MixtralForCausalLM"], "hidden_size": 4096, "intermediate_size": 14336, "num_attention_heads": 32,
+    "num_experts_per_tok": 2, "num_hidden_layers": 32, "num_local_experts": 8,
+}  # fmt: skip
 ONE = "GemmTunableOp_Half_NN,nn_64_32_128_ld_64_128_64\n"
 
 
@@ -22,3 +28,23 @@ def test_a_record_with_nothing_to_tune_leaves_the_campaign_as_it_was_and_fails(r
     assert (done.status, out.exists()) == (1, False)
     assert "no file is written" in done.out
     assert '"written": null' in run("capture", str(record), "--out", str(out), "--json").out
+
+
+def test_a_model_becomes_a_campaign_of_its_layers(run, tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(MIXTRAL), encoding="utf-8")
+    done = run("problems", "--engine", "vllm", "--model", ".", "--tp", "8")
+    assert done.status == 0
+    assert "E=8,N=1792,device_name=*.json" in done.out
+    tuned = run("tune", "problems.toml", "--device", "H200")
+    assert tuned.status == 2
+    assert "nothing is recorded in space vllm_moe" in tuned.err
+    assert "vllm is not installed: pip install --no-deps vllm" in tuned.err
+    record = run("problems", "--engine", "vllm", "--model", ".", "--tokens", "1,64", "--json").record
+    assert (record["tokens"], record["layers"][0]["runs"]) == ([1, 64], 32.0)
+
+
+def test_a_model_without_such_layers_leaves_the_campaign_as_it_was(run, tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({**MIXTRAL, "num_local_experts": 0}), encoding="utf-8")
+    done = run("problems", "--engine", "vllm", "--model", ".")
+    assert (done.status, (tmp_path / "problems.toml").exists()) == (2, False)
+    assert "neither experts nor linear layers in fp8" in done.err

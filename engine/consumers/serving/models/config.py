@@ -1,0 +1,148 @@
+"""config.json of a model: a file, a folder's, or one of the local Hugging Face cache. Nothing is downloaded."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from gemmtune.engine.io.reading import parse_json, read_text
+from gemmtune.engine.records.errors import UsageError
+
+_NAME = "config.json"
+_BESIDE = "hf_quant_config.json"
+"""File in which NVIDIA's ModelOpt states the quantisation of a model whose config.json does not."""
+_MOST_LAYERS, _MOST = 1024, 2**20
+"""Largest number of layers, and largest of all other numbers."""
+_HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?", re.ASCII)
+_LAYERS = "num_hidden_layers"
+EXPERTS = ("num_experts", "moe_num_experts", "n_routed_experts", "num_local_experts")
+"""Keys of the number of experts, in vLLM's order."""
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """Facts of a model's config.json; those of its text part come first."""
+
+    source: str
+    """Path of the file."""
+    whole: Mapping[str, object]
+    """Every key of the file."""
+
+    @cached_property
+    def text(self) -> Mapping[str, object]:
+        """Keys of the text part: all but one of a model with pictures are there."""
+        nested = self.whole.get("text_config")
+        return nested if isinstance(nested, dict) else self.whole
+
+    @property
+    def architecture(self) -> str:
+        """Class of the model in transformers, `MixtralForCausalLM`; empty where the file names none."""
+        named = self.whole.get("architectures")
+        return str(named[0]) if isinstance(named, list) and named else ""
+
+    @property
+    def quantization(self) -> Mapping[str, object]:
+        """Keys of the quantisation; none for a model without one."""
+        found = self.whole.get("quantization_config") or self.text.get("quantization_config")
+        return found if isinstance(found, dict) else {}
+
+    def number(self, *names: str) -> int:
+        """Return the integer from 1 to 2^20 that the first of these keys states, or the largest of its list; else 0.
+
+        Architectures have different names for one size.
+        """
+        for name in names:
+            value = self.text.get(name)
+            numbers = value if isinstance(value, list) else [value]
+            found = max((each for each in numbers if type(each) is int), default=0)
+            if 0 < found <= _MOST:
+                return found
+        return 0
+
+    def needed(self, *names: str) -> int:
+        """Return the number of the first of these keys.
+
+        Raises:
+            UsageError: the file states none of them.
+        """
+        if found := self.number(*names):
+            return found
+        raise UsageError(f"{self.source} states no {' or '.join(names)}, an integer from 1 to {_MOST}")
+
+    @property
+    def layers(self) -> range:
+        """Numbers of the text part's layers."""
+        return range(min(self.needed(_LAYERS), _MOST_LAYERS))
+
+    @cached_property
+    def expert_layers(self) -> frozenset[int]:
+        """Numbers of the layers with several experts."""
+        if self.number(*EXPERTS) < 2:
+            return frozenset()
+        listed, sparse = self.text.get("moe_layers"), self.text.get("moe_layer_freq")
+        if isinstance(listed, list):
+            return frozenset(self.layers) & frozenset(each for each in listed if type(each) is int)
+        if isinstance(sparse, list):
+            return frozenset(number for number, has in zip(self.layers, sparse, strict=False) if has)
+        dense = self.text.get("mlp_only_layers")
+        without = frozenset(dense) if isinstance(dense, list) else frozenset()
+        first, every = self.number("first_k_dense_replace"), self.number("moe_layer_freq") or 1
+        step = self.number("decoder_sparse_step", "interleave_moe_layer_step") or 1
+        with_experts = (n for n in self.layers if n >= first and n % every == 0 and (n + 1) % step == 0)
+        return frozenset(with_experts) - without
+
+
+def find_model(name: str, environment: Mapping[str, str]) -> ModelConfig:
+    """Return the configuration of a model.
+
+    Args:
+        name: a config.json, a folder that holds one, or a model's name on the hub that the local cache has,
+            `Qwen/Qwen3-30B-A3B`; `hf:` may stand before it.
+        environment: variables of the process, some of which say where the cache is.
+
+    Raises:
+        UsageError: there is no such file and the cache has none, or the file is no JSON object.
+    """
+    place = name.removeprefix("hf:")
+    path = Path(place).expanduser()
+    if path.is_dir():
+        path /= _NAME
+    elif not path.exists():
+        path = _cached(place, environment)
+    content = _object(path)
+    beside = path.with_name(_BESIDE)
+    if "quantization_config" not in content and beside.is_file():
+        content = {**content, "quantization_config": {"quant_method": "modelopt", **_flat(_object(beside))}}
+    return ModelConfig(str(path), content)
+
+
+def _object(path: Path) -> dict[str, object]:
+    content = parse_json(read_text(path, "model's configuration"), str(path), UsageError)
+    if not isinstance(content, dict):
+        raise UsageError(f"{path} holds no object, but a {type(content).__name__}")
+    return content
+
+
+def _flat(content: Mapping[str, object]) -> Mapping[str, object]:
+    """Return the keys of ModelOpt's file, which stand one level deeper than those of config.json."""
+    nested = content.get("quantization")
+    return nested if isinstance(nested, dict) else content
+
+
+def _cached(name: str, environment: Mapping[str, str]) -> Path:
+    """Return the config.json that the local Hugging Face cache has of a model."""
+    if not _HUB_NAME.fullmatch(name):
+        raise UsageError(f"there is no {name}: name a config.json, its folder, or a model such as Qwen/Qwen3-30B-A3B")
+    home = Path(environment.get("HF_HOME") or Path(environment.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface")
+    cache = Path(environment.get("HF_HUB_CACHE") or environment.get("HUGGINGFACE_HUB_CACHE") or home / "hub")
+    folder = cache.expanduser() / f"models--{name.replace('/', '--')}"
+    revision = folder / "refs" / "main"
+    wanted = read_text(revision, "revision").strip() if revision.is_file() else "*"
+    found = sorted(folder.glob(f"snapshots/{wanted}/{_NAME}"))
+    if not found:
+        raise UsageError(
+            f"{name} is no file, no folder, and not in the Hugging Face cache {cache}, and nothing is downloaded here: "
+            f"run hf download {name} {_NAME}, or name a folder with its {_NAME}"
+        )
+    return found[-1]
