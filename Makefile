@@ -1,7 +1,7 @@
 # make tune      set up .venv and tune: the recorded problems, or this machine's NVIDIA GPU if it has one
 # make test      set up .venv for development and run the tests; ARGS="-k name" goes to pytest
 # make lint      style, types, import rules, and the documentation's links
-# make docs      write docs/commands.md, docs/python-api.md, the tables of docs/campaign-keys.md, the outputs in docs/quickstart-*.md, build the site in .site, check all documents
+# make docs      write docs/commands.md, docs/python-api.md, the tables of docs/campaign-keys.md, docs/schemas, the outputs in docs/quickstart-*.md, build the site in .site, check all documents
 # make releases  run the tests that depend on torch under each supported release; large downloads, see tests/releases/run.py
 # make mutants   change the source in one place at a time and count how often the tests notice; see tests/mutants/run.py
 # make develop   set up .venv for development, and no more
@@ -52,6 +52,7 @@ docs: $(DEV)
 	@TERM=dumb $(BIN)/python -m typer gemmtune.engine.cli.commands utils docs --name gemmtune --output docs/commands.md >/dev/null
 	@$(BIN)/python docs/site/campaign_keys.py
 	@$(BIN)/python docs/site/python_api.py
+	@$(BIN)/python docs/site/schemas.py
 	@CUDA_VISIBLE_DEVICES= $(BIN)/python docs/site/journeys.py
 	@$(SITE)
 	@$(BIN)/pytest --quiet --no-header --numprocesses 0 tests/docs

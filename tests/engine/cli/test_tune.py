@@ -7,6 +7,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+import jsonschema
 import pytest
 
 from gemmtune.engine.records import catalogue
@@ -25,6 +26,12 @@ TWO = ("--problem", DECODE, "--problem", MIDDLE)
 TUNE = ("tune", *TWO, "--sampler", "random", "--budget", "400", "--no-report")
 FILES = ("table.json", "inductor/lookup_table.json", "inductor/inductor_table.json")
 PACKAGES = ("inductor/gemmtune_inductor", "inductor/gemmtune_record", "inductor/gemmtune_report")
+
+
+def valid(name: str, value: object) -> bool:
+    """Whether a value is as docs/schemas say."""
+    schema = Path(__file__).parents[3] / f"docs/schemas/{name}.schema.json"
+    return jsonschema.Draft202012Validator(json.loads(schema.read_text(encoding="utf-8"))).is_valid(value)
 
 
 def shipped(folder: Path) -> dict[str, bytes]:
@@ -239,6 +246,8 @@ def test_events_are_lines_of_json(run, tmp_path):
     assert (notice["event"], began["event"]) == ("notice", "began")
     assert (over["event"], over["reason"]) == ("over", "done")
     assert sum(began["tasks"].values()) == 10
+    assert [event for event in events if not valid("events", event)] == []
+    assert valid("table", json.loads((tmp_path / "out/table.json").read_text()))
     ends = {event["task"]: event["why"] for event in events if event["event"] == "ended"}
     assert ends == {f"H200/aten/{DECODE}": "all evaluated", f"H200/triton_mm/{DECODE}": "budget spent"}
 

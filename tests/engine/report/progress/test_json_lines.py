@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, replace
 from datetime import datetime
+from pathlib import Path
 
+import jsonschema
 import pytest
 
 from gemmtune.engine.records.config import Config
@@ -16,6 +18,8 @@ from gemmtune.engine.report.progress.json_lines import EventFile
 from gemmtune.engine.seams.executor import Load
 from gemmtune.engine.testing.objective_conformance import example_measurement
 
+DOCS = Path(__file__).parents[4] / "docs"
+SCHEMA = jsonschema.Draft202012Validator(json.loads((DOCS / "schemas/events.schema.json").read_text(encoding="utf-8")))
 MEASURED = example_measurement()
 TASK = MEASURED.task
 LEADER = Finalist(TASK, Config({"x": 1}), MEASURED.toolchain, Estimate(9e4, 8.9e4, 9.1e4), (9e4,), (0.0, 0.0))
@@ -38,6 +42,7 @@ def written(path, write):
     with EventFile(path) as events:
         write(events)
         (event,) = read(path)  # written out at once, not when the file is closed
+    SCHEMA.validate(event)
     assert datetime.fromisoformat(event.pop("at")).tzinfo is not None
     return event
 
