@@ -140,10 +140,31 @@ def test_tune_runs_where_the_wheel_alone_is_installed(empty: Path, tmp_path: Pat
     assert re.fullmatch(r"no report.html: a report needs jinja2 and matplotlib: pip install .*\[report\]'?", said)
 
 
+def test_samplers_are_compared_where_the_wheel_alone_is_installed(empty: Path, tmp_path: Path):
+    compare = [empty / "gemmtune", "compare", "--samplers", "random", "--budget", "4", "--seeds", "1"]
+    done = subprocess.run(compare, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    *_, written, said = done.stdout.splitlines()
+    assert written == "comparison/comparison.json"
+    assert re.fullmatch(r"no report.html and curves.png: a report needs jinja2 and matplotlib: pip install .*", said)
+
+
+def test_the_extra_all_has_every_package_that_a_command_uses():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+
+    def packages(extra: str) -> set[str]:
+        found = set()
+        for text in map(Requirement, extras[extra]):
+            found |= {name for each in text.extras for name in packages(each)} if text.name == "gemmtune" else {text.name}
+        return found
+
+    used = {name for extra in extras.keys() - {"all", "dev", "docs"} for name in packages(extra)}
+    assert {"torch", "ray", "matplotlib", "transformers"} <= used == packages("all")
+
+
 @pytest.mark.parametrize(
     ("arguments", "lacking", "extra"),
     [
-        (("compare", "--sampler", "random", "--out", "there"), "jinja2 and matplotlib", "report"),
         (("tune", "--sampler", "tpe"), "optuna and cmaes", "study"),
         (("capture", "a:b", "--device", "H200"), "torch and triton", "triton"),
     ],

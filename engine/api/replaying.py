@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from importlib import import_module
 from itertools import accumulate
 from math import inf, isfinite
 from pathlib import Path
@@ -18,7 +17,7 @@ from gemmtune.engine.api.landscapes import LandscapeSource, read_sources
 from gemmtune.engine.api.output_folder import folder_of, make_folder, write_all
 from gemmtune.engine.io.arguments import checks_arguments
 from gemmtune.engine.io.numbers import checked
-from gemmtune.engine.records.errors import UsageError
+from gemmtune.engine.records.errors import ToolchainMissing, UsageError
 from gemmtune.engine.records.landscape import Landscape
 from gemmtune.engine.report.studies import comparison_report, study_report
 from gemmtune.engine.seams import registry
@@ -67,6 +66,8 @@ class Study:
     """Further arguments of `replay`, by name: batch, cold and apart."""
     written: list[Path] = field(default_factory=list)
     """Files of the last `save`."""
+    notes: list[str] = field(default_factory=list)
+    """Lines on files that the last `save` could not write."""
 
     @property
     def samplers(self) -> tuple[str, ...]:
@@ -105,14 +106,18 @@ class Study:
     def save(self, folder: str | os.PathLike[str]) -> list[Path]:
         """Write comparison.json, report.html and curves.png to `folder`; return their paths.
 
+        Without matplotlib or jinja2, comparison.json alone; `notes` says what to install.
+
         Raises:
-            ToolchainMissing: matplotlib or jinja2 is not installed.
             UsageError: the folder cannot be written.
         """
-        from gemmtune.engine.report.html.comparison_page import comparison_html, curves_png
-
         results = {"comparison.json": json.dumps(self.to_json(), indent=1) + "\n"}
         self.written = write_all(results, Path(folder))  # before anything is drawn
+        try:
+            from gemmtune.engine.report.html.comparison_page import comparison_html, curves_png
+        except ToolchainMissing as missing:
+            self.notes = [f"no report.html and curves.png: {missing}"]
+            return self.written
         drawn: dict[str, str | bytes] = {
             "report.html": comparison_html(self.comparison, self.settings, self._provenance()),
             "curves.png": curves_png(self.comparison),
@@ -191,7 +196,6 @@ def replay(
         UnknownPlugin: no sampler has that name.
         UsageError: a number is below 1, two samplers share a name, or `out` cannot be written.
         LandscapeError: a landscape is malformed, or none has two feasible configs.
-        ToolchainMissing: `out` is given and matplotlib or jinja2 is not installed.
 
     Example:
         >>> import gemmtune as gt
@@ -217,7 +221,6 @@ def replay(
     searched = searchable(read_sources(sources))
     if out is not None:
         make_folder(folder_of(out))
-        import_module("gemmtune.engine.report.html")  # says what to install before anything is searched
     found: dict[str, list[Replay]] = {}
     of_one = len(searched) * seeds
     for name, one in chosen.items():

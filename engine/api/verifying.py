@@ -6,7 +6,6 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 
 from gemmtune.engine.api.landscapes import LandscapeSource, sources_of
@@ -18,6 +17,7 @@ from gemmtune.engine.campaign.verify import Verified, in_doubt, open_executor, r
 from gemmtune.engine.campaign.verify import verify as measure_again
 from gemmtune.engine.execution.hosts import LOCAL
 from gemmtune.engine.io.arguments import checks_arguments
+from gemmtune.engine.records.errors import ToolchainMissing
 from gemmtune.engine.report.layout import Report
 from gemmtune.engine.report.tables import verify_report
 from gemmtune.engine.scheduling.callbacks import Callback, notify
@@ -32,6 +32,8 @@ class VerifyResult:
 
     record: Verified
     """The check of every row and range, in the table's order."""
+    written: tuple[Path, ...] = ()
+    """Files below `out`: the repaired table, and the page where it could be drawn."""
 
     @property
     def holds(self) -> bool:
@@ -83,7 +85,8 @@ def verify(
         database: file or URL of the measurements; those that it holds are not made again. By default measurements.db
             in `out`, which is renamed at the end, so that a verification that was stopped goes on and the next one
             measures again; else in a new temporary folder.
-        out: folder for the repaired table.json and report.html; by default nothing is written but the database.
+        out: folder for the repaired table.json and report.html; by default nothing is written but the database. Without
+            matplotlib or jinja2 there is no page, and a notice says what to install.
         refresh: measure only the rows that were made with other versions than those here, of the driver and of the
             packages that build the kernel; the others stay in the table as they are.
 
@@ -91,7 +94,6 @@ def verify(
         DeviceError: the hosts have no GPU, or none of the table's model.
         TableError: the table's file cannot be read.
         LandscapeError: the landscapes cannot be read.
-        ToolchainMissing: `out` is given and matplotlib or jinja2 is not installed.
         UsageError: `margin` is no fraction, or `out` cannot be written.
 
     Example:
@@ -101,8 +103,6 @@ def verify(
         >>> gt.verify(table, backend=recorded).holds
         True
     """
-    if out is not None:
-        import_module("gemmtune.engine.report.html")  # says what to install before anything is measured
     content = table if isinstance(table, Table) else read_table(table)
     margin = content.margin if margin is None else OPTIONS["margin"].checked(margin)
     recorded, _ = sources_of(backend)
@@ -127,8 +127,13 @@ def verify(
     if database is None:
         Path(url).rename(Path(url).with_name(f"measured-{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}.db"))
     if folder is not None:
-        from gemmtune.engine.report.html.change_pages import verify_html  # matplotlib takes a while to import
-
         result.table.save(folder / "table.json")
-        write_whole(folder / "report.html", verify_html(result.record).encode())
+        result = replace(result, written=(folder / "table.json",))
+        try:
+            from gemmtune.engine.report.html.change_pages import verify_html  # matplotlib takes a while to import
+        except ToolchainMissing as missing:
+            notify(callbacks, f"no report.html: {missing}")
+        else:
+            write_whole(folder / "report.html", verify_html(result.record).encode())
+            result = replace(result, written=(*result.written, folder / "report.html"))
     return result

@@ -78,6 +78,5 @@ def compare(
         print_json(one.to_json() if one else study.to_json())
         return
     report = one or comparison_report(study.comparison, study.settings)
-    print_text(
-        "\n".join([report.to_text(output.columns()), *([""] if study.written else []), *map(str, study.written)])
-    )
+    written = [*map(str, study.written), *study.notes]
+    print_text("\n".join([report.to_text(output.columns()), *([""] if written else []), *written]))

@@ -178,7 +178,7 @@ def verify(
         )
     output.show(found.report, as_json=as_json)
     if not as_json and (found.record.rows or found.record.ranges):
-        print_text(f"written: {out / 'table.json'}, {out / 'report.html'}")
+        print_text(f"written: {', '.join(map(str, found.written))}")
     raise typer.Exit(0 if found.holds else 1)
 
 

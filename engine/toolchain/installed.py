@@ -4,27 +4,36 @@ import json
 import shlex
 from importlib.metadata import PackageNotFoundError, distribution
 from importlib.util import find_spec
+from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from gemmtune.engine.records.errors import ToolchainMissing
 
 
 def install_command(extra: str = "") -> str:
-    """Return the command that installs gemmtune with an extra: from its checkout or archive, else from an index."""
+    """Return the command that adds an extra to this gemmtune: from its checkout or archive, else from an index.
+
+    An archive that is gone, as of a container's build, stands for the version that it had.
+    """
     extras = f"[{extra}]" if extra else ""
     whole = f"gemmtune{extras}"
+    pinned, direct = whole, {}
     try:
-        direct = json.loads(distribution("gemmtune").read_text("direct_url.json") or "{}")  # as PEP 610 has it
+        installed = distribution("gemmtune")
+        pinned = f"{whole}=={installed.version}"
+        direct = json.loads(installed.read_text("direct_url.json") or "{}")  # as PEP 610 has it
     except (PackageNotFoundError, ValueError):
-        direct = {}
+        pass
     url = str(direct.get("url", ""))
     if url.startswith("file:"):
+        path = Path(unquote(urlsplit(url).path))
         editable = "--editable " if direct.get("dir_info", {}).get("editable") else ""
-        return f"pip install {editable}{shlex.quote(f'{unquote(urlsplit(url).path)}{extras}')}"
+        there = f"{editable}{shlex.quote(f'{path}{extras}')}"
+        return f"pip install {there if path.exists() else shlex.quote(pinned)}"
     if "vcs_info" in direct:
         vcs = direct["vcs_info"]
         url = f"{vcs.get('vcs')}+{url}@{vcs.get('commit_id')}"
-    return f"pip install {shlex.quote(f'{whole} @ {url}' if url else whole)}"
+    return f"pip install {shlex.quote(f'{whole} @ {url}' if url else pinned)}"
 
 
 def require_extra(extra: str, purpose: str, *modules: str) -> None:
