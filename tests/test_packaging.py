@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import json
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -129,7 +130,7 @@ def test_the_wheel_of_the_source_archive_is_that_of_the_checkout(wheel_file: Pat
     assert [name for name, content in of_sdist.items() if content != of_checkout[name]] == []
 
 
-def test_tune_runs_where_the_wheel_alone_is_installed(empty: Path, tmp_path: Path):
+def test_tune_and_verify_run_where_the_wheel_alone_is_installed(empty: Path, tmp_path: Path):
     tune = [empty / "gemmtune", "tune", "--problem", "16x4096x4096:bf16:nt", "--budget", "16", "--out", "out"]
     done = subprocess.run(tune, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -138,6 +139,10 @@ def test_tune_runs_where_the_wheel_alone_is_installed(empty: Path, tmp_path: Pat
     assert (tmp_path / "out/inductor/gemmtune_inductor/__init__.py").is_file()
     (said,) = (line for line in done.stdout.splitlines() if "report.html" in line)
     assert re.fullmatch(r"no report.html: a report needs jinja2 and matplotlib: pip install .*\[report\]'?", said)
+    verify = [empty / "gemmtune", "verify", "out", "--replay", "h200"]
+    done = subprocess.run(verify, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "written: verified/table.json")
+    assert said in done.stderr.splitlines()
 
 
 def test_samplers_are_compared_where_the_wheel_alone_is_installed(empty: Path, tmp_path: Path):
@@ -149,13 +154,23 @@ def test_samplers_are_compared_where_the_wheel_alone_is_installed(empty: Path, t
     assert re.fullmatch(r"no report.html and curves.png: a report needs jinja2 and matplotlib: pip install .*", said)
 
 
+def test_the_container_and_the_releases_build_the_wheel_of_all_that_it_needs(checkout: Path):
+    lines = (ROOT / "Containerfile").read_text(encoding="utf-8").splitlines()
+    copied = [name for line in lines if line.startswith("COPY ") for name in line.split()[1:-1]]
+    packed = runpy.run_path(str(ROOT / "tests/releases/run.py"))["PACKED"]
+    assert sorted(copied) == sorted(packed)
+    assert {path.name for path in checkout.iterdir()} - {"tests", "experiments", "build", "dist"} >= set(packed)
+
+
 def test_the_extra_all_has_every_package_that_a_command_uses():
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
 
     def packages(extra: str) -> set[str]:
         found = set()
         for text in map(Requirement, extras[extra]):
-            found |= {name for each in text.extras for name in packages(each)} if text.name == "gemmtune" else {text.name}
+            found |= (
+                {name for each in text.extras for name in packages(each)} if text.name == "gemmtune" else {text.name}
+            )
         return found
 
     used = {name for extra in extras.keys() - {"all", "dev", "docs"} for name in packages(extra)}

@@ -2,15 +2,16 @@
 
     python tests/releases/run.py [--releases 2.14.1 2.15.0] [--python python3.14] [--folder .releases]
 
-Each release gets a virtual environment with gemmtune, `torch==RELEASE` and its triton, and the newest of everything
-else that they allow. In it run tests/spaces, tests/engine/consumers, tests/engine/tables and
+Each release gets a virtual environment with the wheel of this checkout, `torch==RELEASE` and its triton, and the newest
+of everything else that they allow. In it run tests/spaces, tests/engine/consumers, tests/engine/tables and
 experiments/tables/versions.py, which lowers two models and counts benchmarks. All releases make one table, which goes
 to docs/releases.md. A release that fails does not stop the next.
 
 From PyPI, torch on Linux is a build for CUDA; its import loads NVIDIA's libraries on a machine without a GPU too. Such
 a release downloads 3 GB and takes 7 GB in the folder. Builds for CPUs take 3 GB. pip prefers them where an index has
 them: `PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu`. An environment in the folder is used again; remove the
-folder to begin anew. The script needs no package, so any Python from 3.11 on runs it.
+folder to begin anew. The wheel is built and installed each time. The script needs no package but pip, so any Python
+from 3.11 on runs it.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
@@ -30,6 +32,8 @@ PAGE = ROOT / "docs" / "releases.md"
 RELEASES = {"2.11.0": "3.6.0", "2.12.1": "3.7.1", "2.13.0": "3.7.1", "2.14.1": "3.8.0", "2.15.0": "3.9.0"}
 """Releases of torch with the triton of each; a build for CPUs does not require its own."""
 TESTS = ("tests/spaces", "tests/engine/consumers", "tests/engine/tables")
+PACKED = ("pyproject.toml", "README.md", "LICENSE", "NOTICE", "gemmtune", "engine", "spaces", "objectives")
+"""Files and folders that the wheel is made of."""
 INSTALL_SECONDS, TEST_SECONDS, LOWERING_SECONDS = 3600, 3600, 3600
 # Python compiles what it imports, once: pip compiling all that is installed takes minutes.
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
@@ -55,9 +59,9 @@ COLUMNS = {
 }
 HEAD = """# Releases
 
-gemmtune supports torch {first} to {last} with their tritons. `make releases` writes this page: it installs each into an
-environment of its own, with the newest releases of everything else. There it runs the tests of spaces, tables and
-loaders, and lowers two models without a GPU: the forum's layer and a Llama block at nine m, forward and backward
+gemmtune supports torch {first} to {last} with their tritons. `make releases` writes this page: it installs the wheel
+into an environment per release, with the newest releases of everything else. There it runs the tests of spaces, tables
+and loaders, and lowers two models without a GPU: the forum's layer and a Llama block at nine m, forward and backward
 ([experiments/tables](../experiments/tables/README.md)). Each model is lowered with a table made under that torch, and
 with one made under the oldest torch whose `triton::mm` has the same source: 2.11 for 2.11, 2.12 for later ones. With a
 table nothing may be benchmarked, and the loader may not warn. The last column shows that the count sees benchmarks.
@@ -115,23 +119,40 @@ def tried(release: str, base: str, python: str, folder: Path, tests: list[str]) 
 
 
 def install(release: str, base: str, folder: Path, inside: str) -> None:
-    """Make the environment, unless an earlier run finished it."""
-    stamp = folder / "installed"
-    if stamp.exists():
-        return
+    """Make the environment, unless an earlier run finished it, and install the checkout's wheel into it."""
     folder.mkdir(parents=True, exist_ok=True)
+    stamp, wheel = folder / "installed", str(packed(folder))
     pins = [f"torch=={release}", *(f"triton=={RELEASES[each]}" for each in RELEASES if each == release)]
     pip = (inside, "-m", "pip", "--disable-pip-version-check", "--no-input", "install", "--progress-bar", "off")
-    for number, command in enumerate(
-        (
-            (base, "-m", "venv", "--clear", str(folder / "venv")),
-            (*pip, "--upgrade", "pip"),
-            (*pip, "--no-compile", "--editable", f"{ROOT}[dev]", *pins),
-        )
-    ):
-        if status := logged(command, folder / f"install-{number}.log", INSTALL_SECONDS):
-            raise OSError(f"step {number} ended with {status}; see install-{number}.log")
+    begin = ((base, "-m", "venv", "--clear", str(folder / "venv")), (*pip, "--upgrade", "pip"))
+    whole = (*begin, (*pip, "--no-compile", f"{wheel}[dev]", *pins))
+    for number, command in enumerate(((*pip, "--no-deps", "--force-reinstall", wheel),) if stamp.exists() else whole):
+        run_step(command, folder / f"install-{number}.log")
     stamp.touch()
+
+
+def packed(folder: Path) -> Path:
+    """Build the wheel of the checkout, from a copy: a build leaves files that a later build picks up."""
+    tree, wheels = folder / "tree", folder / "wheels"
+    for old in (tree, wheels):
+        shutil.rmtree(old, ignore_errors=True)
+    tree.mkdir()
+    for name in PACKED:
+        subprocess.run(("cp", "-R", str(ROOT / name), str(tree)), check=True)
+    command = (sys.executable, "-m", "pip", "wheel", "--no-deps", "--wheel-dir", str(wheels), str(tree))
+    run_step(command, folder / "wheel.log")
+    (wheel,) = wheels.glob("gemmtune-*.whl")
+    return wheel
+
+
+def run_step(command: tuple[str, ...], log: Path) -> None:
+    """Run a step of an install.
+
+    Raises:
+        OSError: it failed; the log says why.
+    """
+    if status := logged(command, log, INSTALL_SECONDS):
+        raise OSError(f"{' '.join(command[-2:])} ended with {status}; see {log.name}")
 
 
 def tested(inside: str, folder: Path, tests: list[str]) -> dict:
@@ -139,7 +160,8 @@ def tested(inside: str, folder: Path, tests: list[str]) -> dict:
     report = folder / "tests.xml"
     report.unlink(missing_ok=True)
     spread = ("--numprocesses", str((os.cpu_count() or 1) + 1), "--dist", "loadgroup")
-    command = (inside, "-m", "pytest", f"--timeout={TEST_SECONDS / 4:g}", *spread, f"--junitxml={report}", *tests)
+    # -P: the checkout, from which the tests run, is not imported.
+    command = (inside, "-P", "-m", "pytest", f"--timeout={TEST_SECONDS / 4:g}", *spread, f"--junitxml={report}", *tests)
     status = logged(command, folder / "tests.log", TEST_SECONDS)
     cases = list(ET.parse(report).getroot().iter("testcase"))  # pytest's own file
     failed = [case for case in cases if case.find("failure") is not None or case.find("error") is not None]
