@@ -14,7 +14,7 @@ yaml = pytest.importorskip("yaml", reason="mkdocs, which brings PyYAML, is not i
 ROOT = Path(__file__).parents[1]
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 CI = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text(encoding="utf-8"))
-NIGHTLY = ("install", "releases")
+NIGHTLY = ("install", "container", "releases")
 
 
 def recipe(target: str) -> list[str]:
