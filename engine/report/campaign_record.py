@@ -6,6 +6,7 @@ from functools import cached_property
 from itertools import accumulate
 from math import exp, fsum, inf, log
 
+from gemmtune.engine.records.artifact import Resources
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.final import Final
 from gemmtune.engine.records.measurement import Evidence, Measurement, Status
@@ -39,6 +40,8 @@ class Evaluation:
     """UTC time of the evaluation, ISO 8601 with seconds."""
     clock_mhz: int | None
     """SM clock after the last launch, in MHz; None where the GPU did not report it."""
+    resources: Resources | None = None
+    """Registers, shared memory and spills of the kernel; None where nobody read them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +121,11 @@ def gather(
     return CampaignRecord(table, objective, problems, run, boards)
 
 
+def row_id(place: int) -> str:
+    """Return the name in links of the row at this place of the table, from 0 on."""
+    return f"row-{place + 1}"
+
+
 def lead(row: Row) -> tuple[float, float, float] | None:
     """Return the row's lead with the ends of its interval; None without a baseline, or without a kernel beside it."""
     best, base = row.kernel, row.baseline
@@ -142,7 +150,7 @@ def _problem(
 def _evaluation(m: Measurement, objective: Objective) -> Evaluation:
     score = objective.score(m) if m.status is Status.OK else None
     clock = m.after.sm_clock_mhz if m.after else None
-    return Evaluation(m.task.space, m.config, m.status, m.reason, score, m.created_at, clock)
+    return Evaluation(m.task.space, m.config, m.status, m.reason, score, m.created_at, clock, m.resources)
 
 
 def best_so_far(scores: Iterable[float | None]) -> list[float | None]:

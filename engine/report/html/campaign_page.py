@@ -5,7 +5,15 @@ from collections.abc import Sequence
 from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.records.workload import baseline_name
 from gemmtune.engine.report.campaign_record import CampaignRecord
-from gemmtune.engine.report.html import range_section, roofline_section, row_sections, run_sections, search_sections
+from gemmtune.engine.report.html import (
+    pair_section,
+    range_section,
+    roofline_section,
+    row_sections,
+    run_sections,
+    search_sections,
+    time_section,
+)
 from gemmtune.engine.report.html.page import Card, Page, Section, render
 from gemmtune.engine.report.layout import count, lead_text, readable, readable_unit
 from gemmtune.engine.report.progress.state import duration
@@ -27,6 +35,7 @@ def campaign_html(record: CampaignRecord, sources: str = "", first: Sequence[Sec
     headline = [f"{card.value} {card.meaning}" for card in cards]
     found = [
         *first,
+        time_section.time_shares(record),
         row_sections.leads(record),
         roofline_section.roofs(record),
         range_section.m_ranges(record),
@@ -34,6 +43,7 @@ def campaign_html(record: CampaignRecord, sources: str = "", first: Sequence[Sec
         search_sections.best_over_time(record),
         row_sections.finals(record),
         search_sections.params(record),
+        pair_section.param_pairs(record),
         run_sections.timeline(record),
         run_sections.boards(record),
         run_sections.failures(record),

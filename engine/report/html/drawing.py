@@ -40,6 +40,7 @@ COLORS = {
     "ink": Color("#1b1f24", "#e6e9ed"),
     "muted": Color("#5a6472", "#a3adba"),
     "grid": Color("#dde2e8", "#343b45"),
+    "lit": Color("#eef3f8", "#222a34"),
     "paper": Color("#ffffff", "#15181d"),
     # Okabe and Ito's colours, which readers with colour-vision deficiency tell apart, with contrast on both pages.
     "win": Color("#00785a", "#2fc79a"),
@@ -146,6 +147,7 @@ def svg(figure: Figure, label: str) -> Markup:
         text = text.replace(color.light, f"var(--{name})")
     kind = "panels" if figure.get_figwidth() > _NARROW else "picture"
     opening = Markup('<svg class="{}" role="img" aria-label="{}" ').format(kind, label)
+    text = text.replace("<a xlink:href=", '<a class="mark" tabindex="-1" href=').replace(' target="_blank"', "")
     return opening + Markup(text.removeprefix("<svg "))  # noqa: S704 matplotlib escapes the texts it draws
 
 
@@ -172,6 +174,15 @@ def grid(figure: Figure, number: int, columns: int, height: float) -> list[Axes]
     for axes in panels[number:]:
         axes.set_axis_off()
     return list(panels[:number])
+
+
+def dots(
+    axes: Axes, xs: Sequence[float], ys: Sequence[float], rows: Sequence[str], kind: str, size: float, label: str = ""
+) -> None:
+    """Draw a dot per row of a kind, each a link to the row of this name; `size` is its area in square points."""
+    color, marker = COLORS[kind].light, MARKERS.get(kind, "o")
+    drawn = axes.scatter(xs, ys, s=size, color=color, marker=marker, label=label or None, zorder=3, linewidths=0)
+    drawn.set_urls([f"#{row}" for row in rows])
 
 
 def plain_ticks(axes: Axes) -> None:
@@ -208,6 +219,15 @@ def wrapped(name: str, width: int = 26) -> str:
             lines.append("")
         lines[-1] += piece
     return "\n".join(lines)
+
+
+def shortened(name: str, width: int = 26) -> str:
+    """Return a problem's name in at most two lines of about `width` characters: of a longer one, head and tail."""
+    lines = wrapped(name, width).split("\n")
+    if len(lines) < 3:
+        return "\n".join(lines)
+    tail = re.search(rf"[:.][^:.].{{0,{width - 3}}}$", name[len(lines[0]) :])
+    return f"{lines[0]}\n…{tail[0] if tail else name[1 - width :]}"
 
 
 def height_of(names: Sequence[str]) -> float:

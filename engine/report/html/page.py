@@ -10,8 +10,19 @@ from jinja2 import Environment, StrictUndefined
 from gemmtune.engine.io.printing import visible
 from gemmtune.engine.report.html.drawing import COLORS, Picture
 
-Cell = str | tuple[str, float]
-"""Text of a cell; with a number, which sorts the column, where the text is no number."""
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """Text of a cell that leads somewhere."""
+
+    text: str
+    """Words to click."""
+    href: str
+    """Address beside the page, or a place on it."""
+
+
+Cell = str | tuple[str, float] | Link
+"""Text of a cell; with a number, which sorts the column, where the text is no number; or a link."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +49,66 @@ class Sheet:
     """Class of each row's first cell: win, tie or loss; empty for none."""
     filterable: bool = False
     """Whether the page offers a field that filters the rows."""
+    ids: Sequence[str] = ()
+    """Name of each row in links, unique on the page; empty where nothing leads to them."""
+    told: Sequence[str] = ()
+    """Headers of the columns that are told where a mark that leads to a row is pointed at, beside the first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Part of a stacked bar."""
+
+    name: str
+    """Words for what the part is."""
+    share: float
+    """Width as a fraction of the page's widest stack."""
+    kind: str
+    """Class of the colour: win, tie, loss, was or saved."""
+    row: str = ""
+    """Name of the row that it leads to; empty for none."""
+    text: str = ""
+    """Words inside the part; empty where it is too narrow."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """Stacked bar with a title."""
+
+    name: str
+    """Words on its left."""
+    text: str
+    """Figure on its right."""
+    parts: Sequence[Part]
+    """Parts from left to right."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """Bar with a solid part."""
+
+    name: str
+    """Words on its left."""
+    whole: float
+    """Length of the pale bar as a fraction of the widest one."""
+    part: float
+    """Length of the solid part, in the same unit."""
+    kind: str
+    """Class of the solid part's colour: win, tie or loss."""
+    text: str
+    """Figure on its right."""
+    row: str = ""
+    """Name of the row that it leads to; empty for none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bars:
+    """Stacked bars, and bars below them, which the page draws itself."""
+
+    stacks: Sequence[Stack]
+    """Stacked bars on one scale."""
+    bars: Sequence[Bar]
+    """Bars on one scale."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +125,8 @@ class Section:
     """Numbers behind the pictures, folded where there is a picture."""
     code: str = ""
     """Text to copy."""
+    bars: Bars | None = None
+    """Bars, above the pictures."""
 
     @property
     def anchor(self) -> str:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.records.workload import baseline_words
-from gemmtune.engine.report.campaign_record import CampaignRecord
-from gemmtune.engine.report.html.drawing import COLORS, MARKERS, Picture, plain_ticks
+from gemmtune.engine.report.campaign_record import CampaignRecord, row_id
+from gemmtune.engine.report.html.drawing import COLORS, Picture, dots, plain_ticks
 from gemmtune.engine.report.html.page import Section, Sheet
 from gemmtune.engine.report.why import kind_meanings, why
 from gemmtune.engine.tables.roofline import Roof, Speed, roofline, speeds
@@ -22,12 +22,13 @@ _DASHES = ("-", "--", ":", "-.")
 def roofs(record: CampaignRecord) -> Section | None:
     """Draw each row's speed, the bandwidth's roof and a roof per peak rate; None where no row has a speed."""
     table, device = record.table, record.table.device
-    rows = [(row, each) for row, each in zip(table.rows, speeds(table), strict=True) if each]
+    known = zip(table.rows, speeds(table), map(row_id, range(len(table.rows))), strict=True)
+    rows = [(row, each, anchor) for row, each, anchor in known if each]
     if not rows:
         return None
-    found = roofline(device, [each for _, each in rows])
-    kinds = [why(row, table.margin).kind for row, _ in rows]
-    meanings = kind_meanings(baseline_words(row.problem for row, _ in rows))
+    found = roofline(device, [each for _, each, _ in rows])
+    kinds = [why(row, table.margin).kind for row, *_ in rows]
+    meanings = kind_meanings(baseline_words(row.problem for row, *_ in rows))
     if Evidence.ESTIMATED in record.evidence:
         meanings["win"] = "estimated, not timed"
 
@@ -40,17 +41,16 @@ def roofs(record: CampaignRecord) -> Section | None:
             xs, ys = zip(*roof.ends, strict=True)
             axes.plot(xs, ys, color=COLORS["muted"].light, linestyle=dashes, lw=1.4, label=_label(roof))
         for kind, meaning in meanings.items():
-            of = [each for (_, each), its in zip(rows, kinds, strict=True) if its == kind]
+            of = [(each, anchor) for (_, each, anchor), its in zip(rows, kinds, strict=True) if its == kind]
             if of:
-                at, heights = [each.intensity for each in of], [each.tflop_s for each in of]
-                color, marker = COLORS[kind].light, MARKERS[kind]
-                axes.scatter(at, heights, s=22, zorder=3, color=color, marker=marker, label=meaning)
+                at, heights = [each.intensity for each, _ in of], [each.tflop_s for each, _ in of]
+                dots(axes, at, heights, [anchor for _, anchor in of], kind, 30, meaning)
         axes.set(xlim=found.x, ylim=found.y)
         figure.legend(loc="outside upper left", ncols=2)
 
     picture = Picture(f"Speed over arithmetic intensity of {len(rows)} rows", 3.8, draw)
     headers = ["problem", "type", "flop/byte", "TFLOP/s", "GB/s", "bound by", "% of peak"]
-    cells = [[row.problem.name, *_cells(each)] for row, each in rows]
+    cells = [[row.problem.name, *_cells(each)] for row, each, _ in rows]
     text = (
         f"The lines are the data sheet's limits for {device.name}: its bandwidth, and the dense peak rate of each "
         "type at the boost clock. A row near its line cannot become much faster. Flops and bytes count each operand "

@@ -8,12 +8,14 @@ from functools import partial
 from math import ceil
 from typing import TYPE_CHECKING
 
+from gemmtune.engine.records.artifact import Resources
+from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.final import Finalist
-from gemmtune.engine.records.workload import baseline_name, baseline_words
-from gemmtune.engine.report.campaign_record import CampaignRecord, lead
-from gemmtune.engine.report.html.drawing import COLORS, MARKERS, PANELS, Picture, grid, height_of, wrapped
+from gemmtune.engine.records.workload import Workload, baseline_name, baseline_words
+from gemmtune.engine.report.campaign_record import CampaignRecord, lead, row_id
+from gemmtune.engine.report.html.drawing import COLORS, PANELS, Picture, dots, grid, height_of, shortened
 from gemmtune.engine.report.html.page import Cell, Section, Sheet
-from gemmtune.engine.report.layout import choice_text, lead_text, microseconds, readable, readable_unit
+from gemmtune.engine.report.layout import choice_text, config_text, lead_text, microseconds, readable, readable_unit
 from gemmtune.engine.report.why import kind_meanings, why
 from gemmtune.engine.tables.roofline import speed_columns
 
@@ -21,33 +23,39 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _MARKUP = re.compile(r"[\\`*_<>\[\]|]")  # what Markdown does not show as it stands
+_UNTOLD = ("problem", "95 % interval", "ties", "regret ≤", "weight")  # a tip has no room for them
 _NAMED = 50  # most problems that a picture names; more become a curve
 
 
 def leads(record: CampaignRecord) -> Section:
     """Draw the lead of each problem's fastest kernel over the baseline, with its interval."""
-    found = [(row, of, why(row, record.table.margin)) for row in record.table.rows if (of := lead(row)) is not None]
+    found = [
+        (row, of, why(row, record.table.margin), row_id(place))
+        for place, row in enumerate(record.table.rows)
+        if (of := lead(row)) is not None
+    ]
     words = baseline_words(row.problem for row in record.table.rows)
     title = f"Lead over {words}"
     if not found:
         return Section(title, "No row has both a kernel and a measured baseline.")
     found.sort(key=lambda each: each[1][0])
     named = len(found) <= _NAMED
-    names = [wrapped(row.problem.name, 28) for row, *_ in found]
+    names = [shortened(row.problem.name, 28) for row, *_ in found]
     baseline = baseline_name(row.problem for row, *_ in found)
 
     def draw(figure: Figure) -> None:
         axes = figure.subplots()
         for kind, meaning in kind_meanings(words).items():
-            places = [i for i, (*_, reason) in enumerate(found) if reason.kind == kind]
+            places = [i for i, (*_, reason, _) in enumerate(found) if reason.kind == kind]
             if not places:
                 continue
             at = [found[i][1][0] for i in places]
             bars = [[of - found[i][1][1] for of, i in zip(at, places, strict=True)]]
             bars.append([found[i][1][2] - of for of, i in zip(at, places, strict=True)])
-            size = 5 if named else 2.5
-            bar = partial(axes.errorbar, color=COLORS[kind].light, fmt=MARKERS[kind], label=meaning, ms=size)
+            bar = partial(axes.errorbar, color=COLORS[kind].light, fmt="none")
             bar(at, places, xerr=bars) if named else bar(places, at, yerr=bars)
+            xs, ys = (at, places) if named else (places, at)
+            dots(axes, xs, ys, [found[i][-1] for i in places], kind, 36 if named else 9, meaning)
         for value, dashes in ((0.0, "-"), (record.table.margin, ":")):
             (axes.axvline if named else axes.axhline)(value, color=COLORS["muted"].light, linestyle=dashes)
         label = f"lead over {baseline}"
@@ -72,7 +80,7 @@ def leads(record: CampaignRecord) -> Section:
             reason.value,
             reason.meaning(words),
         ]
-        for row, of, reason in reversed(found)
+        for row, of, reason, _ in reversed(found)
     ]
     text = (
         f"The lead of the kernel that ships over {words}, or of the fastest one found where {words} ships, with its "
@@ -80,7 +88,7 @@ def leads(record: CampaignRecord) -> Section:
         f"{record.table.margin * 100:g} %."
     )
     headers = ["problem", "lead", "95 % interval", "why", "meaning"]
-    sheet = Sheet(headers, rows, ("problem", "why", "meaning"), [reason.kind for *_, reason in reversed(found)])
+    sheet = Sheet(headers, rows, ("problem", "why", "meaning"), [reason.kind for *_, reason, _ in reversed(found)])
     return Section(title, text, [picture], sheet)
 
 
@@ -96,22 +104,18 @@ def finals(record: CampaignRecord) -> Section:
 
     def draw(figure: Figure) -> None:
         panels = grid(figure, len(shown), 2, height)
-        for axes, (p, final) in zip(panels, shown, strict=True):
+        for number, (axes, (p, final)) in enumerate(zip(panels, shown, strict=True)):
             for kind in ("win", "tie", "loss", "series0"):
                 places = [i for i, each in enumerate(final.finalists) if _kind(i, each) == kind]
                 bounds = [final.finalists[i].behind for i in places]
                 if places:
-                    axes.errorbar(
-                        [(low + high) / 2 for low, high in bounds],
-                        places,
-                        xerr=[(high - low) / 2 for low, high in bounds],
-                        fmt="o",
-                        ms=4,
-                        color=COLORS[kind].light,
-                    )
+                    middles = [(low + high) / 2 for low, high in bounds]
+                    widths = [(high - low) / 2 for low, high in bounds]
+                    axes.errorbar(middles, places, xerr=widths, fmt="none", color=COLORS[kind].light)
+                    dots(axes, middles, places, [_final_id(number, i) for i in places], kind, 20)
             axes.set_yticks(range(len(final.finalists)), [each.task.space for each in final.finalists], fontsize=8)
             axes.invert_yaxis()
-            axes.set_title(wrapped(p.problem.name, 34), fontsize=8)
+            axes.set_title(shortened(p.problem.name, 34), fontsize=8)
             axes.xaxis.set_major_formatter(lambda value, _: f"{value:.1%}")
         figure.supxlabel("slower than the leader", fontsize=9)
 
@@ -121,6 +125,7 @@ def finals(record: CampaignRecord) -> Section:
             p.problem.name,
             str(place + 1),
             each.task.space,
+            config_text(each.task, each.config),
             microseconds(each.estimate.time_ns),
             f"{each.behind[0]:+.2%} to {each.behind[1]:+.2%}",
             "tie" if each.behind[0] <= 0 else "behind",
@@ -128,13 +133,21 @@ def finals(record: CampaignRecord) -> Section:
         for p, final in held
         for place, each in enumerate(final.finalists)
     ]
-    headers = ["problem", "place", "space", "µs", "slower than the leader, 95 %", "verdict"]
+    ids = [
+        _final_id(number, place) for number, (_, final) in enumerate(held) for place, _ in enumerate(final.finalists)
+    ]
+    headers = ["problem", "place", "space", "config", "µs", "slower than the leader, 95 %", "verdict"]
     words = baseline_words(p.problem for p, _ in held)
     text = (
         f"The fastest configs of a problem and {words}, timed in alternating rounds on one GPU. An interval that "
         "touches zero ties with the leader."
     )
-    return Section(title, text, [picture], Sheet(headers, rows, ("problem", "space", "verdict")))
+    sheet = Sheet(headers, rows, ("problem", "space", "config", "verdict"), ids=ids, told=headers[1:])
+    return Section(title, text, [picture], sheet)
+
+
+def _final_id(number: int, place: int) -> str:
+    return f"final-{number + 1}-{place + 1}"
 
 
 def _kind(place: int, finalist: Finalist) -> str:
@@ -164,6 +177,7 @@ def all_rows(record: CampaignRecord) -> Section:
         "lead": [lead_text(row.lead) for row in rows],
         "why": [reason.value for reason in reasons],
         "config": [choice_text(table.device, *each) for each in zip((row.problem for row in rows), first, strict=True)],
+        **_resources(record),
         "ties": [str(len(row.tie_band)) for row in rows],
         "regret ≤": ["-" if row.regret_bound is None else f"{row.regret_bound:.2%}" for row in rows],
         "weight": [f"{row.problem.weight:g}" for row in rows],
@@ -173,13 +187,29 @@ def all_rows(record: CampaignRecord) -> Section:
     meanings = {
         "% of peak": "peak is the bandwidth or the rate of the type, whichever bounds the row",
         "lead": f"the lead is over {baseline_words(row.problem for row in rows)}",
+        "spills B": "spills are bytes of local memory per thread",
         "ties": "ties are configs that the measurements do not tell from the fastest",
         "regret ≤": "regret is the most that a finalist could be faster",
     }
     text = f"Every row that ships; {', '.join(said for name, said in meanings.items() if name in shown)}."
     left, kinds = ("problem", "ships", "why", "config"), [reason.kind for reason in reasons]
-    sheet = Sheet(list(shown), list(zip(*shown.values(), strict=True)), left, kinds, filterable=True)
+    ids, told = [row_id(place) for place in range(len(rows))], [name for name in shown if name not in _UNTOLD]
+    sheet = Sheet(list(shown), list(zip(*shown.values(), strict=True)), left, kinds, True, ids, told)
     return Section("All rows", text, sheet=sheet)
+
+
+def _resources(record: CampaignRecord) -> dict[str, list[str]]:
+    """Return the columns of what each row's kernel needs of an SM; a dash where nobody read its binary."""
+    read: dict[tuple[Workload, str, Config], Resources] = {
+        (p.problem, e.space, e.config): e.resources for p in record.problems for e in p.evaluations if e.resources
+    }
+    ships = [(row.problem, row.choices[0].space, row.choices[0].config) for row in record.table.rows]
+    needs = [read.get(key) for key in ships]
+    return {
+        "registers": [f"{each.registers}" if each else "-" for each in needs],
+        "shared KiB": [f"{each.shared_bytes / 1024:.1f}" if each else "-" for each in needs],
+        "spills B": [f"{each.spill_bytes}" if each else "-" for each in needs],
+    }
 
 
 def markdown(record: CampaignRecord, headline: Iterable[str]) -> Section:

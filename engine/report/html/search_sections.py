@@ -14,8 +14,9 @@ from gemmtune.engine.records.config import Value
 from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.records.workload import baseline_words
 from gemmtune.engine.report.campaign_record import CampaignRecord, ProblemRecord, best_so_far, within
-from gemmtune.engine.report.html.drawing import COLORS, LEAST_LOSS, PANELS, Picture, grid, loss_ticks, wrapped
-from gemmtune.engine.report.html.page import Section, Sheet
+from gemmtune.engine.report.html.drawing import COLORS, LEAST_LOSS, PANELS, Picture, grid, loss_ticks, shortened
+from gemmtune.engine.report.html.page import Bar, Bars, Section, Sheet
+from gemmtune.engine.report.html.param_effects import Scored, importances
 from gemmtune.engine.report.layout import readable, readable_unit
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ def _draw_best(figure: Figure, shown: Sequence[ProblemRecord], unit: str, over: 
         if p.row.baseline:
             high = float(readable(p.row.baseline.time_ns, unit))
             axes.axhline(high, color=COLORS["series1"].light, linestyle="--", label=p.problem.baseline_space)
-        axes.set_title(wrapped(p.problem.name, 28), fontsize=8)
+        axes.set_title(shortened(p.problem.name, 28), fontsize=8)
         axes.set_ylim(min(low, high) * 0.97, max(low * 1.5, high * 1.1))
     figure.supxlabel(over, fontsize=9)
     figure.supylabel(f"best so far, {readable_unit(unit)}", fontsize=9)
@@ -124,22 +125,19 @@ def _draw_best(figure: Figure, shown: Sequence[ProblemRecord], unit: str, over: 
 
 def params(record: CampaignRecord) -> Section:
     """Draw how close to the best each value of each parameter came, over all problems."""
-    title = "Parameters"
-    spaces = Counter(e.space for p in record.problems for e in p.evaluations if e.score is not None)
-    if not spaces:
+    title, space = "Parameters", most_searched(record)
+    if not space:
         return Section(title, "No evaluations are at hand: the report was made of a table alone.")
-    space = spaces.most_common(1)[0][0]
     losses: defaultdict[str, defaultdict[Value, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for p in record.problems:
-        of_space = [e for e in p.evaluations if e.space == space and e.score is not None]
+    for of_space in scored(record, space):
         best: defaultdict[tuple[str, Value], list[float]] = defaultdict(list)
-        for e in of_space:
-            for name in e.config:
-                best[name, e.config[name]].append(e.score or 0.0)
-        least = min((e.score or 0.0 for e in of_space), default=0.0)
+        for config, score in of_space:
+            for name in config:
+                best[name, config[name]].append(score)
+        least = min((score for _, score in of_space), default=0.0)
         for (name, value), scores in best.items():
             losses[name][value].append(min(scores) / least - 1)
-    chosen = {name: dict(sorted(of.items(), key=lambda kv: _sort_key(kv[0]))) for name, of in losses.items()}
+    chosen = {name: dict(sorted(of.items(), key=lambda kv: sort_key(kv[0]))) for name, of in losses.items()}
     chosen = {name: of for name, of in chosen.items() if len(of) > 1}
     if not chosen:
         return Section(title, "Every config has one value per parameter.")
@@ -151,7 +149,7 @@ def params(record: CampaignRecord) -> Section:
             for place, values in enumerate(of.values()):
                 axes.scatter([place] * len(values), values, s=8, alpha=0.5, color=COLORS["series0"].light)
                 axes.hlines(median(values), place - 0.3, place + 0.3, color=COLORS["series1"].light, lw=2)
-            axes.set_xticks(range(len(of)), [str(value) for value in of], fontsize=8)
+            axes.set_xticks(range(0, len(of), step := 1 + len(of) // 9), [str(each) for each in of][::step], fontsize=8)
             axes.set_title(name, fontsize=8)
             axes.set_ylim(-0.02, 0.6)
             axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
@@ -164,11 +162,19 @@ def params(record: CampaignRecord) -> Section:
         for value, values in of.items()
     ]
     headers = ["parameter", "value", "problems", "median loss", "best of problems"]
+    weights = importances(scored(record, space))
     text = (
-        f"The best evaluated config of {space} with each value, behind the problem's best. A dot is a problem, a bar "
-        "the median. Only configs that the sampler chose were evaluated; losses above 60 % are out of the picture."
+        "Importance is the share of the variance of the logarithm of the score, within problems, that a parameter of "
+        f"{space} explains alone, less what chance would explain. The pictures show the best evaluated config with "
+        "each value, behind the problem's best: a dot is a problem, a line the median. Only configs that the sampler "
+        "chose were evaluated; losses above 60 % are out of the picture."
     )
-    return Section(title, text, [picture], Sheet(headers, rows, ("parameter",)))
+    bars = [
+        Bar(name, 0.0, share / max(*weights.values(), 1e-9), "accent", f"{share:.1%}")
+        for name, share in weights.items()
+    ]
+    sheet = Sheet(headers, rows, ("parameter",))
+    return Section(title, text, [picture], sheet, bars=Bars((), bars) if bars else None)
 
 
 def _seconds(begin: str, end: str) -> float:
@@ -181,5 +187,20 @@ def _evaluations_to(problem: ProblemRecord, fraction: float) -> int:
     return next(n for n, score in enumerate(best, 1) if score is not None and score <= least * (1 + fraction))
 
 
-def _sort_key(value: Value) -> tuple[bool, float, str]:
+def most_searched(record: CampaignRecord) -> str:
+    """Return the space with the most timed configs; empty where there are none."""
+    spaces = Counter(e.space for p in record.problems for e in p.evaluations if e.score is not None)
+    return next((space for space, _ in spaces.most_common(1)), "")
+
+
+def scored(record: CampaignRecord, space: str) -> Scored:
+    """Return the timed configs of a space with their scores, for each problem."""
+    return [
+        [(e.config, e.score) for e in p.evaluations if e.space == space and e.score is not None]
+        for p in record.problems
+    ]
+
+
+def sort_key(value: Value) -> tuple[bool, float, str]:
+    """Return a key that sorts numbers before texts."""
     return (True, 0.0, value) if isinstance(value, str) else (False, float(value), "")

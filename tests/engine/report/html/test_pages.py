@@ -64,8 +64,8 @@ def test_the_report_of_a_campaign_has_every_section_and_the_tables_numbers(campa
     page = (folder / "report.html").read_text()
     text = Text(page)
     assert set(text.sections) == {
-        *("lead-over-the-vendor-library", "roofline", "regret-over-evaluations", "best-so-far"),
-        *("parameters", "all-rows", "for-a-pull-request", "not-shown"),
+        *("where-the-time-is", "lead-over-the-vendor-library", "roofline", "regret-over-evaluations", "best-so-far"),
+        *("parameters", "parameter-pairs", "all-rows", "for-a-pull-request", "not-shown"),
     }
     assert all(f"{absent}:" in page for absent in ("Finals", "Timeline", "Failures"))
     for row in result.rows:
@@ -74,6 +74,10 @@ def test_the_report_of_a_campaign_has_every_section_and_the_tables_numbers(campa
         assert words[at + 1 : at + 3] == [row.choices[0].space, f"{row.choices[0].time_ns / 1e3:.1f}"]
     assert "gemmtune tune --budget 24" in page
     assert text.loaded == []
+    marked = re.findall(r'class="mark" tabindex="-1" href="#([\w-]+)"', page)
+    assert set(marked) == {"row-1", "row-2"}
+    assert len(marked) == 4  # a dot per row among the leads and below the roofs
+    assert [page.count(f'id="{row}"') for row in ("row-1", "row-2")] == [1, 1]
     assert not re.search(r"url\((?!#)|@import|fetch\(", page)
     assert len(page) < 2_000_000
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from gemmtune.engine.records import catalogue
+from gemmtune.engine.records.artifact import Resources
 from gemmtune.engine.records.config import Config, Param
 from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.landscape import Landscape, Point
@@ -19,11 +20,15 @@ from gemmtune.engine.report.html import (
     change_pages,
     comparison_page,
     drawing,
+    pair_section,
     range_section,
     roofline_section,
+    row_sections,
     run_sections,
     search_sections,
+    time_section,
 )
+from gemmtune.engine.report.html.param_effects import importances, pair_losses
 from gemmtune.engine.seams import registry
 from gemmtune.engine.studies.comparison import compare
 from gemmtune.engine.tables.diff import Change, TableDiff
@@ -211,6 +216,80 @@ def test_leads_and_totals_weigh_only_rows_with_a_baseline():
     assert found.totals == (35_000, 25_000)
     assert record(rows=rows[2:]).mean_lead is None
     assert found.evidence == {Evidence.MEASURED}
+
+
+def test_the_time_is_split_by_problem_before_and_after():
+    rows = (row(16, 5_000.0, 10_000.0, weight=3.0), row(32, 10_000.0, 5_000.0), row(64, 7_000.0, 0))
+    section = time_section.time_shares(record(rows=rows))
+    before, after = section.bars.stacks
+    assert [part.share for part in before.parts] == pytest.approx([30 / 35, 5 / 35])
+    assert [part.share for part in after.parts] == pytest.approx([15 / 35, 10 / 35, 10 / 35])
+    assert [part.kind for part in after.parts] == ["win", "win", "saved"]  # both ship a kernel
+    assert [part.row for part in after.parts] == ["row-1", "row-2", ""]
+    assert (before.text, after.text, after.parts[-1].text) == ("35.0 µs", "25.0 µs", "−28.6%")
+    assert section.sheet.rows == [
+        ["16x32x64:bf16:nt", "3", "30.0", "15.0", "15.0", "60.0%", "150.0%"],
+        ["32x32x64:bf16:nt", "1", "5.0", "10.0", "-5.0", "40.0%", "-50.0%"],
+    ]
+    assert [bar.text for bar in section.bars.bars] == ["30.0 → 15.0 µs", "5.0 → 10.0 µs"]
+    assert [(bar.whole, bar.part) for bar in section.bars.bars] == pytest.approx([(1, 0.5), (1 / 6, 1 / 3)])
+    assert "without a measured baseline: 1 row" in section.text
+    assert time_section.time_shares(record(rows=rows[2:])).bars is None
+
+
+def test_problems_too_thin_to_see_are_one_part_of_the_stack():
+    rows = (*(row(m, 10.0, 10.0) for m in range(1, 4)), row(16, 9_000.0, 10_000.0))
+    before, _ = time_section.time_shares(record(rows=rows)).bars.stacks
+    assert [part.name for part in before.parts] == ["16x32x64:bf16:nt", "3 smaller problems"]
+    assert sum(part.share for part in before.parts) == pytest.approx(1)
+
+
+def test_the_importance_of_a_parameter_is_what_its_values_explain_beyond_chance():
+    """The score doubles with x and ignores y; z has one value, and no two configs share one of w."""
+    of = [(Config({"x": x, "y": y, "z": 1, "w": 2 * x + y}), 10.0 * 2**x) for x in (0, 1) for y in (0, 1)]
+    found = importances([of, [(config, 100 * score) for config, score in of]])
+    assert found == pytest.approx({"x": 1, "y": 0})
+    assert list(found) == ["x", "y"]
+    assert importances([of[:1]]) == {}
+    noisy = [(config, score * (1.1 if config["y"] else 1)) for config, score in of]
+    assert 0.9 < importances([noisy])["x"] < 1
+
+
+def test_a_pair_of_values_has_the_median_loss_of_its_best_config():
+    of = [(Config({"x": x, "y": y, "z": z}), 10.0 + 10 * x + y + z) for x in (0, 1) for y in (0, 1) for z in (0, 1)]
+    [xy] = pair_losses([of, of[:-2]], 1)
+    assert {each.values: (each.loss, each.problems) for each in xy} == {
+        (0, 0): (0, 2),
+        (0, 1): (pytest.approx(0.1), 2),
+        (1, 0): (pytest.approx(1.0), 2),
+        (1, 1): (pytest.approx(1.1), 1),
+    }
+    assert xy[0].names == ("x", "y")
+
+
+def test_a_pair_is_drawn_as_a_cell_per_pair_of_values_the_darker_the_closer(drawn):
+    grown = [evaluation(5_000.0 + block, block=block) for block in (32, 64, 64, 128)]
+    wide = [replace(each, config=Config({**each.config, "BLOCK_N": 32}), score=6_000.0) for each in grown]
+    section = pair_section.param_pairs(record(replace(FIRST, evaluations=(*grown, *grown, *wide, *wide))))
+    assert section.sheet.rows[0][:5] == ["BLOCK_N", "64", "BLOCK_M", "32", "1"]
+    assert len(section.sheet.rows) == 6
+    labels(section)
+    assert drawn[0][0].title == "BLOCK_N over BLOCK_M"
+    assert len(drawn[0][0].bars) == 6
+    assert pair_section.param_pairs(record(SECOND)).sheet is None
+
+
+def test_every_row_has_the_resources_of_the_kernel_that_ships():
+    ships = replace(evaluation(5_000.0), config=Config({"BLOCK_M": 64}), resources=Resources(168, 49_152, 8, 128))
+    section = row_sections.all_rows(record(replace(FIRST, evaluations=(ships, evaluation(4_000.0))), SECOND))
+    columns = dict(zip(section.sheet.headers, zip(*section.sheet.rows, strict=True), strict=True))
+    assert [columns[name] for name in ("registers", "shared KiB", "spills B")] == [
+        ("168", "-"),
+        ("48.0", "-"),
+        ("8", "-"),
+    ]
+    assert section.sheet.ids == ["row-1", "row-2"]
+    assert "registers" not in row_sections.all_rows(record(FIRST)).sheet.headers
 
 
 def test_a_lead_has_the_ends_of_both_intervals():

@@ -1,0 +1,102 @@
+"""Section on the time of all problems: where it is, and what of it the table saves."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import fsum
+
+from gemmtune.engine.records.table import Row
+from gemmtune.engine.records.workload import baseline_name, baseline_words
+from gemmtune.engine.report.campaign_record import CampaignRecord, row_id
+from gemmtune.engine.report.html.page import Bar, Bars, Part, Section, Sheet, Stack
+from gemmtune.engine.report.layout import count, readable, readable_unit
+
+_NAMED = 12  # problems with a bar of their own; the table has all
+_THIN = 0.004  # share of a stack below which parts are one
+_ROOM = 0.07  # share of a stack in which a percentage has room
+
+
+@dataclass(frozen=True, slots=True)
+class _Spent:
+    """Weighted scores of one problem."""
+
+    row: Row
+    before: float
+    after: float
+    id: str
+
+
+def time_shares(record: CampaignRecord) -> Section:
+    """Draw each problem's part of the baselines' weighted total, of the table's, and what is saved between them."""
+    title, table, unit = "Where the time is", record.table, record.objective.unit
+    spent = [
+        _Spent(row, row.problem.weight * row.baseline.time_ns, row.problem.weight * row.choices[0].time_ns, row_id(at))
+        for at, row in enumerate(table.rows)
+        if row.baseline
+    ]
+    if not spent:
+        return Section(title, "No row has a measured baseline.")
+    spent.sort(key=lambda each: (-each.before, each.row.problem.name))
+    before, after = record.totals
+    widest, saved, its = max(before, after), before - after, readable_unit(unit)
+    words, name = (of(each.row.problem for each in spent) for of in (baseline_words, baseline_name))
+    now = [Part(each.row.problem.name, each.after / widest, _kind(each.row), each.id) for each in spent]
+    said = f"−{saved / before:.1%}" if saved > _ROOM * before else ""
+    gain = Part(f"saved: {readable(saved, unit)} {its}", saved / widest, "saved", text=said)
+    was = [Part(each.row.problem.name, each.before / widest, "was", each.id) for each in spent]
+    stacks = [
+        Stack(f"{words[0].upper()}{words[1:]} alone", f"{readable(before, unit)} {its}", _legible(was)),
+        Stack("With the table", f"{readable(after, unit)} {its}", [*_legible(now), *([gain] if saved > 0 else [])]),
+    ]
+    longest = max(max(each.before, each.after) for each in spent)
+    bars = [
+        Bar(
+            each.row.problem.name,
+            each.before / longest,
+            each.after / longest,
+            _kind(each.row),
+            f"{' → '.join(dict.fromkeys(readable(score, unit) for score in (each.before, each.after)))} {its}",
+            each.id,
+        )
+        for each in spent[:_NAMED]
+    ]
+    text = (
+        f"Each problem's time per launch times its weight, the largest first. The whole bar is {words} alone, its "
+        f"solid part the table. Green ships a kernel, grey {words}."
+    )
+    text += f" The table below has all {len(spent)} problems." if len(spent) > _NAMED else ""
+    missing = len(table.rows) - len(spent)
+    text += f" Left out without a measured baseline: {count(missing, 'row')}." if missing else ""
+    headers = ["problem", "weight", f"{name} {its}", f"table {its}", f"saved {its}", "of the time", "of the saving"]
+    return Section(title, text, sheet=Sheet(headers, _rows(spent, record), ("problem",)), bars=Bars(stacks, bars))
+
+
+def _rows(spent: Sequence[_Spent], record: CampaignRecord) -> list[list[str]]:
+    unit, total = record.objective.unit, fsum(each.after for each in spent)
+    saved = fsum(each.before - each.after for each in spent)
+    return [
+        [
+            each.row.problem.name,
+            f"{each.row.problem.weight:g}",
+            *(readable(score, unit) for score in (each.before, each.after, each.before - each.after)),
+            f"{each.after / total:.1%}",
+            f"{(each.before - each.after) / saved:.1%}" if saved > 0 else "-",
+        ]
+        for each in spent
+    ]
+
+
+def _kind(row: Row) -> str:
+    return "tie" if row.choices[0].space == row.problem.baseline_space else "win"
+
+
+def _legible(parts: Sequence[Part]) -> list[Part]:
+    """Return the parts with a percentage of their stack where there is room; those too thin to see become one."""
+    whole = fsum(part.share for part in parts)
+    seen = [
+        Part(p.name, p.share, p.kind, p.row, f"{p.share / whole:.0%}" if p.share >= _ROOM else "")
+        for p in parts
+        if p.share >= _THIN
+    ]
+    rest = whole - fsum(part.share for part in seen)
+    hidden = len(parts) - len(seen)
+    return [*seen, Part(count(hidden, "smaller problem"), rest, parts[-1].kind)] if hidden else seen
