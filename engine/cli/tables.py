@@ -12,6 +12,7 @@ import typer
 from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.cli import output
 from gemmtune.engine.cli.choices import Kind, completed, one_of
+from gemmtune.engine.cli.live import show_live
 from gemmtune.engine.cli.options import (
     NO_BINARIES_HELP,
     AsJson,
@@ -75,6 +76,9 @@ _WARM_HELP = (
 _SHA256_HELP = "Refuse an exported table whose bytes have another digest than this one, which sha256sum prints."
 _NEW = "New table"
 _WARM = "Ahead of serving"
+_LIVE_HELP = "Serve a page of a running campaign to browsers of this machine, until Ctrl-C."
+_ADDRESS_HELP = "Where --live listens; port 0 takes a free one."
+_CSV_HELP = "Print the lines of the first table as CSV, with the numbers as they are shown."
 
 
 def show(
@@ -98,6 +102,11 @@ def show(
     ] = True,
     html: Annotated[Path | None, typer.Option(metavar="FILE", help=_HTML_HELP, rich_help_panel="Output")] = None,
     optuna: Annotated[str | None, typer.Option(metavar="URL", help=_OPTUNA_HELP, rich_help_panel="Output")] = None,
+    csv: Annotated[bool, typer.Option("--csv", help=_CSV_HELP, rich_help_panel="Output")] = False,
+    live: Annotated[bool, typer.Option("--live", help=_LIVE_HELP, rich_help_panel="Output")] = False,
+    address: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help=_ADDRESS_HELP, rich_help_panel="Output")
+    ] = "127.0.0.1:0",
     as_json: AsJson = False,
 ) -> None:
     """Print a table, landscapes, or the tasks of a database.
@@ -107,12 +116,15 @@ def show(
     Graphs are those of a dynamic m with a table's options; they need neither torch nor a GPU, except that MODULE:CALL
     is traced with the installed torch.
     """
-    if as_json and (sort is not None or contains):
-        raise UsageError("--json prints all that there is, in order; leave out --sort and --filter")
+    if as_json and (sort is not None or contains or csv):
+        raise UsageError("--json prints all that there is, in order; leave out --sort, --filter and --csv")
     if source is None and graphs is None:
         raise UsageError("name what to show: a table, a campaign's folder, a database, landscapes or another file")
     if html is not None and graphs is not None:
         raise UsageError("--html writes the page of PATH; leave out --graphs")
+    if source is not None and live:
+        show_live(source, address)
+        return
     if source is not None and optuna is not None:
         _write_studies(source, optuna, as_json)
         return
@@ -132,8 +144,11 @@ def show(
             from gemmtune.engine.api.reporting import report as write_page
 
             write_page(str(source), html, device=device)
-    output.show(report, as_json=as_json)
-    if html is not None and not as_json:
+    if csv:
+        print_text(report.to_csv())
+    else:
+        output.show(report, as_json=as_json)
+    if html is not None and not as_json and not csv:
         print_text(f"written: {html}")
 
 

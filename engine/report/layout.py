@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -110,6 +112,19 @@ class Report:
             raise UsageError(f"no column {sort!r}; {did_you_mean(sort, known)}known: {', '.join(known) or 'none'}")
         sections = [each.arranged(header, contains) if isinstance(each, Grid) else each for each in self.sections]
         return Report(self.record, sections)
+
+    def to_csv(self) -> str:
+        """Return the first table as CSV (RFC 4180): its headers, and a line per row, each cell as it is shown.
+
+        Raises:
+            UsageError: there is no table.
+        """
+        grid = next((each for each in self.sections if isinstance(each, Grid)), None)
+        if grid is None:
+            raise UsageError("there is no table of which CSV could be made; --json prints all that there is")
+        lines = csv.writer(out := io.StringIO(), lineterminator="\n")
+        lines.writerows([list(grid.columns), *zip(*grid.columns.values(), strict=True)])
+        return visible(out.getvalue().removesuffix("\n"))
 
     def to_json(self) -> dict[str, object]:
         """Return the object for programs as JSON values."""

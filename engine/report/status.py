@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 
 from gemmtune.engine.records.final import Final
 from gemmtune.engine.records.measurement import Evidence, Status
+from gemmtune.engine.records.verdict import BoardVerdict
 from gemmtune.engine.records.workload import baseline_name
 from gemmtune.engine.report.campaigns import campaign_json, campaigns_grid, shown_of
 from gemmtune.engine.report.layout import (
@@ -26,12 +27,14 @@ from gemmtune.engine.report.progress.state import duration
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.queries import MeasurementCount
 
-_IDLE_SECONDS = 60.0  # without a word from the campaign before it is taken for stopped
+IDLE_SECONDS = 60.0
+"""Seconds without a word from a campaign after which it is taken for stopped."""
+
 _Key = tuple[str, str, str, str]  # device, problem, evidence and protocol: times of several are not compared
 
 
 @dataclass(frozen=True, slots=True)
-class _Problem:
+class ProblemProgress:
     """Progress on one problem with one evidence and protocol."""
 
     device: str
@@ -46,6 +49,57 @@ class _Problem:
     regret_bound: float | None
 
 
+@dataclass(frozen=True, slots=True)
+class CampaignStatus:
+    """Progress of everything in a database."""
+
+    problems: list[ProblemProgress]
+    """Progress of each problem, the most recently measured first."""
+    baseline: str
+    """Name of the kernels that the best ones are compared with."""
+    workers: dict[str, tuple[int, str]]
+    """Number of measurements of each worker and the UTC time of its last one, the most recent first."""
+    measurements: int
+    """Number of measurements, baselines and failures included."""
+    finals: int
+    """Number of finals that were held."""
+    failures: dict[str, int]
+    """Number of failed evaluations by status."""
+    last_at: str | None
+    """UTC time of the last measurement, ISO 8601; None without one."""
+    measured_at: str | None
+    """UTC time of the last one that was no replay; None without one."""
+    last_minute: int
+    """Number of measurements of the last minute."""
+    boards: list[BoardVerdict]
+    """Last verdict on each board that measured."""
+
+
+def read_status(database: Database, now: datetime) -> CampaignStatus:
+    """Return the progress of everything in a database.
+
+    Raises:
+        StoreError: the database cannot be read.
+    """
+    minute_ago = (now - timedelta(minutes=1)).isoformat(timespec="seconds")
+    database.fastest_of_each()  # names those that are damaged, which counts leave out
+    counts, finals = database.counts(), database.finals()
+    problems = _problems(counts, finals)
+    last_at = max((each.last_at for each in counts), default=None)
+    return CampaignStatus(
+        problems,
+        baseline_name(each.task.problem for each in counts),
+        _workers(counts),
+        sum(each.number for each in counts),
+        len(finals),
+        dict(sorted(sum((Counter(p.failures) for p in problems), Counter[str]()).items())),
+        last_at,
+        max((each.last_at for each in counts if each.evidence is not Evidence.REPLAYED), default=None),
+        database.number_since(minute_ago) if last_at is not None and last_at >= minute_ago else 0,
+        list(database.boards.verdicts().values()),
+    )
+
+
 def status_report(database: Database, now: datetime, progress: Progress | None = None) -> Report:
     """Report the progress of each problem, the most recently measured first, and of each worker.
 
@@ -54,63 +108,55 @@ def status_report(database: Database, now: datetime, progress: Progress | None =
     Raises:
         StoreError: the database cannot be read.
     """
-    minute_ago = (now - timedelta(minutes=1)).isoformat(timespec="seconds")
-    database.fastest_of_each()  # names those that are damaged, which counts leave out
-    counts, finals = database.counts(), database.finals()
-    problems, workers = _problems(counts, finals), _workers(counts)
-    measurements, withdrawn = sum(each.number for each in counts), database.boards.withdrawn()
-    boards = list(database.boards.verdicts().values())
-    times = [each.last_at for each in counts if each.evidence is not Evidence.REPLAYED]
-    failures = dict(sorted(sum((Counter(p.failures) for p in problems), Counter[str]()).items()))
-    last_at = max((each.last_at for each in counts), default=None)
-    last_minute = database.number_since(minute_ago) if last_at is not None and last_at >= minute_ago else 0
-    title = f"{count(len(problems), 'problem')}, {count(measurements, 'measurement')}"
+    found = read_status(database, now)
+    problems, withdrawn, measured_at = found.problems, database.boards.withdrawn(), found.measured_at
+    title = f"{count(len(problems), 'problem')}, {count(found.measurements, 'measurement')}"
     campaigns = database.campaigns.all()
     sections: list[str | Grid] = []
-    if last_at is not None:
-        title += f"; {count(len(finals), 'final')}" if finals else ""
-        title += f"; last measured {_ago(max(times), now)}" if times else f"; replayed from recordings of {last_at}"
-        title += f", {last_minute} in the last minute" if last_minute else ""
-        title += f"\nfailed: {tally(failures)}" if failures else ""
+    if found.last_at is not None:
+        title += f"; {count(found.finals, 'final')}" if found.finals else ""
+        replayed = f"; replayed from recordings of {found.last_at}"
+        title += f"; last measured {ago(measured_at, now)}" if measured_at else replayed
+        title += f", {found.last_minute} in the last minute" if found.last_minute else ""
+        title += f"\nfailed: {tally(found.failures)}" if found.failures else ""
         title += _progress_text(progress, now)
         columns = {
-            "worker": list(workers),
-            "measured": [str(measured) for measured, _ in workers.values()],
-            "last": [_ago(last, now) for _, last in workers.values()],
+            "worker": list(found.workers),
+            "measured": [str(measured) for measured, _ in found.workers.values()],
+            "last": [ago(last, now) for _, last in found.workers.values()],
         }
-        baseline = baseline_name(each.task.problem for each in counts)
-        sections = [_problems_grid(problems, baseline), Grid(columns, ("worker", "last"))]
+        sections = [_problems_grid(problems, found.baseline), Grid(columns, ("worker", "last"))]
     live = shown_of(campaigns)
     sections = [*([campaigns_grid(live)] if live else []), *sections]
     record = {
         "at": now.isoformat(timespec="seconds"),
-        "measurements": measurements,
-        "finals": len(finals),
-        "last_minute": last_minute,
-        "last_measured_at": last_at,
-        "failures": failures,
+        "measurements": found.measurements,
+        "finals": found.finals,
+        "last_minute": found.last_minute,
+        "last_measured_at": found.last_at,
+        "failures": found.failures,
         "problems": problems,
         "progress": progress,
         "campaigns": [campaign_json(each) for each in campaigns],
         "damaged": database.damaged,
-        "boards": boards,
+        "boards": found.boards,
         "withdrawn": withdrawn,
-        "workers": {name: {"measured": measured, "last_at": last} for name, (measured, last) in workers.items()},
+        "workers": {name: {"measured": measured, "last_at": last} for name, (measured, last) in found.workers.items()},
     }
     gone = [f"{count(withdrawn, 'measurement')} withdrawn"] if withdrawn else []
-    return Report(record, [title, *sections, *doubted(boards), *gone, *left_out(database.damaged)])
+    return Report(record, [title, *sections, *doubted(found.boards), *gone, *left_out(database.damaged)])
 
 
 def _progress_text(progress: Progress | None, now: datetime) -> str:
     if progress is None or not progress.total:
         return ""
     left = "" if progress.seconds_left is None else f", about {duration(progress.seconds_left)} left"
-    if (idle := (now - datetime.fromisoformat(progress.at)).total_seconds()) >= _IDLE_SECONDS:
+    if (idle := (now - datetime.fromisoformat(progress.at)).total_seconds()) >= IDLE_SECONDS:
         left = f"; silent for {duration(idle)}: the campaign was stopped, or its process ended or hangs in a plug-in"
     return f"\n{progress.done} of {progress.total} evaluations ({progress.done / progress.total:.0%}){left}"
 
 
-def _problems_grid(problems: Sequence[_Problem], baseline: str) -> Grid:
+def _problems_grid(problems: Sequence[ProblemProgress], baseline: str) -> Grid:
     distinct = {"evidence": [p.evidence for p in problems], "protocol": [p.protocol for p in problems]}
     columns = {
         "problem": [f"{p.device}/{p.problem}" for p in problems],
@@ -125,7 +171,7 @@ def _problems_grid(problems: Sequence[_Problem], baseline: str) -> Grid:
     return Grid(columns, ("problem", "evidence", "protocol", "failed"))
 
 
-def _problems(counts: Sequence[MeasurementCount], finals: Sequence[Final]) -> list[_Problem]:
+def _problems(counts: Sequence[MeasurementCount], finals: Sequence[Final]) -> list[ProblemProgress]:
     by_key: dict[_Key, list[MeasurementCount]] = {}
     for each in counts:
         key = each.task.device.sku, each.task.problem.name, each.evidence.value, each.protocol
@@ -135,7 +181,7 @@ def _problems(counts: Sequence[MeasurementCount], finals: Sequence[Final]) -> li
     return [_problem(key, of, bounds.get((key[0], key[1], key[3]))) for key, of in ordered]
 
 
-def _problem(key: _Key, counts: Sequence[MeasurementCount], regret_bound: float | None) -> _Problem:
+def _problem(key: _Key, counts: Sequence[MeasurementCount], regret_bound: float | None) -> ProblemProgress:
     ok = [each for each in counts if each.status is Status.OK]
     timed = [(each.best_ns, each.task) for each in ok if each.best_ns is not None]
     failures: Counter[str] = Counter()
@@ -146,7 +192,7 @@ def _problem(key: _Key, counts: Sequence[MeasurementCount], regret_bound: float 
     best_ns, space = min(searched, default=(None, None))
     baseline_ns = min((time_ns for time_ns, task in timed if task.is_baseline), default=None)
     evaluations = sum(each.number for each in counts if not each.task.is_baseline)
-    return _Problem(*key, evaluations, dict(sorted(failures.items())), space, best_ns, baseline_ns, regret_bound)
+    return ProblemProgress(*key, evaluations, dict(sorted(failures.items())), space, best_ns, baseline_ns, regret_bound)
 
 
 def _workers(counts: Sequence[MeasurementCount]) -> dict[str, tuple[int, str]]:
@@ -158,7 +204,7 @@ def _workers(counts: Sequence[MeasurementCount]) -> dict[str, tuple[int, str]]:
     return dict(sorted(found.items(), key=lambda item: item[1][1], reverse=True))
 
 
-def _ago(at: str, now: datetime) -> str:
+def ago(at: str, now: datetime) -> str:
     """Return the time since `at`; `at` itself if it is no point in time."""
     try:
         then = datetime.fromisoformat(at)

@@ -3,9 +3,10 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib.resources import files
 
-from jinja2 import Environment, StrictUndefined
+from jinja2 import Environment, FunctionLoader, StrictUndefined, Template
 
 from gemmtune.engine.io.printing import visible
 from gemmtune.engine.report.html.drawing import COLORS, Picture
@@ -51,8 +52,8 @@ class Sheet:
     """Whether the page offers a field that filters the rows."""
     ids: Sequence[str] = ()
     """Name of each row in links, unique on the page; empty where nothing leads to them."""
-    told: Sequence[str] = ()
-    """Headers of the columns that are told where a mark that leads to a row is pointed at, beside the first."""
+    tip: Sequence[str] = ()
+    """Headers of the columns that a mark shows, when pointed at, beside the first column."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,16 +86,16 @@ class Stack:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """Bar with a solid part."""
+    """Bar with a mark that it is compared with."""
 
     name: str
     """Words on its left."""
     whole: float
-    """Length of the pale bar as a fraction of the widest one."""
+    """Place of the mark, as a fraction of the picture's width; 0 for none."""
     part: float
-    """Length of the solid part, in the same unit."""
+    """Length of the bar, in the same unit."""
     kind: str
-    """Class of the solid part's colour: win, tie or loss."""
+    """Class of the bar's colour: win, tie, loss or accent."""
     text: str
     """Figure on its right."""
     row: str = ""
@@ -148,6 +149,10 @@ class Page:
     """Figures of the headline."""
     sources: str = ""
     """Hash of what the page was made from; empty where nobody asks."""
+    links: Sequence[Link] = ()
+    """Other pages, named beside the sections."""
+    refresh: float = 0.0
+    """Seconds after which the page asks its server for what is new; 0 for a page that stays as it is."""
 
 
 def render(page: Page) -> str:
@@ -155,6 +160,11 @@ def render(page: Page) -> str:
 
     The text holds style, script and pictures. It loads nothing, so that it opens from a disk and from an e-mail.
     """
+    return visible(_template().render(page=page, colors=COLORS)) + "\n"
+
+
+@cache
+def _template() -> Template:
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    template = environment.from_string(files(__package__).joinpath("page.html").read_text(encoding="utf-8"))
-    return visible(template.render(page=page, colors=COLORS)) + "\n"
+    environment.loader = FunctionLoader(lambda name: files(__package__).joinpath(name).read_text(encoding="utf-8"))
+    return environment.get_template("page.html")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _MARKUP = re.compile(r"[\\`*_<>\[\]|]")  # what Markdown does not show as it stands
-_UNTOLD = ("problem", "95 % interval", "ties", "regret ≤", "weight")  # a tip has no room for them
+_NOT_IN_TIPS = ("problem", "95 % interval", "ties", "regret ≤", "weight")  # a tip has no room for them
 _NAMED = 50  # most problems that a picture names; more become a curve
 
 
@@ -142,7 +142,7 @@ def finals(record: CampaignRecord) -> Section:
         f"The fastest configs of a problem and {words}, timed in alternating rounds on one GPU. An interval that "
         "touches zero ties with the leader."
     )
-    sheet = Sheet(headers, rows, ("problem", "space", "config", "verdict"), ids=ids, told=headers[1:])
+    sheet = Sheet(headers, rows, ("problem", "space", "config", "verdict"), ids=ids, tip=headers[1:])
     return Section(title, text, [picture], sheet)
 
 
@@ -193,8 +193,8 @@ def all_rows(record: CampaignRecord) -> Section:
     }
     text = f"Every row that ships; {', '.join(said for name, said in meanings.items() if name in shown)}."
     left, kinds = ("problem", "ships", "why", "config"), [reason.kind for reason in reasons]
-    ids, told = [row_id(place) for place in range(len(rows))], [name for name in shown if name not in _UNTOLD]
-    sheet = Sheet(list(shown), list(zip(*shown.values(), strict=True)), left, kinds, True, ids, told)
+    ids, tip = [row_id(place) for place in range(len(rows))], [name for name in shown if name not in _NOT_IN_TIPS]
+    sheet = Sheet(list(shown), list(zip(*shown.values(), strict=True)), left, kinds, True, ids, tip)
     return Section("All rows", text, sheet=sheet)
 
 

@@ -60,8 +60,8 @@ def time_shares(record: CampaignRecord) -> Section:
         for each in spent[:_NAMED]
     ]
     text = (
-        f"Each problem's time per launch times its weight, the largest first. The whole bar is {words} alone, its "
-        f"solid part the table. Green ships a kernel, grey {words}."
+        f"Each problem's time per launch times its weight, the largest first. Each bar is the table's time, its "
+        f"mark that of {words} alone. Green ships a kernel, grey {words}."
     )
     text += f" The table below has all {len(spent)} problems." if len(spent) > _NAMED else ""
     missing = len(table.rows) - len(spent)

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+import csv
+import os
 import re
+import signal
+import socket
+import time
+from contextlib import closing
+from threading import Thread
+from urllib.request import urlopen
 
 import pytest
 
@@ -31,6 +39,39 @@ def test_show_reads_a_table(run, tuned, row_of):
                          f"GROUP_M={config['GROUP_M']} num_stages={config['num_stages']} "
                          f"num_warps={config['num_warps']}")  # fmt: skip
     assert f" {row.choices[0].time_ns / 1e3:.1f} " in line
+
+
+def test_the_lines_of_a_table_become_csv(run, tuned, row_of, refusal):
+    held = list(csv.DictReader(run("show", tuned / "out/table.json", "--csv").out.splitlines()))
+    assert [line["problem"] for line in held] == [DECODE, MIDDLE]
+    assert [line["µs"] for line in held] == [
+        f"{row_of(p, tuned).choices[0].time_ns / 1e3:.1f}" for p in (DECODE, MIDDLE)
+    ]
+    one = run("show", tuned / "out/table.json", "--csv", "--filter", MIDDLE).out.splitlines()
+    assert len(one) == 2
+    refusal(run("show", tuned / "out/table.json", "--csv", "--json"), "--json prints all")
+
+
+def test_a_live_page_is_served_until_ctrl_c(run, tuned):
+    with closing(socket.create_server(("127.0.0.1", 0))) as free:
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    seen = []
+
+    def look():
+        for _ in range(400):
+            try:
+                seen.append(urlopen(f"http://{address}/", timeout=20).read().decode())
+                break
+            except OSError:
+                time.sleep(0.02)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    looking = Thread(target=look)
+    looking.start()
+    ran = run("show", tuned / "out", "--live", "--address", address)
+    looking.join()
+    assert (ran.status, ran.out) == (0, f"http://{address}/ shows {tuned / 'out'} until Ctrl-C\n")
+    assert all(problem in seen[0] for problem in (DECODE, MIDDLE))
 
 
 def test_show_reads_a_database(run, tuned, recorded_configs, row_of):

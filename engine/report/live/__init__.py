@@ -1,0 +1,1 @@
+"""Page of a running campaign, and the server on this machine that shows it."""
