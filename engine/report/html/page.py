@@ -5,11 +5,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from math import fsum
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined, Template
 
 from gemmtune.engine.io.printing import visible
 from gemmtune.engine.report.html.drawing import COLORS, Picture
+from gemmtune.engine.report.layout import Grid, count
+
+ROOM = 0.07
+"""Share of a stack in which a percentage has room."""
+
+_THIN = 0.004  # share of a stack below which parts are one
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +160,24 @@ class Page:
     """Other pages, named beside the sections."""
     refresh: float = 0.0
     """Seconds after which the page asks its server for what is new; 0 for a page that stays as it is."""
+
+
+def legible(parts: Sequence[Part]) -> list[Part]:
+    """Return the parts with a percentage of their stack where there is room; those too thin to see become one."""
+    whole = fsum(part.share for part in parts)
+    seen = [
+        Part(p.name, p.share, p.kind, p.row, f"{p.share / whole:.0%}" if p.share >= ROOM else "")
+        for p in parts
+        if p.share >= _THIN
+    ]
+    rest = whole - fsum(part.share for part in seen)
+    hidden = len(parts) - len(seen)
+    return [*seen, Part(count(hidden, "smaller problem"), rest, parts[-1].kind)] if hidden else seen
+
+
+def sheet_of(grid: Grid) -> Sheet:
+    """Return a table of text as a table of the page."""
+    return Sheet(list(grid.columns), list(zip(*grid.columns.values(), strict=True)), grid.left)
 
 
 def render(page: Page) -> str:

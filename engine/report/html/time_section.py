@@ -7,12 +7,10 @@ from math import fsum
 from gemmtune.engine.records.table import Row
 from gemmtune.engine.records.workload import baseline_name, baseline_words
 from gemmtune.engine.report.campaign_record import CampaignRecord, row_id
-from gemmtune.engine.report.html.page import Bar, Bars, Part, Section, Sheet, Stack
+from gemmtune.engine.report.html.page import ROOM, Bar, Bars, Part, Section, Sheet, Stack, legible
 from gemmtune.engine.report.layout import count, readable, readable_unit
 
 _NAMED = 12  # problems with a bar of their own; the table has all
-_THIN = 0.004  # share of a stack below which parts are one
-_ROOM = 0.07  # share of a stack in which a percentage has room
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +38,12 @@ def time_shares(record: CampaignRecord) -> Section:
     widest, saved, its = max(before, after), before - after, readable_unit(unit)
     words, name = (of(each.row.problem for each in spent) for of in (baseline_words, baseline_name))
     now = [Part(each.row.problem.name, each.after / widest, _kind(each.row), each.id) for each in spent]
-    said = f"−{saved / before:.1%}" if saved > _ROOM * before else ""
+    said = f"−{saved / before:.1%}" if saved > ROOM * before else ""
     gain = Part(f"saved: {readable(saved, unit)} {its}", saved / widest, "saved", text=said)
     was = [Part(each.row.problem.name, each.before / widest, "was", each.id) for each in spent]
     stacks = [
-        Stack(f"{words[0].upper()}{words[1:]} alone", f"{readable(before, unit)} {its}", _legible(was)),
-        Stack("With the table", f"{readable(after, unit)} {its}", [*_legible(now), *([gain] if saved > 0 else [])]),
+        Stack(f"{words[0].upper()}{words[1:]} alone", f"{readable(before, unit)} {its}", legible(was)),
+        Stack("With the table", f"{readable(after, unit)} {its}", [*legible(now), *([gain] if saved > 0 else [])]),
     ]
     longest = max(max(each.before, each.after) for each in spent)
     bars = [
@@ -87,16 +85,3 @@ def _rows(spent: Sequence[_Spent], record: CampaignRecord) -> list[list[str]]:
 
 def _kind(row: Row) -> str:
     return "tie" if row.choices[0].space == row.problem.baseline_space else "win"
-
-
-def _legible(parts: Sequence[Part]) -> list[Part]:
-    """Return the parts with a percentage of their stack where there is room; those too thin to see become one."""
-    whole = fsum(part.share for part in parts)
-    seen = [
-        Part(p.name, p.share, p.kind, p.row, f"{p.share / whole:.0%}" if p.share >= _ROOM else "")
-        for p in parts
-        if p.share >= _THIN
-    ]
-    rest = whole - fsum(part.share for part in seen)
-    hidden = len(parts) - len(seen)
-    return [*seen, Part(count(hidden, "smaller problem"), rest, parts[-1].kind)] if hidden else seen

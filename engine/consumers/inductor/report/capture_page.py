@@ -1,18 +1,12 @@
 """Page of `gemmtune capture`: where the time of a model is, at least, and what of it a table can serve."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from gemmtune.engine.consumers.inductor.capture.captured import Captured
 from gemmtune.engine.consumers.inductor.floor.shares import Floor, Part
-from gemmtune.engine.consumers.inductor.report.captures import plural
+from gemmtune.engine.consumers.inductor.report.captures import calls_grid, plural, products_grid
 from gemmtune.engine.records.errors import UsageError
-from gemmtune.engine.report.html.drawing import COLORS, Picture, height_of, wrapped
-from gemmtune.engine.report.html.page import Card, Page, Section, Sheet, render
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from gemmtune.engine.report.html.page import Bar, Bars, Card, Page, Section, Sheet, Stack, legible, render, sheet_of
+from gemmtune.engine.report.html.page import Part as Piece
+from gemmtune.engine.report.layout import count
 
 _MOST_BARS = 12
 _HEADERS = ("part", "kind", "runs", "GFLOP", "MB", "floor µs", "of floor", "why no row")
@@ -33,64 +27,63 @@ def capture_html(captured: Captured) -> str:
     floor = captured.floor
     if floor is None:
         raise UsageError("a recorded program has no sizes of its other kernels: capture the model to see its floor")
+    runs = sum(product.count for product in captured.products)
     cards = [
-        Card(f"{floor.total_ns / 1e3:,.1f} µs", "floor of all calls by their weights"),
+        Card(f"{floor.total_ns / 1e3:,.1f} µs", f"floor of {count(max(len(captured.calls), 1), 'call')}, by weight"),
         Card(f"{floor.servable:.1%}", "of it in products that rows of a table can serve"),
-        *(Card(f"{share:.1%}", plural(kind)) for kind, share in floor.by_kind.items() if share),
+        Card(str(len(captured.problems)), f"problems to tune, of {count(len(captured.products), 'product')}"),
+        Card(f"{runs:g}", "runs of products, by weight"),
     ]
-    sections = [_parts(floor), _unserved(floor), *([_calls(captured)] if len(captured.calls) > 1 else [])]
+    found = [_parts(floor), _products(captured), _unserved(floor), _calls(captured)]
     title = f"gemmtune capture: {captured.source.removeprefix('Products of ').partition(',')[0]}"
     subtitle = f"{captured.source} · torch {captured.torch}"
-    return render(Page(title, subtitle, sections, cards))
+    return render(Page(title, subtitle, [section for section in found if section], cards))
 
 
 def _parts(floor: Floor) -> Section:
-    shown = [part for part in floor.parts if part.share][:_MOST_BARS]
-    names = [wrapped(part.name.removeprefix("aten.").removesuffix(".default")) for part in shown]
-
-    def draw(figure: Figure) -> None:
-        axes = figure.subplots()
-        for reasoned, kind, meaning in ((False, "win", "a row can serve it"), (True, "tie", "no row can")):
-            of = [(-at, 100 * part.share) for at, part in enumerate(shown) if bool(part.reason) == reasoned]
-            if of:
-                axes.barh(*zip(*of, strict=True), color=COLORS[kind].light, label=meaning)
-        axes.set_yticks([-at for at in range(len(shown))], names)
-        axes.set_xlabel("% of the floor")
-        figure.legend(loc="outside upper left", ncols=2)
-
-    label = f"Share of the floor of the {len(shown)} largest parts"
-    pictures = [Picture(label, height_of(names), draw)] if shown else []
-    unknown = "".join(f" Not known, and left out: {each}." for each in floor.unknown)
-    sheet = Sheet(_HEADERS, [_row(part) for part in floor.parts], ("part", "kind", "why no row"), filterable=True)
-    return Section("Where the time is", _TEXT + unknown, pictures, sheet)
-
-
-def _unserved(floor: Floor) -> Section:
-    rows = [[f"{part.share:.1%}", part.name, part.reason] for part in floor.parts if part.reason]
-    sheet = Sheet(("of floor", "part", "why no row"), rows, ("part", "why no row"))
-    return Section(
-        "What no row can serve", "By share, with the reason. The rest is what a table can serve.", sheet=sheet
-    )
-
-
-def _calls(captured: Captured) -> Section:
-    rows = [
-        [
-            call.name,
-            f"{call.weight:g}",
-            str(call.products),
-            f"{call.runs:g}",
-            "-" if call.floor_ns is None else f"{call.floor_ns / 1e3:.1f}",
-            "-" if call.servable is None else f"{call.servable:.1%}",
-        ]
-        for call in captured.calls
+    ids = {id(part): f"part-{place + 1}" for place, part in enumerate(floor.parts)}
+    shown = [part for part in floor.parts if part.share]
+    pieces = [Piece(part.name, part.share, _kind(part), ids[id(part)]) for part in shown]
+    kinds = ", ".join(f"{plural(kind)} {share:.1%}" for kind, share in floor.by_kind.items() if share)
+    longest = max((part.share for part in shown), default=1.0)
+    bars = [
+        Bar(_short(part.name), 0.0, part.share / longest, _kind(part), f"{part.share:.1%}", ids[id(part)])
+        for part in shown[:_MOST_BARS]
     ]
-    headers = ("call", "weight", "products", "runs", "floor µs", "servable")
-    return Section(
-        "Calls",
-        "Each call of the model by itself; the figures above add them up by weight.",
-        sheet=Sheet(headers, rows, ("call",)),
-    )
+    said = f" Green: a row of a table can serve it; grey: no row can. {kinds[:1].upper()}{kinds[1:]}."
+    said += "".join(f" Not known, and left out: {each}." for each in floor.unknown)
+    rows, left = [_row(part) for part in floor.parts], ("part", "kind", "why no row")
+    sheet = Sheet(_HEADERS, rows, left, filterable=True, ids=list(ids.values()), tip=_HEADERS[1:])
+    stack = Stack(f"The floor on {floor.device.name}", f"{floor.total_ns / 1e3:,.1f} µs", legible(pieces))
+    return Section("Where the time is", _TEXT + said, sheet=sheet, bars=Bars([stack], bars))
+
+
+def _products(captured: Captured) -> Section | None:
+    grid = products_grid(captured)
+    text = "What gemmtune tune takes: each distinct product, with its runs as weight."
+    if captured.layers:
+        text += f" Beside them, {count(len(captured.layers), 'problem')} of another kind."
+    return Section("Products to tune", text, sheet=sheet_of(grid)) if captured.products else None
+
+
+def _unserved(floor: Floor) -> Section | None:
+    rows = [[part.name, f"{part.share:.1%}", part.reason] for part in floor.parts if part.reason]
+    sheet = Sheet(("part", "of floor", "why no row"), rows, ("part", "why no row"))
+    text = "By share, with the reason. The rest is what a table can serve."
+    return Section("What no row can serve", text, sheet=sheet) if rows else None
+
+
+def _calls(captured: Captured) -> Section | None:
+    text = "Each call of the model by itself; the figures above add them up by weight."
+    return Section("Calls", text, sheet=sheet_of(calls_grid(captured))) if len(captured.calls) > 1 else None
+
+
+def _kind(part: Part) -> str:
+    return "tie" if part.reason else "win"
+
+
+def _short(name: str) -> str:
+    return name.removeprefix("aten.").removesuffix(".default")
 
 
 def _row(part: Part) -> list[str]:

@@ -16,26 +16,11 @@ def capture_report(captured: Captured, written: str) -> Report:
     variants = [variant for product in captured.products for variant in product.variants]
     floor = captured.floor
     shares = {(part.name, part.reason): part.share for part in floor.parts} if floor else {}
-    columns: dict[str, list[str]] = {
-        "product": [each.problem.series_name if each.m else each.problem.name for each in variants],
-        "runs": [f"{each.count:g}" for each in variants],
-    }
-    if variants:
-        named = variants[0].problem.range_size
-        columns[named] = [_sizes(each, named) for each in variants]
-    if floor:
-        columns[_OF_FLOOR] = [
-            f"{shares[product.problem.name, ''] * variant.count / product.count:.1%}"
-            for product in captured.products
-            for variant in product.variants
-        ]
-    chains = [_chains(each) for each in variants]
-    columns |= {"epilogue without a text": chains} if any(chains) else {}
     sections: list[str | Grid] = [captured.source]
     if len(captured.calls) > 1:
-        sections.append(_calls(captured))
+        sections.append(calls_grid(captured))
     if variants:
-        sections.append(Grid(columns, ("product", "epilogue without a text")))
+        sections.append(products_grid(captured))
     if any(each.problem.kind == Grouped.kind for each in variants):
         sections.append(ROUTING)
     if captured.layers:
@@ -73,6 +58,24 @@ def capture_report(captured: Captured, written: str) -> Report:
     return Report(record, sections)
 
 
+def products_grid(captured: Captured) -> Grid:
+    """Return a line per product to tune, with its runs, its sizes, and its share of the floor if that is known."""
+    variants = [(variant, product) for product in captured.products for variant in product.variants]
+    columns = {
+        "product": [each.problem.series_name if each.m else each.problem.name for each, _ in variants],
+        "runs": [f"{each.count:g}" for each, _ in variants],
+    }
+    if variants:
+        named = variants[0][0].problem.range_size
+        columns[named] = [_sizes(each, named) for each, _ in variants]
+    if captured.floor:
+        shares = {part.name: part.share for part in captured.floor.parts if not part.reason}
+        columns[_OF_FLOOR] = [f"{shares[of.problem.name] * each.count / of.count:.1%}" for each, of in variants]
+    chains = [_chains(each) for each, _ in variants]
+    columns |= {"epilogue without a text": chains} if any(chains) else {}
+    return Grid(columns, ("product", "epilogue without a text"))
+
+
 def plural(kind: Kind) -> str:
     """Return a kind of kernels in words for several."""
     return f"{kind.value}s" if kind in (Kind.PRODUCT, Kind.LIBRARY) else kind.value
@@ -88,7 +91,8 @@ def floor_lines(floor: Floor) -> list[str]:
     return [*lines, *(f"not known, and left out of the floor: {each}" for each in floor.unknown)]
 
 
-def _calls(captured: Captured) -> Grid:
+def calls_grid(captured: Captured) -> Grid:
+    """Return a line per call of the model, with its weight and what of it rows can serve."""
     calls = captured.calls
     columns = {
         "call": [each.name for each in calls],
