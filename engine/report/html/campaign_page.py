@@ -6,6 +6,7 @@ from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.records.workload import baseline_name
 from gemmtune.engine.report.campaign_record import CampaignRecord
 from gemmtune.engine.report.html import (
+    code_section,
     pair_section,
     range_section,
     roofline_section,
@@ -48,6 +49,7 @@ def campaign_html(record: CampaignRecord, sources: str = "", first: Sequence[Sec
         run_sections.boards(record),
         run_sections.failures(record),
         row_sections.all_rows(record),
+        code_section.code(record),
         row_sections.markdown(record, [title, *headline]),
     ]
     sections = [section for section in found if section and (section.pictures or section.sheet or section.code)]

@@ -22,7 +22,9 @@ PANELS = 6
 LEAST_LOSS = 1e-4
 """Loss that smaller ones are drawn at, 0 among them: a logarithmic axis has no zero."""
 
-_WIDTH = 7.6  # of panels, inches; a narrow page scrolls them
+_WIDTH = 7.6  # of all panels of a line, inches; a narrow page has fewer in a line
+_TITLE, _TICKS, _MARGIN = 0.36, 0.26, 0.12  # above, below and right of a panel, inches: two lines, one, half a label
+_ZOOM = 1.3  # pixels per point of a panel
 _NARROW = 4.8  # of one picture, inches: its text stays legible where it fills a phone
 
 
@@ -131,13 +133,13 @@ def png(figure: Figure) -> bytes:
 
 
 def svg(figure: Figure, label: str) -> Markup:
-    """Return the figure as an SVG element for which a screen reader speaks the label; equal figures give equal text."""
+    """Return the figure as SVG for which a screen reader speaks the label; equal figures give equal text."""
     from matplotlib.backends.backend_svg import FigureCanvasSVG
 
     out = io.StringIO()
+    figure.dpi = FigureCanvasSVG.fixed_dpi
     if (layout := figure.get_layout_engine()) is not None:  # savefig would draw the figure twice to solve it
         FigureCanvasSVG(figure)
-        figure.dpi = FigureCanvasSVG.fixed_dpi
         layout.execute(figure)
         figure.set_layout_engine("none")
     figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
@@ -145,10 +147,55 @@ def svg(figure: Figure, label: str) -> Markup:
     text = text[text.index("<svg") :].replace("\n", " ")
     for name, color in COLORS.items():
         text = text.replace(color.light, f"var(--{name})")
-    kind = "panels" if figure.get_figwidth() > _NARROW else "picture"
-    opening = Markup('<svg class="{}" role="img" aria-label="{}" ').format(kind, label)
     text = text.replace("<a xlink:href=", '<a class="mark" tabindex="-1" href=').replace(' target="_blank"', "")
+    if figure.get_figwidth() > _NARROW:
+        return _panels(figure, text, label)
+    opening = Markup('<svg class="picture" role="img" aria-label="{}" ').format(label)
     return opening + Markup(text.removeprefix("<svg "))  # noqa: S704 matplotlib escapes the texts it draws
+
+
+def _panels(figure: Figure, text: str, label: str) -> Markup:
+    """Return the panels of a figure of `grid` as a drawing each, which the page puts into as many columns as fit."""
+    scale, height = 72.0, figure.get_figheight()
+    boxes = [axes.get_position() for axes in figure.axes]
+    lefts, rights = sorted({box.x0 for box in boxes}), sorted({box.x1 for box in boxes})
+    gap = (lefts[1] - rights[0] if len(lefts) > 1 else lefts[0]) * _WIDTH
+    width = (rights[0] - lefts[0]) * _WIDTH + gap + _MARGIN
+    drawings = []
+    for number, (axes, box) in enumerate(zip(figure.axes, boxes, strict=True), 1):
+        if axes.axison:
+            top, bottom = (1 - box.y1) * height - _TITLE, (1 - box.y0) * height + _TICKS
+            view = (box.x0 * _WIDTH - gap, top, width, bottom - top)
+            drawings.append(_drawing("panel", [scale * each for each in view], _group(text, f'<g id="axes_{number}">')))
+    heads = list[Markup]()
+    for legend in figure.legends:
+        box = legend.get_window_extent()
+        place = [box.x0 - 2, scale * height - box.y1 - 2, box.width + 4, box.height + 4]
+        group = _group(text, f'<g id="legend_{len(heads) + 1}">')
+        heads.append(_drawing("legend", place, group, f"width: {_ZOOM * place[2]:.0f}px"))
+    said = " over ".join(filter(None, (figure.get_supylabel(), figure.get_supxlabel())))
+    caption = Markup('<figcaption class="muted">{}</figcaption>').format(said) if said else ""
+    shared = "".join(re.findall(r"<defs>.*?</defs>", text[: text.index("<g ")] + text[text.rindex("</g>") :]))
+    clips = Markup(f'<svg width="0" height="0" aria-hidden="true">{shared}</svg>')  # noqa: S704
+    columns = f"repeat(auto-fill, minmax(min(100%, {_ZOOM * scale * width:.0f}px), 1fr))"
+    opening = Markup('<div class="panels" role="img" aria-label="{}" style="grid-template-columns: {}">')
+    whole = [*heads, caption, opening.format(label, columns), *drawings, Markup("</div>"), clips]
+    return Markup("").join(whole)
+
+
+def _drawing(kind: str, view: Sequence[float], group: str, style: str = "") -> Markup:
+    box = " ".join(f"{each:.2f}" for each in view)
+    return Markup(f'<svg class="{kind}" viewBox="{box}" style="{style}">{group}</svg>')  # noqa: S704
+
+
+def _group(text: str, opening: str) -> str:
+    """Return the group that begins so, with everything in it."""
+    start, depth = text.index(opening), 0
+    for tag in re.finditer(r"</?g\b[^>]*>", text[start:]):
+        depth += 0 if tag[0].endswith("/>") else -1 if tag[0].startswith("</") else 1
+        if not depth:
+            return text[start : start + tag.end()]
+    raise ValueError(f"{opening} has no end")
 
 
 def grid(figure: Figure, number: int, columns: int, height: float) -> list[Axes]:
@@ -227,7 +274,7 @@ def shortened(name: str, width: int = 26) -> str:
     if len(lines) < 3:
         return "\n".join(lines)
     tail = re.search(rf"[:.][^:.].{{0,{width - 3}}}$", name[len(lines[0]) :])
-    return f"{lines[0]}\n…{tail[0] if tail else name[1 - width :]}"
+    return f"{lines[0]}\n…{tail[0][1:] if tail else name[1 - width :]}"
 
 
 def height_of(names: Sequence[str]) -> float:

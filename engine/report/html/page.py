@@ -133,6 +133,8 @@ class Section:
     """Numbers behind the pictures, folded where there is a picture."""
     code: str = ""
     """Text to copy."""
+    fold: str = ""
+    """Words that unfold the numbers; empty for `Numbers` below a picture, and for numbers that stand open."""
     bars: Bars | None = None
     """Bars, above the pictures."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from math import ceil
 from typing import TYPE_CHECKING
@@ -13,6 +13,7 @@ from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.final import Finalist
 from gemmtune.engine.records.workload import Workload, baseline_name, baseline_words
 from gemmtune.engine.report.campaign_record import CampaignRecord, lead, row_id
+from gemmtune.engine.report.html.code_section import code_links
 from gemmtune.engine.report.html.drawing import COLORS, PANELS, Picture, dots, grid, height_of, shortened
 from gemmtune.engine.report.html.page import Cell, Section, Sheet
 from gemmtune.engine.report.layout import choice_text, config_text, lead_text, microseconds, readable, readable_unit
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _MARKUP = re.compile(r"[\\`*_<>\[\]|]")  # what Markdown does not show as it stands
-_NOT_IN_TIPS = ("problem", "95 % interval", "ties", "regret ≤", "weight")  # a tip has no room for them
+_NOT_IN_TIPS = ("problem", "code", "95 % interval", "ties", "regret ≤", "weight")  # a tip has no room for them
 _NAMED = 50  # most problems that a picture names; more become a curve
 
 
@@ -163,7 +164,7 @@ def all_rows(record: CampaignRecord) -> Section:
     rows, its = table.rows, readable_unit(unit)
     first, reasons = [row.choices[0] for row in rows], [why(row, table.margin) for row in rows]
     times = [(c.low_ns, c.high_ns) for c in first]
-    columns = {
+    columns: dict[str, Sequence[Cell]] = {
         "problem": [row.problem.name for row in rows],
         "ships": [choice.space for choice in first],
         its: [readable(choice.time_ns, unit) for choice in first],
@@ -177,6 +178,7 @@ def all_rows(record: CampaignRecord) -> Section:
         "lead": [lead_text(row.lead) for row in rows],
         "why": [reason.value for reason in reasons],
         "config": [choice_text(table.device, *each) for each in zip((row.problem for row in rows), first, strict=True)],
+        "code": code_links(record),
         **_resources(record),
         "ties": [str(len(row.tie_band)) for row in rows],
         "regret ≤": ["-" if row.regret_bound is None else f"{row.regret_bound:.2%}" for row in rows],
@@ -192,7 +194,7 @@ def all_rows(record: CampaignRecord) -> Section:
         "regret ≤": "regret is the most that a finalist could be faster",
     }
     text = f"Every row that ships; {', '.join(said for name, said in meanings.items() if name in shown)}."
-    left, kinds = ("problem", "ships", "why", "config"), [reason.kind for reason in reasons]
+    left, kinds = ("problem", "ships", "why", "config", "code"), [reason.kind for reason in reasons]
     ids, tip = [row_id(place) for place in range(len(rows))], [name for name in shown if name not in _NOT_IN_TIPS]
     sheet = Sheet(list(shown), list(zip(*shown.values(), strict=True)), left, kinds, True, ids, tip)
     return Section("All rows", text, sheet=sheet)

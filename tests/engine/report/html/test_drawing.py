@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from gemmtune.engine.report.html.drawing import COLORS, SERIES, canvas, grid, height_of, plain_ticks, png, svg, wrapped
+from gemmtune.engine.report.html.drawing import (
+    COLORS,
+    SERIES,
+    canvas,
+    grid,
+    height_of,
+    plain_ticks,
+    png,
+    shortened,
+    svg,
+    wrapped,
+)
 
 
 @pytest.mark.parametrize(
@@ -74,6 +87,42 @@ def test_equal_figures_give_equal_bytes_in_the_pages_colours():
     assert "var(--win)" in first
     assert not any(color.light in first for color in COLORS.values())
     assert pixels.startswith(b"\x89PNG")
+
+
+def test_panels_are_drawings_of_their_own_that_the_page_puts_side_by_side():
+    with canvas(4.35, solved=False) as figure:
+        panels = grid(figure, 4, 3, 4.35)
+        for number, axes in enumerate(panels):
+            axes.plot([1, 2], [3, 4], label="curve")
+            axes.set_title(f"title {number}")
+        panels[1].scatter([9], [9])
+        panels[1].set(xlim=(1, 2), ylim=(3, 4))  # nothing of it is in sight
+        figure.supxlabel("evaluations")
+        figure.supylabel("µs")
+        figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper left")
+        drawn = str(svg(figure, "four <panels>"))
+    assert re.findall(r"title \d", drawn) == [f"title {number}" for number in range(4)]
+    of_each = re.findall(r'<svg class="panel" viewBox="([^"]*)".*?</svg>', drawn)
+    widths, heights = zip(*([float(x) for x in box.split()[2:]] for box in of_each), strict=True)
+    assert widths == pytest.approx([72 * (1.745 + 0.593 + 0.12)] * 4, abs=0.1)
+    assert heights == pytest.approx([72 * (3.2 / (2 + 0.62 / 1.08) + 0.36 + 0.26)] * 4, abs=0.1)
+    assert drawn.count("</svg>") == 6  # with the legend and what the panels share
+    assert '<figcaption class="muted">µs over evaluations</figcaption>' in drawn
+    assert 'role="img" aria-label="four &lt;panels&gt;"' in drawn
+    [legend] = re.findall(r'<svg class="legend" viewBox="([^"]*)"', drawn)
+    assert all(0 <= float(x) <= 72 * 4.35 for x in legend.split())
+
+
+@pytest.mark.parametrize(
+    ("name", "lines"),
+    [
+        ("16x32x64:bf16:nt", ["16x32x64:bf16:nt"]),
+        ("16x32x64:e4m3:nt:epilogue=mul(column[fp32]).silu.mul(matrix)", ["16x32x64:e4m3:nt", "…silu.mul(matrix)"]),
+        ("a" * 100, ["a" * 20, "…" + "a" * 19]),
+    ],
+)
+def test_a_longer_name_keeps_its_head_and_its_tail(name, lines):
+    assert shortened(name, 20).split("\n") == lines
 
 
 def test_no_two_colours_of_a_page_are_alike():

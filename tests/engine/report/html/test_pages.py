@@ -65,7 +65,7 @@ def test_the_report_of_a_campaign_has_every_section_and_the_tables_numbers(campa
     text = Text(page)
     assert set(text.sections) == {
         *("where-the-time-is", "lead-over-the-vendor-library", "roofline", "regret-over-evaluations", "best-so-far"),
-        *("parameters", "parameter-pairs", "all-rows", "for-a-pull-request", "not-shown"),
+        *("parameters", "parameter-pairs", "all-rows", "code", "for-a-pull-request", "not-shown"),
     }
     assert all(f"{absent}:" in page for absent in ("Finals", "Timeline", "Failures"))
     for row in result.rows:
@@ -73,6 +73,11 @@ def test_the_report_of_a_campaign_has_every_section_and_the_tables_numbers(campa
         at = words.index(row.problem.name)
         assert words[at + 1 : at + 3] == [row.choices[0].space, f"{row.choices[0].time_ns / 1e3:.1f}"]
     assert "gemmtune tune --budget 24" in page
+    ships = [row for row in result.rows if row.choices[0].config]
+    assert [word for word in text.sections["code"] if word.startswith("gemmtune show")] == [
+        f"gemmtune show table.json --problem {row.problem.name} --as config" for row in ships
+    ]
+    assert re.findall(r'<a href="#(code-\d)" data-row>code</a>', page) == re.findall(r'<tr id="(code-\d)">', page) != []
     assert text.loaded == []
     marked = re.findall(r'class="mark" tabindex="-1" href="#([\w-]+)"', page)
     assert set(marked) == {"row-1", "row-2"}

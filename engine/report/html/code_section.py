@@ -1,0 +1,37 @@
+"""Section on the kernels that ship as code: the command that prints each."""
+
+import shlex
+
+from gemmtune.engine.records.table import Row
+from gemmtune.engine.report.campaign_record import CampaignRecord
+from gemmtune.engine.report.html.page import Cell, Link, Section, Sheet
+
+
+def code(record: CampaignRecord) -> Section:
+    """List the command that prints each kernel that ships."""
+    rows = [(row, f"code-{place + 1}") for place, row in enumerate(record.table.rows) if _is_kernel(row)]
+    if not rows:
+        return Section("Code", "Every row ships the vendor library, which has no config.")
+    cells = [[row.problem.name, row.choices[0].space, _command(row)] for row, _ in rows]
+    text = (
+        "Run a row's command in the folder of table.json to print its config as source to paste, and the command that "
+        "measures it again. A Triton kernel is also had as triton, a program that launches and checks it, as ptx, as "
+        "sass, and as ncu, the commands that profile it."
+    )
+    headers = ("problem", "ships", "command")
+    sheet = Sheet(headers, cells, headers, ids=[name for _, name in rows], tip=("command",))
+    return Section("Code", text, sheet=sheet, fold="Commands")
+
+
+def code_links(record: CampaignRecord) -> list[Cell]:
+    """Return a link per row of the table to its command; a dash where the vendor library ships."""
+    rows = enumerate(record.table.rows)
+    return [Link("code", f"#code-{place + 1}") if _is_kernel(row) else "-" for place, row in rows]
+
+
+def _is_kernel(row: Row) -> bool:
+    return bool(row.choices[0].config) and row.choices[0].space != row.problem.baseline_space
+
+
+def _command(row: Row) -> str:
+    return shlex.join(["gemmtune", "show", "table.json", "--problem", row.problem.name, "--as", "config"])
