@@ -5,8 +5,10 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from importlib.util import find_spec
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -21,6 +23,8 @@ from gemmtune.engine.records.landscape import Landscape, Point
 from gemmtune.engine.records.measurement import Status
 from gemmtune.engine.report.html.change_pages import diff_html, verify_html
 from gemmtune.engine.report.html.drawing import PANELS
+from gemmtune.engine.report.live.page import live_html
+from gemmtune.engine.report.live.server import LivePages
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 if CHROMIUM is None:
@@ -31,6 +35,7 @@ pytestmark = pytest.mark.slow(15)
 
 RECORDED = gt.landscapes("h200")
 WIDTHS = (1280, 600, 390)
+NOW = datetime(2026, 11, 27, tzinfo=UTC)
 
 OVERLAPS = """() => {
   const found = [];
@@ -41,7 +46,7 @@ OVERLAPS = """() => {
     const scale = frame.width / svg.viewBox.baseVal.width;
     for (const t of texts)
       if (parseFloat(getComputedStyle(t).fontSize) * scale < 9) found.push(`too small: ${t.textContent}`);
-    if (!svg.classList.contains("panels") && frame.right > innerWidth) found.push("a picture is out of sight");
+    if (frame.right > innerWidth) found.push("a picture is out of sight");
     boxes.forEach((box, i) => {
       if (box.left < frame.left - 1 || box.right > frame.right + 1 || box.top < frame.top - 1
           || box.bottom > frame.bottom + 1)
@@ -59,6 +64,8 @@ OVERLAPS = """() => {
   const raw = document.body.innerText.match(/\\{\\w+\\}/);
   if (raw) found.push(`waits for a value: ${raw[0]}`);
   if (document.documentElement.scrollWidth > innerWidth) found.push("the page scrolls sideways");
+  for (const each of innerWidth < 600 ? document.querySelectorAll("figure, .scroll, .bars, .stack") : [])
+    if (each.scrollWidth > each.clientWidth + 1) found.push(`scrolls sideways: ${each.className}`);
   return found;
 }"""
 
@@ -170,6 +177,55 @@ def test_rows_sort_by_number_and_filter_by_words(browser, pages):
     assert section.locator("tbody tr:not([hidden])").count() == 1
     assert "1 of 10 rows" in section.inner_text()
     page.close()
+
+
+def test_a_dot_tells_its_row_and_leads_to_it(browser, pages):
+    page = browser.new_page(viewport={"width": 1280, "height": 900})
+    page.goto(pages["whole"].as_uri())
+    mark = page.locator("section[aria-labelledby=roofline] a.mark").first
+    name = mark.get_attribute("href")
+    cells = page.locator(f"{name} td").all_inner_texts()
+    mark.hover()
+    told = page.locator("#tip > *").all_inner_texts()
+    assert told[0] == cells[0]
+    assert told[told.index("ships") + 1 : told.index("µs") + 2] == [cells[1], "µs", cells[2]]
+    page.get_by_role("searchbox").first.fill("no such row")
+    assert page.locator(name).is_hidden()
+    mark.click()
+    assert page.locator(f"{name}:target").is_visible()
+    assert page.locator("#tip").is_hidden()
+    page.close()
+
+
+def test_the_page_of_a_campaign_looks_again_and_keeps_what_the_reader_did(browser, pages):
+    folder, page = pages["whole"].parent, browser.new_page(viewport={"width": 390, "height": 900})
+    said: list[str] = []
+    asked: set[str] = set()
+    page.on("console", lambda message: said.append(message.text))
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.on("request", lambda request: asked.add(request.url))
+    looks = iter(range(10**6))
+
+    def made() -> str:
+        return live_html(str(folder / "measurements.db"), folder, NOW + timedelta(seconds=next(looks))).replace(
+            "2000", "99"
+        )
+
+    with LivePages("127.0.0.1:0", made, {}) as server:
+        thread = Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        page.goto(server.url)
+        assert page.evaluate(OVERLAPS) == []
+        page.locator("summary").first.click()
+        first = page.locator("header p").first.inner_text()
+        page.wait_for_function("first => document.querySelector('header p').innerText !== first", arg=first)
+        assert page.locator("details").first.get_attribute("open") is not None
+        server.shutdown()
+    page.get_by_text("gemmtune show --live has ended").wait_for()
+    thread.join()
+    page.close()
+    assert asked == {server.url}
+    assert all("ERR_CONNECTION_REFUSED" in each for each in said)  # after its end
 
 
 def test_dark_and_print_take_their_own_colours(browser, pages):

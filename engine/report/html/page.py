@@ -13,9 +13,7 @@ from gemmtune.engine.io.printing import visible
 from gemmtune.engine.report.html.drawing import COLORS, Picture
 from gemmtune.engine.report.layout import Grid, count
 
-ROOM = 0.07
-"""Share of a stack in which a percentage has room."""
-
+_ROOM = 0.07  # share of a stack in which a percentage has room
 _THIN = 0.004  # share of a stack below which parts are one
 
 
@@ -168,7 +166,7 @@ def legible(parts: Sequence[Part]) -> list[Part]:
     """Return the parts with a percentage of their stack where there is room; those too thin to see become one."""
     whole = fsum(part.share for part in parts)
     seen = [
-        Part(p.name, p.share, p.kind, p.row, f"{p.share / whole:.0%}" if p.share >= ROOM else "")
+        Part(p.name, p.share, p.kind, p.row, f"{p.share / whole:.0%}" if p.share >= _ROOM else "")
         for p in parts
         if p.share >= _THIN
     ]

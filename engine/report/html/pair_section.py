@@ -41,8 +41,8 @@ def param_pairs(record: CampaignRecord) -> Section:
     ]
     text = (
         f"The best evaluated config of {space} with both values, in percent behind the problem's best: the median over "
-        "problems. The darker, the closer; a pair without a number was not evaluated. The parameters are those of the "
-        "largest importance."
+        "problems. The stronger the colour, the closer; a pair without a number was not evaluated. The parameters are "
+        "those of the largest importance."
     )
     headers = ["parameter", "value", "with", "its value", "problems", "median loss"]
     return Section(

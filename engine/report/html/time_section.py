@@ -7,7 +7,7 @@ from math import fsum
 from gemmtune.engine.records.table import Row
 from gemmtune.engine.records.workload import baseline_name, baseline_words
 from gemmtune.engine.report.campaign_record import CampaignRecord, row_id
-from gemmtune.engine.report.html.page import ROOM, Bar, Bars, Part, Section, Sheet, Stack, legible
+from gemmtune.engine.report.html.page import Bar, Bars, Part, Section, Sheet, Stack, legible
 from gemmtune.engine.report.layout import count, readable, readable_unit
 
 _NAMED = 12  # problems with a bar of their own; the table has all
@@ -38,12 +38,14 @@ def time_shares(record: CampaignRecord) -> Section:
     widest, saved, its = max(before, after), before - after, readable_unit(unit)
     words, name = (of(each.row.problem for each in spent) for of in (baseline_words, baseline_name))
     now = [Part(each.row.problem.name, each.after / widest, _kind(each.row), each.id) for each in spent]
-    said = f"−{saved / before:.1%}" if saved > ROOM * before else ""
-    gain = Part(f"saved: {readable(saved, unit)} {its}", saved / widest, "saved", text=said)
+    gain = Part(f"saved: {readable(saved, unit)} {its}", saved / widest, "saved")
+    change = f", {after / before - 1:+.1%}"
     was = [Part(each.row.problem.name, each.before / widest, "was", each.id) for each in spent]
     stacks = [
         Stack(f"{words[0].upper()}{words[1:]} alone", f"{readable(before, unit)} {its}", legible(was)),
-        Stack("With the table", f"{readable(after, unit)} {its}", [*legible(now), *([gain] if saved > 0 else [])]),
+        Stack(
+            "With the table", f"{readable(after, unit)} {its}{change}", [*legible(now), *([gain] if saved > 0 else [])]
+        ),
     ]
     longest = max(max(each.before, each.after) for each in spent)
     bars = [
