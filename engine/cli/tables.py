@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +13,6 @@ import typer
 from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.cli import output
 from gemmtune.engine.cli.choices import Kind, completed, one_of
-from gemmtune.engine.cli.live import show_live
 from gemmtune.engine.cli.options import (
     NO_BINARIES_HELP,
     AsJson,
@@ -28,7 +28,7 @@ from gemmtune.engine.io.blame import account
 from gemmtune.engine.io.importing import imported, parse_callable
 from gemmtune.engine.io.paths import FileKind, find
 from gemmtune.engine.io.printing import print_notice, print_text
-from gemmtune.engine.records.errors import GemmtuneError, TableError, UsageError
+from gemmtune.engine.records.errors import GemmtuneError, Stopped, TableError, UsageError
 from gemmtune.engine.report.layout import Report
 from gemmtune.engine.report.progress.work import show_work
 from gemmtune.engine.seams import registry
@@ -123,7 +123,10 @@ def show(
     if html is not None and graphs is not None:
         raise UsageError("--html writes the page of PATH; leave out --graphs")
     if source is not None and live:
-        show_live(source, address)
+        from gemmtune.engine.report.live.serving import serve
+
+        with suppress(Stopped):  # asked to end
+            serve(source, address, lambda url: print_text(f"{url} shows {source} until Ctrl-C"))
         return
     if source is not None and optuna is not None:
         _write_studies(source, optuna, as_json)
