@@ -13,15 +13,14 @@ import argparse
 import json
 import os
 import random
-import shutil
+import runpy
 import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 
 import psycopg
@@ -37,6 +36,7 @@ from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.landscapes.landscape_file import embedded
 from gemmtune.engine.tables.table_file import write_table
 
+RUNNING_POSTGRES = runpy.run_path(str(Path(__file__).parents[2] / "tests/engine/conftest.py"))["running_postgres"]
 KINDS = {"driver": 6, "server": 2, "backend": 2}
 """Relative frequency of each kind of kill."""
 PATIENCE_SECONDS = 300.0
@@ -61,7 +61,7 @@ def main() -> int:
         return 0
     chance, began = random.Random(given.seed), time.monotonic()
     report = {"drivers": given.spans, "kills": Counter(), "rounds": [], "wrong": []}
-    with tempfile.TemporaryDirectory(prefix="gemmtune-drivers-") as folder, server() as running:
+    with tempfile.TemporaryDirectory(prefix="gemmtune-drivers-") as folder, RUNNING_POSTGRES() as running:
         alone = {span: Driver(Path(folder), f"alone-{span}", span, given, 0.0) for span in dict.fromkeys(given.spans)}
         for each in alone.values():
             each.start(f"{folder}/{each.name}.db")
@@ -144,10 +144,10 @@ class Driver:
         return False
 
 
-def disturbed(folder: Path, running: Server, alone: dict, chance: random.Random, given, report: dict) -> dict:
+def disturbed(folder: Path, running, alone: dict, chance: random.Random, given, report: dict) -> dict:
     """Run drivers on a fresh database to their ends, with kills, and compare; return what the round took."""
     number = len(report["rounds"])
-    url = running.new_database(f"round{number}")
+    url = running.new_database()
     Database.open(url).close()
     drivers = [Driver(folder, f"{number}-{at}", span, given, given.seconds) for at, span in enumerate(given.spans)]
     began = time.monotonic()
@@ -163,7 +163,7 @@ def disturbed(folder: Path, running: Server, alone: dict, chance: random.Random,
         stored = keys(url)
         kept.append((stored, [len(driver.submitted) for driver in drivers]))
         kind = chance.choices(list(KINDS), list(KINDS.values()))[0]
-        if running.kill(url, chance) if kind == "backend" else kill(kind, running, drivers, chance):
+        if kill_backend(running, url, chance) if kind == "backend" else kill(kind, running, drivers, chance):
             report["kills"][kind] += 1
             until = time.monotonic() + PATIENCE_SECONDS
     seconds = time.monotonic() - began
@@ -198,20 +198,20 @@ def disturbed(folder: Path, running: Server, alone: dict, chance: random.Random,
     return {"evaluations": sum(map(len, lines)), "distinct": len(distinct), "seconds": round(seconds, 1)}
 
 
-def timed_alone(folder: Path, running: Server, given: argparse.Namespace) -> float:
+def timed_alone(folder: Path, running, given: argparse.Namespace) -> float:
     """Return the seconds that one driver of all problems takes alone."""
     driver, began = Driver(folder, "timed", "0-10", given, given.seconds), time.monotonic()
-    driver.start(running.new_database("timed"))
+    driver.start(running.new_database())
     driver.process.wait(PATIENCE_SECONDS)
     return round(time.monotonic() - began, 1)
 
 
-def kill(kind: str, running: Server, drivers: list[Driver], chance: random.Random) -> bool:
+def kill(kind: str, running, drivers: list[Driver], chance: random.Random) -> bool:
     """Kill a driver that runs, or the server, which starts again up to three seconds later."""
     if kind == "server":
-        running.pg_ctl("stop", "--mode", "immediate")
+        running.stop()
         time.sleep(chance.uniform(0, 3))
-        running.pg_ctl("start", "--log", str(running.folder / "log"))
+        running.start()
         return True
     alive = [driver for driver in drivers if driver.process.poll() is None and driver.submitted]
     if alive:
@@ -231,65 +231,20 @@ def rows(database: str) -> list[tuple]:
         return [(m.task.key, m.config.json, m.status, m.samples_ns) for m in store.measurements()]
 
 
-class Server:
-    """A PostgreSQL server of its own, on a loopback port."""
-
-    def __init__(self, folder: Path) -> None:
-        programs = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: int(path.parts[-2]))
-        self.programs = programs[-1] if programs else Path(str(shutil.which("initdb"))).parent
-        self.folder, self.port = folder, random.SystemRandom().randint(20000, 30000)
-        self.user = {"user": "postgres", "group": "postgres", "extra_groups": []} if os.geteuid() == 0 else {}
-        if self.user:
-            shutil.chown(folder, "postgres", "postgres")
-        self._run("initdb", "--auth=trust", "--username=gemmtune", "--encoding=UTF8", "--locale=C")
-        settings = f"listen_addresses = '127.0.0.1'\nport = {self.port}\nunix_socket_directories = ''\n"
-        with (folder / "data/postgresql.conf").open("a") as file:
-            file.write(settings)
-        self.pg_ctl("start", "--log", str(folder / "log"))
-
-    def pg_ctl(self, *arguments: str) -> None:
-        self._run("pg_ctl", *arguments, "--wait")
-
-    def new_database(self, name: str) -> str:
-        self.execute(f"CREATE DATABASE {name}")
-        return f"postgresql://gemmtune@127.0.0.1:{self.port}/{name}"
-
-    def execute(self, statement: str, url: str = "") -> list[tuple]:
-        with psycopg.connect(url or f"postgresql://gemmtune@127.0.0.1:{self.port}/postgres", autocommit=True) as opened:
-            found = opened.execute(statement)
-            return found.fetchall() if found.description else []
-
-    def kill(self, url: str, chance: random.Random) -> bool:
-        """Kill a process of the server that serves a driver: the server ends all others and recovers."""
-        name = url.rpartition("/")[2]
-        served = self.execute(f"SELECT pid FROM pg_stat_activity WHERE datname = '{name}'")
-        if served:
-            os.kill(chance.choice(served)[0], signal.SIGKILL)
-            until = time.monotonic() + 60
-            while time.monotonic() < until:
-                try:
-                    self.execute("SELECT 1")
-                    break
-                except psycopg.OperationalError:
-                    time.sleep(0.1)
-        return bool(served)
-
-    def _run(self, program: str, *arguments: str) -> None:
-        command = [str(self.programs / program), "--pgdata", str(self.folder / "data"), *arguments]
-        with (self.folder / f"{program}.log").open("wb") as out:
-            subprocess.run(command, check=True, stdout=out, stderr=out, cwd="/", timeout=120, **self.user)
-
-
-@contextmanager
-def server() -> Iterator[Server]:
-    """Run a server in a folder that its user may enter."""
-    folder = Path(tempfile.mkdtemp(prefix="gemmtune-server-"))
-    running = Server(folder)
-    try:
-        yield running
-    finally:
-        running.pg_ctl("stop", "--mode", "immediate")
-        shutil.rmtree(folder)
+def kill_backend(running, url: str, chance: random.Random) -> bool:
+    """Kill a process of the server that serves a driver: the server ends all others and recovers."""
+    name = url.rpartition("/")[2]
+    served = running.execute(f"SELECT pid FROM pg_stat_activity WHERE datname = '{name}'")
+    if served:
+        os.kill(chance.choice(served)[0], signal.SIGKILL)
+        until = time.monotonic() + 60
+        while time.monotonic() < until:
+            try:
+                running.execute("SELECT 1")
+                break
+            except psycopg.OperationalError:
+                time.sleep(0.1)
+    return bool(served)
 
 
 if __name__ == "__main__":

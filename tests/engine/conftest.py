@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -114,16 +114,29 @@ class PostgresServer:
         assert done.returncode == 0, log.read_text()
 
 
-@pytest.fixture(scope="session")
-def postgres_server() -> Iterator[PostgresServer]:
-    """A running server; a test that stops it starts it again."""
+@contextmanager
+def running_postgres() -> Iterator[PostgresServer]:
+    """Run a server; experiments/chaos does, too. FileNotFoundError: there is none."""
     installed = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[-3]))
     found = shutil.which("initdb") or (installed[-1] if installed else None)
     if found is None:
-        pytest.skip("there is no PostgreSQL server here: apt-get install postgresql")
+        raise FileNotFoundError("there is no PostgreSQL server here: apt-get install postgresql")
     folder = Path(tempfile.mkdtemp(prefix="gemmtune-postgres-"))  # its user must be let in, as to tmp_path it is not
     server = PostgresServer(Path(found).parent, folder)
     server.start()
-    yield server
-    server.stop()
-    shutil.rmtree(folder)
+    try:
+        yield server
+    finally:
+        server.stop()
+        shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    """A running server; a test that stops it starts it again."""
+    with ExitStack() as stack:
+        try:
+            server = stack.enter_context(running_postgres())
+        except FileNotFoundError as error:
+            pytest.skip(str(error))
+        yield server
