@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 from threading import Thread
 
@@ -63,7 +62,6 @@ def test_a_graph_is_forgotten_when_it_ends_or_is_deleted():
     assert (log.end(graph), log.end(graph)) == ((use,), ())
     log.add(failed, use)
     del failed
-    gc.collect()
     assert log.add(Graph(), use)
     assert log.report().products == 3
 
