@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from gemmtune.engine.campaign.plan_file import read_plan
-from gemmtune.engine.campaign.range_rounds import probe_problems
+from gemmtune.engine.campaign.rounds.ranges import probe_problems
 
 pytest.importorskip("torch")  # the block's
 

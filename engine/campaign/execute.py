@@ -9,7 +9,7 @@ from gemmtune.engine.campaign.backend import Backend
 from gemmtune.engine.campaign.finished import FinishedSearches
 from gemmtune.engine.campaign.measured_backend import unsearched
 from gemmtune.engine.campaign.plan import Plan
-from gemmtune.engine.campaign.range_rounds import RangeMeasurements, interior_problems, measure_ranges, probe_problems
+from gemmtune.engine.campaign.rounds.ranges import RangeMeasurements, interior_problems, measure_ranges, probe_problems
 from gemmtune.engine.campaign.result import Result, ResultReader
 from gemmtune.engine.records.errors import GemmtuneError
 from gemmtune.engine.records.measurement import Evidence, Measurement

@@ -8,7 +8,7 @@ from itertools import chain, tee
 
 from gemmtune.engine.campaign.backend import Backend
 from gemmtune.engine.campaign.plan import Plan
-from gemmtune.engine.campaign.range_rounds import RangeMeasurements
+from gemmtune.engine.campaign.rounds.ranges import RangeMeasurements
 from gemmtune.engine.execution.gpu_normalization import GpuNormalization
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.errors import ContractError

@@ -24,7 +24,7 @@ from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.exporter import Exporter
 from gemmtune.engine.tables.diff import terms
 from gemmtune.engine.tables.export import sealed_json
-from gemmtune.engine.tables.m_buckets import ROUNDING_BOUND, rounded_loss
+from gemmtune.engine.tables.spans.m_buckets import ROUNDING_BOUND, rounded_loss
 from gemmtune.engine.tables.standalone import standalone
 
 _EXAMPLE = Config(

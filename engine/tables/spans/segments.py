@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 
-from gemmtune.engine.tables.m_buckets import rounded_up
 from gemmtune.engine.tables.ranking import Contender, Ranking
+from gemmtune.engine.tables.spans.m_buckets import rounded_up
 
 Key = tuple[str, str]
 """Identity of a choice at any m: its space, and its config as JSON."""

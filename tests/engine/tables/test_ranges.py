@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from gemmtune.engine.campaign.range_rounds import probe_problems
+from gemmtune.engine.campaign.rounds.ranges import probe_problems
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.records.gemm.problem import Problem, gemm

@@ -13,11 +13,11 @@ from types import MappingProxyType
 
 import pytest
 
-from gemmtune.engine.campaign import range_rounds
 from gemmtune.engine.campaign.execute import execute
 from gemmtune.engine.campaign.measured_backend import measured_backend
 from gemmtune.engine.campaign.plan import Plan
-from gemmtune.engine.campaign.range_rounds import interior_problems, probe_problems
+from gemmtune.engine.campaign.rounds import ranges
+from gemmtune.engine.campaign.rounds.ranges import interior_problems, probe_problems
 from gemmtune.engine.campaign.verify import verify
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.artifact import Toolchain
@@ -271,7 +271,7 @@ def test_a_campaign_that_was_killed_between_the_rounds_ends_with_the_same_table(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(range_rounds, stage, killed)
+        patched.setattr(ranges, stage, killed)
         with pytest.raises(KeyboardInterrupt):
             campaign(tmp_path)
     result, executor = campaign(tmp_path)

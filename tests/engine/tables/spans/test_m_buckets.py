@@ -8,7 +8,7 @@ from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.records.table import Choice, Row
-from gemmtune.engine.tables.m_buckets import rounded_loss
+from gemmtune.engine.tables.spans.m_buckets import rounded_loss
 
 
 def choice(tile, time_ns, spread=0.0, **changed):

@@ -3,7 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gemmtune.engine.campaign.plan import Plan
-from gemmtune.engine.campaign.range_rounds import winner_searches
+from gemmtune.engine.campaign.rounds.ranges import winner_searches
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.gemm.problem import Problem
