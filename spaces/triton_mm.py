@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from gemmtune.engine.records.artifact import Artifact, Toolchain
 from gemmtune.engine.records.config import Config, Param, Value
 from gemmtune.engine.records.gemm.problem import gemm
-from gemmtune.engine.records.gemm.terms import Layout
+from gemmtune.engine.records.gemm.terms import DType, Layout
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
 from gemmtune.engine.seams.space import Launchable, Space
@@ -24,6 +24,7 @@ from gemmtune.spaces.inductor.rules import (
     Numbers,
     busiest_sm_traffic,
     groups_differ,
+    instruction,
     is_wgmma,
     scaled_config,
     serves,
@@ -127,6 +128,12 @@ class TritonMmSpace(Space):
         from gemmtune.spaces.inductor.kernel import TritonKernel
 
         return TritonKernel(artifact, gemm(task.problem))
+
+    def summation(self, task: Task, config: Config) -> str:
+        """Return BLOCK_K and the instruction that multiplies: the template adds one block of k after another."""
+        if gemm(task.problem).a_dtype not in (DType.BF16, DType.FP16):
+            return ""
+        return f"BLOCK_K {config.integer('BLOCK_K')}, {instruction(task, config)}"
 
     def artifact_key(self, task: Task, config: Config) -> str:
         """Return a key that only values of a dynamic m share: those whose indices have one width."""

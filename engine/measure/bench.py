@@ -11,6 +11,7 @@ from gemmtune.engine.measure.deciding.duty_cycle import DutyCycle, DutyCycleTime
 from gemmtune.engine.measure.deciding.finals import hold_final
 from gemmtune.engine.measure.deciding.screening import LaunchLimits, implausible_reason, screen
 from gemmtune.engine.measure.jobs import FinalistReading, FinalJob, FinalReading, MeasureJob, Reading
+from gemmtune.engine.measure.operands.row_bits import RowBits
 from gemmtune.engine.measure.problem_setup import ProblemSetup, SetupCache
 from gemmtune.engine.measure.protocols import Protocol
 from gemmtune.engine.measure.timing.energy import joules_per_launch
@@ -34,11 +35,11 @@ class Bench:
 
     def __init__(self, protocol: Protocol) -> None:
         self._protocol = protocol
-        device = torch.device("cuda", torch.cuda.current_device())
-        properties = torch.cuda.get_device_properties(device)
+        self._device = torch.device("cuda", torch.cuda.current_device())
+        properties = torch.cuda.get_device_properties(self._device)
         self._telemetry = Telemetry(f"GPU-{properties.uuid}")
         self._duty_cycle = DutyCycle(time.perf_counter, time.sleep)
-        self._setups = SetupCache(protocol.cold, device)
+        self._setups = SetupCache(protocol.cold, self._device)
         self._spaces: dict[str, Space] = {}
         self._leaders: dict[Task, Estimate] = {}
         self._upcoming: Callable[[], object | None] = lambda: None
@@ -105,11 +106,14 @@ class Bench:
                 replay, launches, launches * found.estimate.time_ns / 1e9, self._telemetry.energy_mj
             )
         timer.close()
+        bits, reason = self._bits(job, kernel)
+        if reason:
+            return Reading(Status.WRONG_RESULT, reason, error_norm=check.error_norm, before=before)
         discarded += tuple(sample for block in paced.slow_blocks for sample in block.samples_ns)
         return Reading(
             status=Status.OK,
             samples_ns=found.samples_ns + discarded,
-            estimate=estimate,
+            estimate=replace(estimate, bits=bits),
             outliers=(*outliers(found.samples_ns), *range(len(found.samples_ns), len(found.samples_ns + discarded))),
             drift=found.drift,
             energy_joules=energy,
@@ -117,6 +121,12 @@ class Bench:
             before=before,
             after=self._telemetry.read(),
         )
+
+    def _bits(self, job: MeasureJob, kernel: Launchable) -> tuple[str, str]:
+        """Return the digest of rows' bits, and why there is none; both empty where nothing compares them."""
+        if not self._protocol.bits or not self._space(job.task).summation(job.task, job.config):
+            return "", ""
+        return RowBits(job.task.problem, self._device).digest(kernel)
 
     def _load(self, job: MeasureJob) -> Launchable:
         loaded, self._loaded = self._loaded, None

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from gemmtune.engine.records.errors import ContractError
+from gemmtune.engine.seams.objective import BITS
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +16,8 @@ class Protocol:
     """Whether operands come from device memory, like weights last used a layer ago; otherwise from L2 if they fit."""
     energy: bool
     """Whether the energy per launch is measured too, in a loop of half a second."""
+    bits: bool = False
+    """Whether the bits of a row are compared across positions and neighbours, and kept."""
 
     @property
     def holds_finals(self) -> bool:
@@ -28,6 +31,8 @@ PROTOCOLS = {
         Protocol("graph-cold-l2", cold=True, energy=False),
         Protocol("graph-warm-l2", cold=False, energy=False),
         Protocol("graph-cold-l2+energy", cold=True, energy=True),
+        Protocol(f"graph-cold-l2{BITS}", cold=True, energy=False, bits=True),
+        Protocol(f"graph-warm-l2{BITS}", cold=False, energy=False, bits=True),
     )
 }
 """Protocols that can measure, by name; landscapes may be recorded with others, which only replay knows."""

@@ -90,6 +90,8 @@ class Estimate:
     """Reference level of the GPU that measured; None if no reference kernel was timed."""
     stopped: str = field(default="", metadata={"sparse": True})
     """Reason for people why screening stopped the launches early; empty if it did not."""
+    bits: str = field(default="", metadata={"sparse": True})
+    """Digest of the bits of rows that every size of a series computes; empty if the protocol compares none."""
 
     @property
     def fault(self) -> str:

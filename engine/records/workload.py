@@ -125,6 +125,11 @@ class Workload(ABC):
         return self.resized(1, 1.0) if self.range_size else self
 
     @property
+    def bits_series(self) -> Self:
+        """Workload that is equal for those whose equal rows should get equal bits; by default the series."""
+        return self.series
+
+    @property
     def series_name(self) -> str:
         """Name with the range size's name in place of its value, for people."""
         return self.name.replace(f"{self.range_size}={self.size}", self.range_size)

@@ -5,6 +5,9 @@ from typing import ClassVar
 
 from gemmtune.engine.records.measurement import Measurement
 
+BITS = "+bits"
+"""End of the names of protocols whose measurements have the bits of rows compared, too."""
+
 
 class Objective(ABC):
     """Quantity that a search minimises.
@@ -47,3 +50,10 @@ class Objective(ABC):
         Every score is finite and above 0.
         """
         return (self.score(measurement),)
+
+
+def comparing_bits(objective: Objective) -> Objective:
+    """Return the objective with a protocol that compares the bits of rows, too."""
+    of = type(objective)
+    found: Objective = type(of.__name__, (of,), {"protocol": f"{of.protocol}{BITS}", "__module__": of.__module__})()
+    return found

@@ -146,6 +146,15 @@ class Space(ABC):
         """Return a key that is equal for tasks and configs that may share one binary; by default none do."""
         return f"{task.key}/{config.digest}"
 
+    def summation(self, task: Task, config: Config) -> str:
+        """Return the order in which a config's kernel adds the products of each element, as text.
+
+        Kernels of equal text give equal rows equal bits: at every range size, at every place among the rows, and
+        whatever the other rows hold. The text is empty for a kernel that may break this, as those do that split the
+        sum by what the GPU has idle; by default all may.
+        """
+        return ""
+
     def points(self, task: Task) -> Iterator[Config]:
         """Yield every config of the space in a fixed order, feasible or not; by default the product of the params."""
         params = self.params(task)

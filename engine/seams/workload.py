@@ -139,6 +139,13 @@ class WorkloadKind(ABC, Generic[_Work]):
     def expected(self, workload: _Work, operands: Operands) -> tuple[Expected, ...]:
         """Return the right result of each output, computed from the operands without a kernel that is tuned."""
 
+    def rows_of(self, workload: _Work, operands: Operands) -> tuple[torch.Tensor, ...]:
+        """Return views of the operands that have a row per row of the outputs, of shape (..., rows, any).
+
+        The default returns none: no space has kernels whose bits are compared row by row.
+        """
+        return ()
+
     def timed_beside(self, workload: _Work) -> Problem:
         """Return the GEMM that the vendor library runs beside each launch, to correct times for drifting clocks.
 

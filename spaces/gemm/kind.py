@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from gemmtune.engine.records.epilogue.chain import NO_EPILOGUE, Epilogue
-from gemmtune.engine.records.epilogue.terms import Call, Operand, Term
+from gemmtune.engine.records.epilogue.terms import Call, Operand, OperandShape, Term
 from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.gemm.scaling import leading_factors
 from gemmtune.engine.records.gemm.terms import Accumulation, Bias, DType, Layout
@@ -45,6 +45,8 @@ _ROUNDINGS_OF_EPILOGUE = 2
 """Roundings before an output behind an epilogue: that of the product, and that of the output."""
 _LEAST_RMS_OF_EPILOGUE = 1e-2
 """Root mean square that an epilogue's output counts with at least; the product's is near 1."""
+_WITH_ROWS = (OperandShape.MATRIX, OperandShape.COLUMN)
+"""Shapes of an epilogue's operands that have a row per row of the output."""
 _OF_POSITIVE = ("sqrt", "rsqrt", "log", "log2", "log1p", "pow")
 """Operations whose first argument has to be positive, for operands of the epilogue that they read."""
 
@@ -155,6 +157,16 @@ class Gemm(WorkloadKind[Problem]):
         return tuple(
             Expected(torch.cat(block, dim=-2), tolerance, tolerance if workload.epilogue else 0.0, least)
             for block, tolerance in zip(blocks, tolerances, strict=True)
+        )
+
+    def rows_of(self, workload: Problem, operands: Operands) -> tuple[torch.Tensor, ...]:
+        """Return A, a bias that has rows, and the epilogue's operands that do."""
+        assert isinstance(operands, GemmOperands)
+        further = zip(workload.epilogue.operands, operands.further, strict=True)
+        return (
+            operands.a,
+            *([operands.bias] if operands.bias is not None and workload.bias.has_rows else []),
+            *(tensor for each, tensor in further if each.shape in _WITH_ROWS),
         )
 
     def timed_beside(self, workload: Problem) -> Problem:

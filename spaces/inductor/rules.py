@@ -101,8 +101,21 @@ def is_wgmma(task: Task, block_m: Numbers, num_warps: Numbers) -> Numbers:
     large = problem.m >= 16 and not problem.dynamic_m and min(problem.n, problem.k) >= 512
     tensor_cores = problem.a_dtype is not DType.FP32 or (problem.allow_tf32 and large)
     hopper = task.device.capability[0] == 9
-    found: Numbers = int(hopper and tensor_cores) * (block_m >= 64) * (num_warps % 4 == 0)
+    found: Numbers = int(hopper and tensor_cores) * _fills_warp_groups(block_m, num_warps)
     return found
+
+
+def _fills_warp_groups(block_m: Numbers, num_warps: Numbers) -> Numbers:
+    """Return 1 if warp groups can multiply a tile, else 0."""
+    found: Numbers = (block_m >= 64) * (num_warps % 4 == 0)
+    return found
+
+
+def instruction(task: Task, config: Config) -> str:
+    """Return the tensor cores' instruction that multiplies 16-bit operands."""
+    if not _fills_warp_groups(config.integer("BLOCK_M"), config.integer("num_warps")):
+        return "mma"
+    return {9: "wgmma", 10: "tcgen05"}.get(task.device.capability[0], "mma")
 
 
 def groups_differ(task: Task, config: Config) -> Verdict:

@@ -335,6 +335,11 @@ class Problem(Workload):
         batch = f"{self.batch}x" if self.op.is_batched else ""
         return f"{batch}mx{self.n}x{self.k}:{self.name.partition(':')[2]}"
 
+    @property
+    def bits_series(self) -> Self:
+        """Series of static m: a kernel that takes m at launch adds as others do."""
+        return replace(self.series, dynamic_m=False)
+
     def resized(self, size: int, weight: float | None = None) -> Self:
         """Return the problem with another m, and another weight unless it is None."""
         return replace(self, m=size, weight=self.weight if weight is None else weight)
@@ -385,11 +390,7 @@ class Problem(Workload):
 
 
 def gemm(workload: Workload) -> Problem:
-    """Return the workload as a GEMM, for the code that serves GEMMs alone.
-
-    Raises:
-        ProblemError: the workload is of another kind.
-    """
+    """Return the workload as a GEMM; raises ProblemError for one of another kind."""
     if not isinstance(workload, Problem):
         raise ProblemError(f"{workload.name} is a workload of kind {workload.kind}, and this needs a GEMM")
     return workload
