@@ -68,6 +68,8 @@ def _value(plan: Plan, option: Option, value: Any) -> Any:  # noqa: ANN401 (of t
             return parse_problems(value or ())
         case Value.LIMITS:
             return (value is True and getattr(plan, option.field)) or limits_of(option, value or False)
+        case Value.FLAG:
+            return value or None  # what is not given leaves the plan as it is
     return value
 
 

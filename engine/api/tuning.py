@@ -130,9 +130,12 @@ def tune(
         notify=partial(notify, callbacks),
     )
     callbacks = [*([] if following else [state]), *callbacks, recorder]
+    earlier_in = partial(
+        read_earlier, device=opened.device, objective=plan.objective, batch_invariant=plan.batch_invariant
+    )
     with closing(opened):
         if folder is not None and not replace_table:
-            read_earlier(folder / TABLE_FILE, opened.device, plan.objective)  # refuses a table that none can join
+            earlier_in(folder / TABLE_FILE)  # refuses a table that none can join
         url = database_url(database, folder)
         with Database.open(url, notify=partial(notify, callbacks)) as store:
             for note in opened.notes:
@@ -158,7 +161,7 @@ def tune(
                     callback.on_save()
                 with locked(folder):  # campaigns that end together keep each other's rows
                     try:
-                        earlier = read_earlier(folder / TABLE_FILE, opened.device, plan.objective)
+                        earlier = earlier_in(folder / TABLE_FILE)
                     except UsageError as error:
                         if not replace_table:
                             raise

@@ -9,8 +9,9 @@ from gemmtune.engine.campaign.backend import Backend
 from gemmtune.engine.campaign.finished import FinishedSearches
 from gemmtune.engine.campaign.measured_backend import unsearched
 from gemmtune.engine.campaign.plan import Plan
-from gemmtune.engine.campaign.rounds.ranges import RangeMeasurements, interior_problems, measure_ranges, probe_problems
 from gemmtune.engine.campaign.result import Result, ResultReader
+from gemmtune.engine.campaign.rounds.ranges import RangeMeasurements, interior_problems, measure_ranges, probe_problems
+from gemmtune.engine.campaign.rounds.summations import measure_summations, static_sizes
 from gemmtune.engine.records.errors import GemmtuneError
 from gemmtune.engine.records.measurement import Evidence, Measurement
 from gemmtune.engine.records.task import Task
@@ -56,6 +57,9 @@ def _execute(
     objective, executor = plan.plugins.objective, backend.executor
     for line in unsearched(plan, [search.task for search in backend.searches]):
         notify(callbacks, line)
+    if plan.batch_invariant:
+        for line in static_sizes(backend.searches):
+            notify(callbacks, line)
     scheduler = partial(
         Scheduler, executor=executor, database=database, objective=objective, callbacks=callbacks, orders=orders
     )
@@ -75,7 +79,7 @@ def _execute(
         finished = FinishedSearches(database, plan, fresh, executor)
         resumed = finished.resumed()
         # The range rounds of a finished campaign measured more at each problem. That calls for no further final.
-        finals = not finished.complete or plan.ranges is None
+        finals = not finished.complete or (plan.ranges is None and not plan.batch_invariant)
         scheduler(resumed, callbacks=(*callbacks, finished), limits=limits, hold_finals=finals).run()
         finished.write()
         searches += resumed
@@ -84,19 +88,26 @@ def _execute(
         limits, fresh = left or limits, [] if left is None else _added_searches(orders, backend, searches, callbacks)
 
     plan = _with_added(plan, searches)
-    reader = ResultReader(plan, backend, database, held, keep=plan.ranges is not None)
+    reader = ResultReader(plan, backend, database, held, keep=plan.ranges is not None or plan.batch_invariant)
 
     def run_round(more: Sequence[TaskSearch]) -> None:
         scheduler(more, hold_finals=False).run()
         reader.forget(more)
 
     measured = RangeMeasurements()
-    if plan.ranges is not None and not orders.is_cancelled:
+    if plan.batch_invariant and not orders.is_cancelled:
+        measure_summations(plan, searches, device=backend.device, run=run_round, rankings=reader.rankings)
+    elif plan.ranges is not None and not orders.is_cancelled:
         measures = executor.evidence is Evidence.MEASURED
         measured = measure_ranges(
             plan, plan.ranges, searches, measures=measures, run=run_round, rankings=reader.rankings
         )
-    return reader.result(searches, measured)
+    result = reader.result(searches, measured)
+    if plan.batch_invariant:
+        served = {row.problem for row in result.table.rows}
+        for name in dict.fromkeys(x.task.problem.series_name for x in searches if x.task.problem not in served):
+            notify(callbacks, f"{name} has no rows: no order of summation was right at each of its sizes")
+    return result
 
 
 def _added_searches(

@@ -13,7 +13,7 @@ from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.scheduling.stopping import Limits
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.kinds import GEMM_BASELINE, require_kinds
-from gemmtune.engine.seams.objective import Objective
+from gemmtune.engine.seams.objective import Objective, comparing_bits
 from gemmtune.engine.seams.pruner import Pruner
 from gemmtune.engine.seams.sampler import Sampler
 from gemmtune.engine.seams.space import Space
@@ -45,6 +45,10 @@ _RANGES = (
     "and 3·2^e between those m, and each range's kernel beside the vendor library in eighths of an octave; builds "
     "nothing."
 )
+_BATCH_INVARIANT = (
+    "Give a product equal bits at every m: kernels of one (n, k) add in one order, the one that loses least over the "
+    "m of the campaign. Rows run no vendor library and no kernel that splits k."
+)
 _HELD_OUT = "Problem that checks the ranges, gets no row and costs a search."
 
 
@@ -73,6 +77,7 @@ class Plan:
     margin: float = stated(SHIP_MARGIN, Option(_MARGIN, Value.FRACTION, "Table", least=0))
     portfolio: LossLimits | None = stated(None, Option(_PORTFOLIO, Value.LIMITS, "Table", LossLimits))
     ranges: RangeLimits | None = stated(None, Option(_RANGES, Value.LIMITS, "Table", RangeLimits))
+    batch_invariant: bool = stated(False, Option(_BATCH_INVARIANT, Value.FLAG, "Table"))
     held_out: tuple[Workload, ...] = stated((), Option(_HELD_OUT, Value.PROBLEMS, "Problems", name="hold_out"))
 
     def __post_init__(self) -> None:
@@ -91,6 +96,9 @@ class Plan:
                 raise UsageError(f"problem {name} is named {times} times; name it once, with the sum of its weights")
         if self.held_out and self.ranges is None:
             raise UsageError(f"{self.held_out[0].name} is held out, and there are no ranges to check: ask for ranges")
+        if self.batch_invariant and (self.portfolio is not None or self.held_out):
+            other = "portfolio" if self.portfolio is not None else "hold_out"
+            raise UsageError(f"batch_invariant and {other} exclude each other: leave one out")
         for option in options_of(Plan).values():
             if option.value in (Value.NAME, Value.NAMES, Value.SAMPLER):
                 named = getattr(self, option.field)
@@ -111,21 +119,26 @@ class Plan:
         Raises:
             ContractError: a name is registered for something that is no plug-in of its kind.
         """
+        objective = registry.objective(self.objective)
         return Plugins(
             spaces={name: registry.space(name) for name in dict.fromkeys((*self.baselines, *self.spaces))},
             sampler=registry.sampler(self.sampler) if isinstance(self.sampler, str) else self.sampler,
             pruners={name: registry.pruner(name) for name in self.pruners},
-            objective=registry.objective(self.objective),
+            objective=comparing_bits(objective) if self.batch_invariant else objective,
         )
 
     def require_kinds(self) -> None:
         """Refuse a problem that no space takes, and a space that takes no problem.
 
         Raises:
-            UsageError: a space and a problem are of two kinds.
+            UsageError: a space and a problem are of two kinds, or a space has no order of summation that is wanted.
         """
         spaces = {name: self.plugins.spaces[name] for name in self.spaces}
         require_kinds(spaces, (*self.problems, *self.held_out))
+        for name, space in spaces.items() if self.batch_invariant else ():
+            if type(space).summation is Space.summation:
+                why = "its kernels may add in another order at another m"
+                raise UsageError(f"batch_invariant excludes space {name}: {why}; leave it out, triton_mm adds in one")
 
     @property
     def baselines(self) -> tuple[str, ...]:
@@ -160,6 +173,7 @@ class PlanOptions(TypedDict, total=False):
     margin: float | None
     portfolio: bool | Mapping[str, float] | LossLimits | None
     ranges: bool | Mapping[str, float] | RangeLimits | None
+    batch_invariant: bool | None
     hold_out: ProblemLike | Iterable[ProblemLike] | None
 
 

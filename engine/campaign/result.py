@@ -9,6 +9,7 @@ from itertools import chain, tee
 from gemmtune.engine.campaign.backend import Backend
 from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.campaign.rounds.ranges import RangeMeasurements
+from gemmtune.engine.campaign.rounds.summations import summation_of
 from gemmtune.engine.execution.gpu_normalization import GpuNormalization
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.errors import ContractError
@@ -24,10 +25,12 @@ from gemmtune.engine.seams.executor import Executor
 from gemmtune.engine.seams.exporter import Exporter
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.known import Wanted
+from gemmtune.engine.tables.loss_limits import RangeLimits
 from gemmtune.engine.tables.portfolio import Portfolio, choose
 from gemmtune.engine.tables.ranges import RangesReport, build_ranges, ranges_report
 from gemmtune.engine.tables.ranking import Contender, Ranking, rank
 from gemmtune.engine.tables.rows import build_table, reach_ns
+from gemmtune.engine.tables.summation import invariant_table
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +141,7 @@ class ResultReader:
         self._keeps_measurements = plan.portfolio is not None or bool(self._objective.parts)
         executor = backend.executor
         measured = executor.holds_finals or executor.evidence is Evidence.MEASURED
-        all_count = self._keeps_measurements or plan.ranges is not None or len(plan.spaces) > 1
+        all_count = self._keeps_measurements or plan.ranges is not None or plan.batch_invariant or len(plan.spaces) > 1
         self._reach = reach_ns if self._objective.by_time and not (measured or all_count) else None
         self._backend = backend
         self._database = database
@@ -153,7 +156,7 @@ class ResultReader:
             searches: the finished searches of the plan's tasks.
             measured: what was measured for the ranges alone: it counts for no row, finding or portfolio.
         """
-        plan, device = self._plan, self._backend.device
+        device = self._backend.device
         findings: dict[Task, Finding] = {}
         kept: list[Measurement] = []
 
@@ -164,7 +167,24 @@ class ResultReader:
                 if result.ranking is not None:
                     yield result.ranking
 
-        rankings: Iterable[Ranking] = ranked()
+        make = self._invariant_table if self._plan.batch_invariant else self._table
+        table, portfolio, ranges = make(ranked(), measured)
+        return Result(
+            table,
+            tuple(findings[search.task] for search in searches if not search.task.is_baseline),
+            tuple(kept),
+            portfolio,
+            ranges,
+            registry.name_of(self._backend.sampler),
+            self._database.damaged,
+            tuple(self._database.boards.verdicts().values()),
+        )
+
+    def _table(
+        self, rankings: Iterable[Ranking], measured: RangeMeasurements
+    ) -> tuple[Table, Portfolio | None, RangesReport | None]:
+        """Return the table, with what its configs and its ranges lose, where the plan asks for them."""
+        plan = self._plan
         portfolio = ranges = None
         rows: tuple[RangeRow, ...] = ()
         if plan.ranges is not None:
@@ -181,17 +201,18 @@ class ResultReader:
             rankings = tuple(rankings)
             alone = _spaces_run_alone(set(plan.baselines))
             portfolio = choose(rankings, plan.portfolio, margin=plan.margin, alone=alone)
-        table = build_table(device, plan.objective, rankings, margin=plan.margin, portfolio=portfolio)
-        return Result(
-            replace(table, ranges=rows),
-            tuple(findings[search.task] for search in searches if not search.task.is_baseline),
-            tuple(kept),
-            portfolio,
-            ranges,
-            registry.name_of(self._backend.sampler),
-            self._database.damaged,
-            tuple(self._database.boards.verdicts().values()),
-        )
+        device, margin = self._backend.device, plan.margin
+        table = build_table(device, plan.objective, rankings, margin=margin, portfolio=portfolio)
+        return replace(table, ranges=rows), portfolio, ranges
+
+    def _invariant_table(
+        self, rankings: Iterable[Ranking], _: RangeMeasurements
+    ) -> tuple[Table, Portfolio | None, RangesReport | None]:
+        """Return the table of one order of summation per series; its rows and ranges carry what they lose."""
+        plan, device = self._plan, self._backend.device
+        limits, of = plan.ranges or RangeLimits(), summation_of(plan, device)
+        table = invariant_table(device, plan.objective, tuple(rankings), of, limits=limits, margin=plan.margin)
+        return table, None, None
 
     def rankings(self, searches: Iterable[TaskSearch]) -> list[Ranking]:
         """Return the ranking of each problem that is searched and has one, sorted by the problem's name."""

@@ -9,6 +9,7 @@ from gemmtune.engine.execution.hosts import LOCAL, Hosts
 from gemmtune.engine.execution.replay import ReplayExecutor
 from gemmtune.engine.processes.process_pool import Notify, log_notice
 from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.records.landscape import Landscape
 from gemmtune.engine.records.table import Choice, RangeRow, Table
 from gemmtune.engine.records.task import Task
@@ -105,9 +106,11 @@ def open_executor(
 
     Raises:
         DeviceError: the hosts have no GPU, or no GPU of the table's model.
-        UsageError: the fleet is unknown or cannot be reached.
+        UsageError: the fleet is unknown or cannot be reached, or the table is batch-invariant.
         ToolchainMissing: Ray is not installed.
     """
+    if table.batch_invariant:
+        raise UsageError("rows are repaired one by one, and those of a batch-invariant table go together: tune again")
     if landscapes:
         return ReplayExecutor(completed(landscapes, ["triton_mm"], table.device))
     hosts = Hosts(cluster, ray_address, notify)

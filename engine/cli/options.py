@@ -74,6 +74,7 @@ _SPELLED: dict[Value, tuple[object, str | None, Callable[[str], object] | None, 
     Value.SAMPLER: (str | None, "NAME", lambda text: class_named(Sampler, text, Path()), _CLASS),
     Value.PROBLEMS: (list[str] | None, "P", None, ""),
     Value.LIMITS: (bool, None, None, ""),
+    Value.FLAG: (bool, None, None, ""),
 }
 """Type of each kind of value, its name in help, its parser, and how it is spelled."""
 

@@ -26,6 +26,7 @@ class Value(Enum):
     SAMPLER = "text: a name or a class"
     PROBLEMS = "list of texts"
     LIMITS = "true, false or a table"
+    FLAG = "true or false"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,7 @@ class Option:
     def shown(self) -> str:
         """Default in words; empty for none."""
         names = self.default if isinstance(self.default, tuple) else (self.default,)
-        return ", ".join(str(each) for each in names if each is not None)
+        return ", ".join(str(each) for each in names if each is not None and each is not False)
 
     def checked(self, value: object, prefix: str = "") -> float:
         """Return a number of the stated type within its bounds.
@@ -136,7 +137,12 @@ def show_options(function: Callable[..., object], after: str, annotations: Mappi
     whole = signature(function)
     own = [each for each in whole.parameters.values() if each.kind is not each.VAR_KEYWORD]
     shown = [
-        Parameter(x.name, Parameter.KEYWORD_ONLY, default=False if x.value is Value.LIMITS else None, annotation=each)
+        Parameter(
+            x.name,
+            Parameter.KEYWORD_ONLY,
+            default=False if x.value in (Value.LIMITS, Value.FLAG) else None,
+            annotation=each,
+        )
         for x, each in annotations.items()
     ]
     place = 1 + [each.name for each in own].index(after)

@@ -142,3 +142,5 @@ class Table:
     """UTC date of the newest measurement or final behind the rows, `2026-11-23`; empty without one on a GPU."""
     drivers: tuple[str, ...] = ()
     """Versions of the NVIDIA driver that the rows were measured with, sorted; empty where none is known."""
+    batch_invariant: bool = field(default=False, metadata={"sparse": True})
+    """Whether rows that differ in the range size alone give equal rows equal bits, and no other kernel serves them."""

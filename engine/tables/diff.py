@@ -76,8 +76,10 @@ def merge_tables(tables: Mapping[str, Table]) -> tuple[Table, tuple[Conflict, ..
 
     Raises:
         DeviceError: the tables are for several GPUs.
-        TableError: the tables minimise several objectives.
+        TableError: the tables minimise several objectives, or one of them is batch-invariant.
     """
+    if any(table.batch_invariant for table in tables.values()):
+        raise TableError("the rows of a batch-invariant table add in one order, and are merged with no others")
     merged, *others = tables.values()
     for table in others:
         diff_tables(merged, table)  # refuses what does not compare

@@ -51,11 +51,12 @@ class EarlierRow:
     """New row of the problem, which does not ship if the earlier one is kept; None without one."""
 
 
-def read_earlier(path: Path, device: Device, objective: str) -> Table | None:
+def read_earlier(path: Path, device: Device, objective: str, *, batch_invariant: bool = False) -> Table | None:
     """Return the table in a file whose rows can be kept; None where there is no file.
 
     Raises:
-        UsageError: the file is damaged, or a table of another device or objective.
+        UsageError: the file is damaged, or a table of another device or objective; or one of it and the new table is
+            batch-invariant, and the other is not.
     """
     if not path.exists():
         return None
@@ -64,6 +65,9 @@ def read_earlier(path: Path, device: Device, objective: str) -> Table | None:
         require_device(found, device)
         if found.objective != objective:
             raise TableError(f"{path}: a table of objective {found.objective}, not {objective}")
+        if found.batch_invariant is not batch_invariant:
+            which = "batch-invariant, and the new one is not" if found.batch_invariant else "not batch-invariant"
+            raise TableError(f"{path}: this table is {which}, and their rows do not mix")
     except (TableError, DeviceError) as error:
         raise UsageError(f"{error}; name another folder with --out, or drop its rows with --replace") from None
     return found
@@ -85,12 +89,14 @@ def with_earlier(
       that compares with it and was not `ranked` now: a consumer that runs one space keeps its kernel.
     - The ranges of one series stay or go together: they share its sizes out among them.
     - Rows of a class that the user edited and tuned now are dropped.
+    - In a batch-invariant table, rows of a series that was tuned now are dropped: its rows have one order of summation.
 
     Without `keep`, the table stays as it is.
     """
     sources = {problem.described_by for problem in tuned}
     codes = {code for code, _ in sources if code}
     names = {problem.name for problem in tuned}
+    bound = {problem.bits_series for problem in tuned} if table.batch_invariant else set()
 
     def alone(row: Row | RangeRow, *, measured: bool) -> EarlierRow:
         code = row.problem.described_by
@@ -100,9 +106,16 @@ def with_earlier(
             return EarlierRow(row, Fate.DROPPED, "problems that are held out, or that nothing works for now")
         return EarlierRow(row, Fate.KEPT if keep else Fate.DROPPED, _OTHER if keep else f"{_OTHER}, by --replace")
 
-    judge = _Judge(table, earlier, ranked, keep=keep)
     rows = {row.problem.name: row for row in table.rows}
-    fates: list[EarlierRow] = []
+    of_bound = [row for row in earlier.rows if row.problem.bits_series in bound]
+    why = "a batch-invariant series is tuned at all of its sizes together"
+    fates = [EarlierRow(row, Fate.DROPPED, why) for row in of_bound if row.problem.name not in rows]
+    earlier = replace(
+        earlier,
+        rows=tuple(row for row in earlier.rows if row.problem.bits_series not in bound),
+        ranges=tuple(row for row in earlier.ranges if row.problem.bits_series not in bound),
+    )
+    judge = _Judge(table, earlier, ranked, keep=keep)
     for old in earlier.rows:
         name = old.problem.name
         if name in rows:

@@ -31,6 +31,8 @@ class Contender:
     """Rank in the final from 0 on; the number of finalists for a config outside the final."""
     finalist: Finalist | None
     """Result in the final; None for a config outside the final."""
+    bits: str = ""
+    """Digest of the bits of rows, see `Estimate.bits`."""
 
     @property
     def order(self) -> tuple[int, float, str, str]:
@@ -175,6 +177,7 @@ def _reliability(m: Measurement) -> tuple[int, str, str, tuple[float, ...]]:
 
 def _contender(m: Measurement, objective: Objective, final: Final | None) -> Contender:
     final_rank, finalist = _final_rank(m, final)
+    bits = m.estimate.bits if m.estimate is not None else ""
     if finalist is not None:
         m = replace(m, estimate=finalist.estimate, samples_ns=finalist.samples_ns)
     assert m.estimate is not None, f"{m.task.key} {m.config} is ok and has no estimate"
@@ -189,7 +192,7 @@ def _contender(m: Measurement, objective: Objective, final: Final | None) -> Con
         toolchain=m.toolchain.text,
         protocol=m.protocol,
     )
-    return Contender(choice, objective.score(m), final_rank, finalist)
+    return Contender(choice, objective.score(m), final_rank, finalist, bits)
 
 
 def _final_rank(m: Measurement, final: Final | None) -> tuple[int, Finalist | None]:

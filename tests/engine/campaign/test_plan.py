@@ -81,7 +81,7 @@ def test_what_a_file_leaves_out_is_the_default(tmp_path):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("budge = 3", r"unknown key 'budge'; did you mean budget\? known: batch, budget, .*, space"),
+        ("budge = 3", r"unknown key 'budge'; did you mean budget\? known: batch, batch_invariant, budget, .*, space"),
         ("budget = 0", r"budget=0 is not an integer from 1 on"),
         ("batch = -1", r"batch=-1 is not an integer from 1 on"),
         ("seed = -1", r"seed=-1 is not an integer from 0 on"),
