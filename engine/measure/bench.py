@@ -29,6 +29,10 @@ _LIMITS = LaunchLimits()
 _RECHECK_REST_SECONDS = 10e-3  # rest before an implausible result is checked and measured again
 _SHORT_NS = 100e3  # leader's time below which an extra launch costs less than waiting for the first one's result
 
+_HOPELESS = 2.0
+"""Multiple of the leader's time from which bits are not compared: such a config serves no row, and its launches are
+long."""
+
 
 class Bench:
     """Measure configs and hold finals on one GPU, one job at a time."""
@@ -44,6 +48,7 @@ class Bench:
         self._leaders: dict[Task, Estimate] = {}
         self._upcoming: Callable[[], object | None] = lambda: None
         self._loaded: tuple[MeasureJob, Launchable] | None = None
+        self._rows: tuple[Workload, RowBits] | None = None
 
     def __call__(self, job: MeasureJob | FinalJob) -> Reading | FinalReading | Last[Reading | FinalReading]:
         """Run one job and return its reading; a failure that leaves the GPU unusable ends the process by `Last`.
@@ -60,6 +65,7 @@ class Bench:
                         raise
                     reading = Reading(Status.RUN_FAILED, _reason(error))  # any other error is this config's failure
                     return reading if self._usable() else Last(reading)
+            self._rows = None
             self._setups.make_room(workload)  # here no frame of the error holds its tensors
 
     def look_ahead(self, upcoming: Callable[[], object | None]) -> None:
@@ -106,7 +112,8 @@ class Bench:
                 replay, launches, launches * found.estimate.time_ns / 1e9, self._telemetry.energy_mj
             )
         timer.close()
-        bits, reason = self._bits(job, kernel)
+        hopeless = leader is not None and estimate.time_ns > _HOPELESS * leader.time_ns
+        bits, reason = ("", "") if hopeless else self._bits(job, kernel)
         if reason:
             return Reading(Status.WRONG_RESULT, reason, error_norm=check.error_norm, before=before)
         discarded += tuple(sample for block in paced.slow_blocks for sample in block.samples_ns)
@@ -126,7 +133,11 @@ class Bench:
         """Return the digest of rows' bits, and why there is none; both empty where nothing compares them."""
         if not self._protocol.bits or not self._space(job.task).summation(job.task, job.config):
             return "", ""
-        return RowBits(job.task.problem, self._device).digest(kernel)
+        workload = job.task.problem
+        if self._rows is None or self._rows[0] != workload:  # most jobs are of the problem of the job before
+            self._rows = None
+            self._rows = workload, RowBits(workload, self._device)
+        return self._rows[1].digest(kernel)
 
     def _load(self, job: MeasureJob) -> Launchable:
         loaded, self._loaded = self._loaded, None

@@ -12,8 +12,12 @@ from typing import TypeAlias
 
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.device import Device
+from gemmtune.engine.records.errors import TableError
+from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.records.table import SHIP_MARGIN, Table
+from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.workload import Workload
+from gemmtune.engine.seams import registry
 from gemmtune.engine.tables.loss_limits import RangeLimits
 from gemmtune.engine.tables.ranges import build_ranges
 from gemmtune.engine.tables.ranking import Contender, Ranking
@@ -97,8 +101,28 @@ def invariant_table(
     return replace(table, rows=rows, ranges=build_ranges(own, limits, margin=margin), batch_invariant=True)
 
 
+def require_one_summation(table: Table) -> None:
+    """Refuse rows and ranges of one series that add in several orders.
+
+    Raises:
+        TableError: the message names a problem, its choice and the two orders.
+    """
+    chosen = [(row.problem, row.choices[0]) for row in table.rows]
+    chosen += [(row.problem, row.choice) for row in table.ranges]
+    spaces = {name: registry.space(name) for name in {choice.space for _, choice in chosen}}
+    orders: dict[Workload, str] = {}
+    for problem, choice in chosen:
+        text = spaces[choice.space].summation(Task(problem, table.device, choice.space), choice.config)
+        order = f"{choice.space}, {text}" if text else f"{choice.space} in no order that holds at every size"
+        if not text or orders.setdefault(problem.bits_series, order) != order:
+            others = orders.get(problem.bits_series, "one order")
+            raise TableError(f"{problem.name} adds by {order}, and a batch-invariant table by {others}: tune it again")
+
+
 def _order_of(problem: Workload, contender: Contender, summation_of: SummationOf, *, compared: bool) -> Order | None:
-    """Return a contender's order of summation; None without one."""
+    """Return a contender's order of summation; None without one, and where bits count and a GPU compared none."""
     choice = contender.choice
+    if compared and choice.evidence is Evidence.MEASURED and not contender.bits:
+        return None
     text = summation_of(problem, choice.space, choice.config)
     return (choice.space, text, contender.bits if compared else "") if text else None

@@ -34,7 +34,8 @@ def ranking(m, times, bits=None, weight=1.0, gemm=GEMM):
     for (space, config), time_ns in sorted(times.items(), key=lambda item: item[1]):
         interval = time_ns, time_ns * 0.9999, time_ns * 1.0001
         choice = Choice(space, config, *interval, 32, Evidence.MEASURED, "torch 2.11.0", "p")
-        contenders.append(Contender(choice, time_ns, 0, None, (bits or {}).get((space, config), "")))
+        digest = (bits or {}).get((space, config), "" if space == "aten" else "equal")
+        contenders.append(Contender(choice, time_ns, 0, None, digest))
     problem = replace(gemm, m=m, weight=weight)
     return Ranking(problem, tuple(contenders), next((c for c in contenders if c.choice.space == "aten"), None), None)
 
@@ -81,6 +82,11 @@ def test_kernels_whose_bits_differ_have_different_orders():
     measured = [ranking(each.problem.m, times_of(each), bits) for each in MEASURED]
     orders = orders_by_loss(measured, summation_of)[GEMM.bits_series]
     assert orders[0] == ("triton_mm", "BLOCK_K 128", "deep")
+    assert [row.choices[0].config for row in table(*measured).rows] == [DEEP[1], DEEP[1]]
+
+
+def test_a_kernel_whose_bits_were_not_compared_has_no_row():
+    measured = [ranking(each.problem.m, times_of(each), {SMALL: "", LARGE: ""}) for each in MEASURED]
     assert [row.choices[0].config for row in table(*measured).rows] == [DEEP[1], DEEP[1]]
 
 
