@@ -17,6 +17,7 @@ from gemmtune.engine.records.table import Table
 from gemmtune.engine.seams.exporter import Exporter
 from gemmtune.engine.tables.licence import LICENCES
 from gemmtune.engine.tables.sealed import seal_of
+from gemmtune.engine.tables.summation import require_one_summation
 from gemmtune.engine.tables.table_file import table_sha256
 
 
@@ -25,7 +26,7 @@ def export_table(exporter: Exporter, table: Table, *, estimated: bool = False) -
 
     Raises:
         TableError: the exporter refuses the table or runs none of its kinds of workloads, or the table has estimated
-            rows and `estimated` is False.
+            rows and `estimated` is False; or it is batch-invariant, and rows of one series add in several orders.
         ContractError: the exporter fails, or returns anything else than texts by plain names.
     """
     table = _served(exporter, table)
@@ -35,6 +36,8 @@ def export_table(exporter: Exporter, table: Table, *, estimated: bool = False) -
             f"{len(rows)} of {len(table.rows)} rows are estimated, not timed ({rows[0].problem.name}): tune on an "
             f"{table.device.name}, or allow estimated rows (gemmtune export --estimated)"
         )
+    if table.batch_invariant:
+        require_one_summation(table)
     try:
         files = dict(exporter.export(table))
         problem = next((fault for item in files.items() if (fault := file_fault(*item))), "")

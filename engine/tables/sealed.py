@@ -51,10 +51,12 @@ def _content_of(path: Path) -> bytes:
         raise
 
 
-def parse_sealed(content: bytes, consumer: str, schema: int, names: Set[str]) -> dict[str, Any]:
+def parse_sealed(
+    content: bytes, consumer: str, schema: int, names: Set[str], sparse: Set[str] = frozenset()
+) -> dict[str, Any]:
     """Return a sealed file's fields after checks of its schema, hash and common fields.
 
-    `names` are the fields that only this consumer's tables have.
+    `names` are the fields that only this consumer's tables have, and `sparse` those that some of them have.
     """
     try:
         record = json.loads(content.decode(), parse_constant=_refuse_constant)
@@ -71,7 +73,7 @@ def parse_sealed(content: bytes, consumer: str, schema: int, names: Set[str]) ->
         way = "use the loader that was exported beside the table"
         raise ValueError(f"{found} is not {schema}, which this loader reads: {way}")
     texts = {"sha256", "gemmtune", "table_sha256", "objective"}
-    require_object("the table", record, names | texts | {"schema", "device"})
+    require_object("the table", record, names | texts | {"schema", "device"} | (sparse & record.keys()))
     for name in texts:
         require_text(name, record[name])
     if seal_of(content, record["sha256"]) != record["sha256"]:

@@ -1,6 +1,7 @@
 """Exporter for PyTorch Inductor: all rows with their loader, and the rows that stock Inductor can read.
 
-`lookup_table.json` holds what the stock `torch._inductor.lookup_table.LookupTableChoices` reads, see `lookup`.
+`lookup_table.json` holds what the stock `torch._inductor.lookup_table.LookupTableChoices` reads, see `lookup`. A
+batch-invariant table has none: stock Inductor runs ATen at every m without a row.
 """
 
 import json
@@ -62,17 +63,22 @@ class InductorExporter(Exporter):
             _kernel_entry,
         )
         rows, made_with = _rows(table, kernels), _made_with(table)
+        for its in rows.values() if table.batch_invariant else ():
+            fuses_cheap = all(row["fuses_cheap"] for row in its)  # what is fused is rounded once less, at every m
+            its[:] = [{**row, "fuses_cheap": fuses_cheap} for row in its]
         content = {
             "made_with": made_with,
             "templates": _templates(rows, made_with.get("torch", [])),
             "params": _params(table),
             "rows": rows,
             "kernels": dict(sorted(kernels.values())),
+            **({"batch_invariant": True} if table.batch_invariant else {}),
         }
         sealed = sealed_json(table, SCHEMA, content, parse_written_table)
         compiled = {package for task, _ in kernels for package in registry.space(task.space).compiled_packages}
+        stock = json.dumps(lookup_table(table), indent=2, sort_keys=True, ensure_ascii=False) + "\n"
         return {
-            "lookup_table.json": json.dumps(lookup_table(table), indent=2, sort_keys=True, ensure_ascii=False) + "\n",
+            **({} if table.batch_invariant else {"lookup_table.json": stock}),
             "inductor_table.json": sealed,
             **loader_files(parse_inductor_table(sealed.encode())),
             **({LICENCES: notices(compiled)} if kernels else {}),

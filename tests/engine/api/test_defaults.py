@@ -19,7 +19,14 @@ from gemmtune.engine.api import (
 )
 
 STUDY = {"sampler": "transfer", "budget": 64, "seeds": 10, "batch": 1, "workers": 1, "cold": False, "apart": False}
-TUNE = {"portfolio": False, "ranges": False, "backend": "auto", "fleet": "local", "replace_table": False}
+TUNE = {
+    "portfolio": False,
+    "ranges": False,
+    "batch_invariant": False,
+    "backend": "auto",
+    "fleet": "local",
+    "replace_table": False,
+}
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,8 @@ def loader_files(*tables: InductorTable) -> Mapping[str, str]:
     keys = {key for table in tables for key in table.rows}
     kernels = [kernel for table in tables for kernel in table.kernels.values()]
     needed = {module for module, products in _PARTS.items() if any(re.search(products, key) for key in keys)}
+    if any(table.batch_invariant for table in tables):
+        needed.add(f"{_LOADER}.hooks.dynamic_rows")
     if any(row.fuses_cheap for table in tables for rows in table.rows.values() for row in rows):
         needed.add(_READER)
     unserved = {module: products for module, products in _PARTS.items() if module not in needed}
@@ -49,6 +51,8 @@ def loader_files(*tables: InductorTable) -> Mapping[str, str]:
         lacking.append(f"{_LOADER}.kernels.grouped_call")
     if not any(map(_has_clusters, kernels)):
         lacking.append("gemmtune.engine.toolchain.occupancy")
+    if not any(table.batch_invariant for table in tables):
+        lacking.append(f"{_LOADER}.one_order")
     if len(tables) == 1:
         lacking.append("gemmtune.engine.io.bundled")
     lines = textwrap.wrap(" |".join(dict.fromkeys(unserved.values())), 100, break_on_hyphens=False)

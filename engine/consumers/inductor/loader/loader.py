@@ -64,7 +64,8 @@ def install(
     Args:
         path: file of the table, by default `inductor_table.json` beside this package.
         policy: see above.
-        miss: `aten` runs ATen for a product without a row; `autotune` benchmarks it as `max_autotune_gemm` does.
+        miss: `aten` runs ATen for a product without a row; `autotune` benchmarks it as `max_autotune_gemm` does, which
+            a batch-invariant table refuses.
         sha256: digest that the file must have, as `sha256sum` prints it; by default any file is taken.
         binaries: whether rows may run binaries of the table; if False, the next choices of such rows run.
         device: name of the GPU whose table to take of a file that has several; by default that of torch's current GPU.
@@ -77,6 +78,10 @@ def install(
     require_one_of("policy", policy, _POLICIES), require_one_of("miss", miss, _MISSES)
     require_one_of("binaries", binaries, (True, False))  # the text "False" of a setting is true
     table = _read(path, sha256, device)
+    if table.batch_invariant and miss != "aten":
+        raise ValueError(
+            f"miss={miss!r} with a batch-invariant table: what benchmarks choose has other bits at another m"
+        )
     with _lock:
         if missing := lacking():
             _leave(table, policy, _lacks(missing))

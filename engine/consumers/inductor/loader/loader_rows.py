@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from gemmtune.engine.consumers.inductor.loader.one_order import require_one_order
 from gemmtune.engine.tables.kernels.binary import KernelBinary, parse_kernels
 from gemmtune.engine.tables.sealed import parse_sealed, require_object, require_one_of, shortened
 
@@ -86,6 +87,8 @@ class InductorTable(NamedTuple):
     """Rows by product, ascending."""
     kernels: Mapping[str, KernelBinary]
     """CuTe kernels by name."""
+    batch_invariant: bool = False
+    """Whether the rows of a product add in one order, so that equal rows of operands have equal bits at every m."""
 
 
 def parse_inductor_table(content: bytes) -> InductorTable:
@@ -94,11 +97,15 @@ def parse_inductor_table(content: bytes) -> InductorTable:
     Raises:
         TypeError, ValueError: a part has the wrong type or value.
     """
-    fields = parse_sealed(content, "inductor", SCHEMA, {"made_with", "templates", "params", "rows", "kernels"})
+    names = {"made_with", "templates", "params", "rows", "kernels"}
+    fields = parse_sealed(content, "inductor", SCHEMA, names, {"batch_invariant"})
     made_with, templates = (require_object(name, fields[name]) for name in ("made_with", "templates"))
     kernels = parse_kernels(fields["kernels"])
     rows = {key: _rows(key, its, kernels) for key, its in require_object("rows", fields["rows"]).items()}
-    return InductorTable(fields["sha256"], fields["device"]["name"], made_with, templates, rows, kernels)
+    invariant = require_one_of("batch_invariant", fields.get("batch_invariant", False), (False, True))
+    if invariant:
+        require_one_order(rows)
+    return InductorTable(fields["sha256"], fields["device"]["name"], made_with, templates, rows, kernels, invariant)
 
 
 def _rows(key: str, entries: object, kernels: Mapping[str, KernelBinary]) -> tuple[ProductRow, ...]:

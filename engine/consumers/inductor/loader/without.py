@@ -74,6 +74,14 @@ def row_of(product: Any, find: Callable[[Any], Any]) -> tuple[Any, Any]:  # noqa
     return product, find(product)
 
 
+def require_one_order(_rows: object) -> None:
+    """Refuse a batch-invariant table."""
+    raise ValueError("this loader serves no batch-invariant table: use the one that was exported beside the table")
+
+
+every_m = _unchanged  # the table is not batch-invariant
+
+
 def parse_kernels(kernels: object) -> dict[str, KernelBinary]:
     """Return no kernel; refuse a table that has one."""
     if kernels:

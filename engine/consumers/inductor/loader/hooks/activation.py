@@ -173,7 +173,12 @@ def _cache_tag(uuid: str) -> CustomGraphModulePass:
 
 
 def pads(earlier: Callable[..., bool], *asked: Any, **named: Any) -> bool:  # noqa: ANN401 (torch's)
-    """Decide to pad by the loader's rule; with `shape_padding` on, the earlier function decides."""
+    """Decide to pad by the loader's rule; with `shape_padding` on, the earlier function decides.
+
+    A batch-invariant table pads nothing: the rule asks for m, and padded products have other bits.
+    """
+    if _keeps_bits():
+        return False
     return (earlier if getattr(config, "shape_padding", True) else should_pad)(*asked, **named)
 
 
@@ -249,7 +254,14 @@ def tuned_if_large(generate: Callable[..., str], kernel: Any, *asked: Any, **nam
 @or_else(lambda *_: False)
 def _is_large(kernel: Any) -> bool:  # noqa: ANN401 (torch's)
     device = V.graph.get_current_device_or_throw()
-    if device.type != "cuda" or not has_options():
+    modes = (getattr(config, name, False) for name in ("deterministic", "batch_invariant"))
+    may_measure = not (_keeps_bits() or any(modes) or torch.are_deterministic_algorithms_enabled())
+    if device.type != "cuda" or not has_options() or not may_measure:
         return False
     l2_bytes = torch.cuda.get_device_properties(device).L2_cache_size
     return bool(kernel.estimate_kernel_num_bytes() >= _L2_SIZES * l2_bytes)
+
+
+def _keeps_bits() -> bool:
+    """Return whether the table in use is batch-invariant."""
+    return bool(getattr(getattr(V, "choices", None), "is_batch_invariant", False))

@@ -37,6 +37,7 @@ from gemmtune.engine.consumers.inductor.loader.lowered import (
     lowered_product,
     root_of,
 )
+from gemmtune.engine.consumers.inductor.loader.one_order import every_m
 
 if TYPE_CHECKING:
     from torch._inductor.codegen.common import KernelTemplate
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from torch._inductor.kernel_inputs import KernelInputs
     from torch._inductor.scheduler import BaseSchedulerNode, Scheduler
 
-_LOGIC = 17  # part of the cache key: add 1 whenever the loader compiles a row to something else
+_LOGIC = 18  # part of the cache key: add 1 whenever the loader compiles a row to something else
 TRITON_TEMPLATES = {"triton::mm": mm_template, "triton::bmm": bmm_template}
 """Inductor's templates that rows may name."""
 
@@ -64,12 +65,19 @@ class TableChoices(AtenChoices):
     ) -> None:
         """Choose as `install` says, but for rows of `refused` templates; append products to each of `recordings`."""
         self._table, self._policy, self.counts, self._recordings = table, policy, counts, recordings
-        self._rows = {key: [r for r in rows if r.template not in refused] for key, rows in table.rows.items()}
+        used = {key: [row for row in rows if row.template not in refused] for key, rows in table.rows.items()}
+        used = {key: rows for key, rows in used.items() if rows}
+        self._rows = every_m(used) if table.batch_invariant else used
         self._failed: object = None  # node of the last product whose look-up failed; torch may ask again for it
         kernels = table.kernels
         self._binaries = (
             Binaries(kernels, counts, any_version=policy == "ignore", allowed=binaries) if kernels else None
         )
+
+    @property
+    def is_batch_invariant(self) -> bool:
+        """Whether equal rows of a product's operands have equal bits at every m."""
+        return self._table.batch_invariant
 
     @property
     def autotunes(self) -> bool:
@@ -190,9 +198,8 @@ class TableChoices(AtenChoices):
             return "", None
         for key in dict.fromkeys((product.full_key, product.key)):
             rows = self._rows.get(key, ())
-            if product.is_dynamic:
-                row = dynamic_row(product, rows)
-            else:
+            row = dynamic_row(product, rows) if product.is_dynamic else None
+            if row is None and (self.is_batch_invariant or not product.is_dynamic):
                 serving = [row for row in rows if row.first <= product.hint <= row.last]
                 row = min(serving, key=lambda row: row.last - row.first, default=None)
             if row is not None or (rows and product.is_dynamic):

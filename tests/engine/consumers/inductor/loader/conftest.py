@@ -25,11 +25,13 @@ from gemmtune.engine.testing.exporter_conformance import example_table
 
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory):
-    """Return a function that exports rows and ranges, and returns the folder."""
+    """Return a function that exports rows, ranges and other fields of a table, and returns the folder."""
 
-    def export(rows=(), ranges=()):
+    def export(rows=(), ranges=(), **fields):
         folder = tmp_path_factory.mktemp("export")
-        write_all(export_table(InductorExporter(), replace(example_table(), rows=rows, ranges=ranges)), folder)
+        write_all(
+            export_table(InductorExporter(), replace(example_table(), rows=rows, ranges=ranges, **fields)), folder
+        )
         return folder
 
     return export

@@ -21,17 +21,21 @@ L2 = 50 * 2**20
 
 
 @pytest.mark.parametrize(
-    ("device", "has_options", "moved", "descends"),
+    ("device", "has_options", "moved", "invariant", "descends"),
     [
-        ("cuda", True, 3 * L2, True),
-        ("cuda", True, 3 * L2 - 1, False),
-        ("cuda", False, 9 * L2, False),
-        ("cpu", True, 9 * L2, False),
+        ("cuda", True, 3 * L2, False, True),
+        ("cuda", True, 3 * L2 - 1, False, False),
+        ("cuda", False, 9 * L2, False, False),
+        ("cpu", True, 9 * L2, False, False),
+        ("cuda", True, 3 * L2, True, False),
     ],
 )
-def test_only_a_large_kernel_of_a_graph_with_options_descends(monkeypatch, device, has_options, moved, descends):
+def test_only_a_large_kernel_of_a_graph_with_options_descends(
+    monkeypatch, device, has_options, moved, invariant, descends
+):
     graph = SimpleNamespace(get_current_device_or_throw=lambda: torch.device(device))
-    monkeypatch.setattr(activation, "V", SimpleNamespace(graph=graph))
+    choices = SimpleNamespace(is_batch_invariant=invariant)
+    monkeypatch.setattr(activation, "V", SimpleNamespace(graph=graph, choices=choices))
     monkeypatch.setattr(activation, "has_options", lambda: has_options)
     properties = SimpleNamespace(L2_cache_size=L2)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda of: properties)
@@ -40,4 +44,6 @@ def test_only_a_large_kernel_of_a_graph_with_options_descends(monkeypatch, devic
     generate: Any = lambda _: config.coordinate_descent_tuning  # noqa: E731 (any answer comes back)
     seen = activation.tuned_if_large(generate, kernel)
     assert seen is (descends or before)
+    with config.patch(deterministic=True):
+        assert activation.tuned_if_large(generate, kernel) is before
     assert config.coordinate_descent_tuning is before is False

@@ -1,0 +1,46 @@
+"""Rows of a batch-invariant table: their check, and how one of them serves each m. Needs the standard library alone."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+_NO_END = 2**63 - 1
+
+
+def require_one_order(rows: Mapping[str, Sequence[Any]]) -> None:
+    """Refuse rows of one product that may add in several orders.
+
+    Raises:
+        ValueError: a row runs no Triton template, or two have several BLOCK_K; the message names the product.
+    """
+    for key, its in rows.items():
+        both = (*its, *rows.get(_other_kind(key), ()))
+        if others := {row.template for row in both if not row.template.startswith("triton::")}:
+            raise ValueError(f"{key}: a batch-invariant table has no row of {', '.join(sorted(others))}")
+        if len(blocks := {row.kwargs.get("BLOCK_K") for row in both}) > 1:
+            raise ValueError(f"{key}: rows with several BLOCK_K, {sorted(blocks)}, have other bits at another m")
+
+
+def every_m(rows: Mapping[str, Sequence[Any]]) -> Mapping[str, Sequence[Any]]:
+    """Return rows by product in which each m has one, for graphs of a static and of a dynamic m alike.
+
+    All rows of a product add in one order, so each may serve any m with equal bits, and ATen may not: its bits would be
+    others. The first range begins at 0, the last one has no end. A kind of graph without ranges has those of the other
+    kind, and without any, each row also serves the m below it.
+    """
+    found: dict[str, Sequence[Any]] = {}
+    for key in dict.fromkeys((*rows, *map(_other_kind, rows))):
+        own, other = (rows.get(each, ()) for each in (key, _other_kind(key)))
+        lone, ranges = ([row for row in own if (row.first == row.last) is alone] for alone in (True, False))
+        ranges = ranges or [row for row in other if row.first < row.last] or [*own, *other]
+        spread, first = [], 0
+        for row in sorted(ranges, key=lambda row: row.last):
+            spread.append(row._replace(first=first))
+            first = row.last + 1
+        found[key] = [*lone, *spread[:-1], spread[-1]._replace(last=_NO_END)]
+    return found
+
+
+def _other_kind(key: str) -> str:
+    """Return the key of a product for graphs of a dynamic m in place of a static one, or the other way round."""
+    one, other = (":static", ":dynamic") if ":static" in key else (":dynamic", ":static")
+    return key.replace(one, other, 1)

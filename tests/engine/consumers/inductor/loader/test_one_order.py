@@ -1,0 +1,39 @@
+"""Rows of a batch-invariant table serve every m, in graphs of both kinds."""
+
+from gemmtune.engine.consumers.inductor.loader.loader_rows import ProductRow
+from gemmtune.engine.consumers.inductor.loader.one_order import every_m
+
+END = 2**63 - 1
+STATIC, DYNAMIC = (f"mm:bfloat16:nt:1x4096x4096:none:{kind}" for kind in ("static", "dynamic"))
+
+
+def row(first, last):
+    return ProductRow(first, last, "triton::mm", {"BLOCK_K": 64, "BLOCK_M": last})
+
+
+def spread(rows):
+    return {key: [(its.first, its.last, its.kwargs["BLOCK_M"]) for its in rows] for key, rows in every_m(rows).items()}
+
+
+def test_ranges_of_a_dynamic_m_serve_both_kinds_from_the_first_m_to_any():
+    whole = [(0, 16, 16), (17, 512, 512), (513, END, 4096)]
+    assert spread({DYNAMIC: [row(2, 16), row(17, 512), row(513, 4096)]}) == {DYNAMIC: whole, STATIC: whole}
+
+
+def test_a_row_for_one_m_stays_beside_the_ranges():
+    found = spread({STATIC: [row(1, 1)], DYNAMIC: [row(2, 16), row(17, 64)]})
+    ranges = [(0, 16, 16), (17, END, 64)]
+    assert found == {STATIC: [(1, 1, 1), *ranges], DYNAMIC: ranges}
+
+
+def test_rows_without_ranges_serve_the_m_below_them():
+    ranges = [(0, 16, 16), (17, 128, 128), (129, END, 512)]
+    found = spread({STATIC: [row(16, 16), row(128, 128), row(512, 512)]})
+    assert found == {STATIC: [(16, 16, 16), (128, 128, 128), (512, 512, 512), *ranges], DYNAMIC: ranges}
+
+
+def test_each_product_is_spread_by_itself():
+    other = DYNAMIC.replace("4096x4096", "512x4096")
+    found = spread({DYNAMIC: [row(2, 64)], other: [row(2, 8)]})
+    assert found[DYNAMIC] == [(0, END, 64)]
+    assert found[other] == [(0, END, 8)]
