@@ -201,6 +201,32 @@ def test_a_leader_is_none_without_early_stopping(gpu):
     assert not [event for event in gpu.events if event[0] == "singles"]
 
 
+@pytest.mark.parametrize(
+    ("protocol_name", "order", "leader_ns", "compares"),
+    [
+        ("graph-cold-l2+bits", "BLOCK_K 64", None, True),
+        ("graph-cold-l2+bits", "BLOCK_K 64", 2500.0, True),
+        ("graph-cold-l2+bits", "BLOCK_K 64", 2499.0, False),  # a config of twice the leader's time
+        ("graph-cold-l2+bits", "", None, False),
+        ("graph-cold-l2", "BLOCK_K 64", None, False),
+    ],
+)
+def test_bits_are_compared_where_protocol_and_space_say_so(gpu, monkeypatch, protocol_name, order, leader_ns, compares):
+    def multiply(kernel, a, b, out):
+        out.copy_(a.double() @ b.double())
+        out[40:] += kernel.name == "2"
+
+    monkeypatch.setattr(Kernel, "__call__", multiply, raising=False)
+    monkeypatch.setattr(gpu, "summation", lambda task, config: order, raising=False)
+    gpu.checks, gpu.screened = [RIGHT] * 2, [found(5000.0)] * 2
+    bench = bench_on(gpu, protocol_name)
+    bench._device, bench._rows = torch.device("cpu"), None
+    assert len(bench(job(leader_ns=leader_ns)).estimate.bits) == 16 * compares
+    reading = bench(job(2, leader_ns=leader_ns))
+    assert reading.reason == "6 of 16 equal rows differ in their bits, by place or neighbours" * compares
+    assert reading.status is (Status.WRONG_RESULT if compares else Status.OK)
+
+
 FLOOR = PROBLEM.min_bytes / TASK.device.memory_bandwidth_gb_s
 
 
