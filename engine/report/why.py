@@ -11,6 +11,8 @@ class Why(StrEnum):
 
     WINS = "wins"
     """A searched kernel leads the baseline beyond the noise and the margin."""
+    BITS = "equal bits"
+    """A searched kernel ships though the baseline is faster: the table is batch-invariant."""
     MARGIN = "under margin"
     """A searched kernel leads the baseline, by less than the margin."""
     NOISE = "within noise"
@@ -35,6 +37,7 @@ class Why(StrEnum):
         """Return the sentence that explains the reason; `baseline` are the words for the kernel that runs untuned."""
         return {
             Why.WINS: f"the kernel leads {baseline} beyond the noise and by the margin or more, and ships",
+            Why.BITS: f"{baseline} is faster, and gives other bits at another size; the kernel ships",
             Why.MARGIN: f"the kernel leads {baseline} by less than the margin; {baseline} ships",
             Why.NOISE: f"the kernel leads, but the intervals overlap; {baseline} ships",
             Why.SLOWER: f"no kernel found is faster than {baseline}, which ships",
@@ -52,7 +55,7 @@ def why(row: Row, margin: float) -> Why:
     if row.baseline is None:
         return Why.ALONE
     if row.choices[0].space != row.problem.baseline_space:
-        return Why.WINS
+        return Why.BITS if best.time_ns > row.baseline.time_ns else Why.WINS
     if best.time_ns >= row.baseline.time_ns:
         return Why.SLOWER
     return Why.MARGIN if row.baseline.time_ns < best.time_ns * (1 + margin) else Why.NOISE

@@ -6,7 +6,7 @@ An order is what kernels have in common that add the products of each element al
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -30,9 +30,9 @@ Order: TypeAlias = tuple[str, str, str]
 
 
 def orders_by_loss(
-    rankings: Iterable[Ranking], summation_of: SummationOf, *, compared: bool = True
+    rankings: Iterable[Ranking], summation_of: SummationOf, *, compared: bool = True, unknown: float = math.inf
 ) -> dict[Workload, list[Order]]:
-    """Return the orders of each series that has any, those first that serve most sizes, then those that lose least.
+    """Return the orders of each series that has any, those first that lose least.
 
     The loss is the weighted mean over the sizes, against the fastest choice of each, the vendor library among them.
 
@@ -40,22 +40,24 @@ def orders_by_loss(
         rankings: rankings of all problems, in any order.
         summation_of: returns the order of a config.
         compared: whether kernels whose bits differ have different orders; if not, digests are left empty.
+        unknown: loss at a size where nothing of the order is known, as a fraction.
     """
     losses: defaultdict[Workload, defaultdict[Order, dict[Workload, float]]] = defaultdict(lambda: defaultdict(dict))
+    sizes: defaultdict[Workload, list[Workload]] = defaultdict(list)
     for ranking in rankings:
+        sizes[ranking.problem.bits_series].append(ranking.problem)
         of_series = losses[ranking.problem.bits_series]
         for contender in ranking.contenders:
             if order := _order_of(ranking.problem, contender, summation_of, compared=compared):
-                loss = contender.score / ranking.fastest.score - 1
-                known = of_series[order]
+                loss, known = contender.score / ranking.fastest.score - 1, of_series[order]
                 known[ranking.problem] = min(loss, known.get(ranking.problem, math.inf))
 
-    def rank(order: Order, lost: Mapping[Workload, float]) -> tuple[int, float, Order]:
-        weight = sum(problem.weight for problem in lost)
-        return -len(lost), sum(problem.weight * loss for problem, loss in lost.items()) / weight, order
+    def loss_of(series: Workload, order: Order) -> tuple[float, Order]:
+        lost = losses[series][order]
+        return sum(each.weight * lost.get(each, unknown) for each in sizes[series]), order
 
     return {
-        series: sorted(of_series, key=lambda order: rank(order, of_series[order]))
+        series: sorted(of_series, key=lambda order, series=series: loss_of(series, order))  # type: ignore[misc]
         for series, of_series in losses.items()
         if of_series
     }

@@ -4,7 +4,7 @@ A search finds the fastest configs of each problem, in whatever order of summati
 
 | round    | where      | configs                                                                    |
 |----------|------------|----------------------------------------------------------------------------|
-| orders   | every size | half the budget of each of the two best orders, by the sampler              |
+| orders   | every size | half a budget of each of the three best orders, by the sampler             |
 | winners  | every size | the best configs of these orders at every other size of the series         |
 """
 
@@ -23,8 +23,11 @@ from gemmtune.engine.search.enumeration import feasible_configs
 from gemmtune.engine.tables.ranking import Ranking
 from gemmtune.engine.tables.summation import Order, SummationOf, orders_by_loss, restricted
 
-_ORDERS = range(2)
-"""Places of the orders of a series that are measured further: the third best of one size is far behind at others."""
+_ORDERS = 3
+"""Orders of a series that are measured further, of ten that there are on Hopper; most are far behind at some size."""
+_UNKNOWN = 0.25
+"""Loss that an order is taken to have at a size where nothing of it was measured yet, as a fraction: one that is
+best at another size should be tried there."""
 _WINNERS = 3
 """Configs of a size and an order that are measured at the other sizes."""
 
@@ -59,8 +62,8 @@ def measure_summations(
     """
     of = summation_of(plan, device)
     tasks = [search.task for search in searches if not search.task.is_baseline]
-    best = orders_by_loss(rankings(searches), of, compared=False)
-    rounds = [{series: orders[number] for series, orders in best.items() if len(orders) > number} for number in _ORDERS]
+    best = orders_by_loss(rankings(searches), of, compared=False, unknown=_UNKNOWN)
+    rounds = [{s: orders[place] for s, orders in best.items() if len(orders) > place} for place in range(_ORDERS)]
     for orders in rounds:
         run([*_searches_of_orders(plan, tasks, orders, of)])
     for orders in rounds:

@@ -93,7 +93,7 @@ def test_a_wrong_use_is_one_line_and_touches_nothing(refused, arguments, said):
     [
         (
             "budgets = 5",
-            ["unknown key 'budgets'", "batch, budget, gpu_seconds, hold_out, margin, objective, portfolio, problem"],
+            ["unknown key 'budgets'", "batch, batch_invariant, budget, gpu_seconds, hold_out, margin, objective"],
         ),
         ("budget = '5'", ["budget='5' is not an integer"]),
         ("budget = 5.5", ["budget=5.5 is not an integer"]),

@@ -132,7 +132,7 @@ def test_words_and_numbers_of_reports(found, text):
 def test_values_for_programs_are_names_texts_and_parts():
     problem = Problem(16, 64, 32)
     found = json_value({"p": problem, Status.OK: [Status.OK, (1, None)], 3: Estimate(5.0, 4.0, 6.0)})
-    estimate = {"time_ns": 5.0, "low_ns": 4.0, "high_ns": 6.0, "level": None, "stopped": ""}
+    estimate = {"time_ns": 5.0, "low_ns": 4.0, "high_ns": 6.0, "level": None, "stopped": "", "bits": ""}
     assert found == {"p": problem.name, "ok": ["ok", [1, None]], "3": estimate}
 
 

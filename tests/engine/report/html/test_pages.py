@@ -184,6 +184,7 @@ def test_versions_and_the_names_of_compared_tables_are_in_the_head_once(campaign
     ("best_ns", "base_ns", "ships", "expected"),
     [
         (90.0, 100.0, True, Why.WINS),
+        (110.0, 100.0, True, Why.BITS),
         (99.0, 100.0, False, Why.MARGIN),
         (90.0, 100.0, False, Why.NOISE),
         (110.0, 100.0, False, Why.SLOWER),
