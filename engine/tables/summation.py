@@ -52,23 +52,26 @@ def orders_by_loss(
                 loss, known = contender.score / ranking.fastest.score - 1, of_series[order]
                 known[ranking.problem] = min(loss, known.get(ranking.problem, math.inf))
 
-    def loss_of(series: Workload, order: Order) -> tuple[float, Order]:
-        lost = losses[series][order]
-        return sum(each.weight * lost.get(each, unknown) for each in sizes[series]), order
-
-    return {
-        series: sorted(of_series, key=lambda order, series=series: loss_of(series, order))  # type: ignore[misc]
-        for series, of_series in losses.items()
-        if of_series
-    }
+    found: dict[Workload, list[Order]] = {}
+    for series, of_series in losses.items():
+        ranked = [
+            (sum(each.weight * lost.get(each, unknown) for each in sizes[series]), order)
+            for order, lost in of_series.items()
+        ]
+        if ranked:
+            found[series] = [order for _, order in sorted(ranked)]
+    return found
 
 
 def restricted(ranking: Ranking, order: Order, summation_of: SummationOf, *, compared: bool = True) -> Ranking | None:
-    """Return the ranking of the choices of one order, without a baseline; None without any."""
-    own = tuple(
-        c for c in ranking.contenders if _order_of(ranking.problem, c, summation_of, compared=compared) == order
-    )
-    return replace(ranking, contenders=own, baseline=None) if own else None
+    """Return the ranking of the choices of one order by their scores, without a baseline; None without any.
+
+    The final of a problem is of its fastest configs in any order, and says little of those of one.
+    """
+    problem = ranking.problem
+    own = [c for c in ranking.contenders if _order_of(problem, c, summation_of, compared=compared) == order]
+    by_score = tuple(sorted(own, key=lambda contender: (contender.score, contender.order)))
+    return replace(ranking, contenders=by_score, baseline=None) if own else None
 
 
 def invariant_table(

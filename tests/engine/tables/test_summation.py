@@ -141,3 +141,11 @@ def test_a_series_that_is_tuned_again_keeps_no_row_of_another_order():
     assert {(gemm(row.problem).n, row.choices[0].config["BLOCK_K"]) for row in joined.rows} == {(4096, 128), (512, 64)}
     assert {(gemm(row.problem).n, row.choice.config["BLOCK_K"]) for row in joined.ranges} == {(4096, 128), (512, 64)}
     assert [fate.before.problem.size for fate in fates if fate.fate is Fate.DROPPED] == [4096]
+
+
+def test_a_faster_config_of_the_order_leads_a_finalist_of_it():
+    whole = MEASURED[0]
+    finalist = next(c for c in whole.contenders if (c.choice.space, c.choice.config) == LARGE)
+    others = [replace(c, rank=1) for c in whole.contenders if c is not finalist]
+    first = replace(whole, contenders=(finalist, *others))
+    assert [row.choices[0].config for row in table(first, MEASURED[1]).rows] == [SMALL[1], LARGE[1]]
