@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from gemmtune.engine.api.benching import bench
     from gemmtune.engine.api.capturing import capture
     from gemmtune.engine.api.checking import check
+    from gemmtune.engine.api.configs.measuring import measure
     from gemmtune.engine.api.landscapes import landscapes
     from gemmtune.engine.api.replaying import Study, replay
     from gemmtune.engine.api.table import Table, read_table
@@ -93,6 +94,7 @@ __all__ = [
     "check",
     "engine_problems",
     "landscapes",
+    "measure",
     "read_table",
     "replay",
     "testing",
@@ -140,6 +142,7 @@ _MODULES = {
     "check": "api.checking",
     "engine_problems": "consumers.serving.models.campaign",
     "landscapes": "api.landscapes",
+    "measure": "api.configs.measuring",
     "read_table": "api.table",
     "replay": "api.replaying",
     "tune": "api.tuning",

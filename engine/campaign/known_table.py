@@ -1,7 +1,7 @@
 """Build a table of everything that a database knows, without a campaign."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from gemmtune.engine.campaign.replayed_backend import require_cache_state
 from gemmtune.engine.execution.gpu_normalization import GpuNormalization
@@ -19,7 +19,13 @@ from gemmtune.engine.tables.rows import build_table
 
 
 def known_table(
-    database: Database, objective: Objective, name: str, *, margin: float, device: str | None = None
+    database: Database,
+    objective: Objective,
+    name: str,
+    *,
+    margin: float,
+    device: str | None = None,
+    problems: Collection[Workload] | None = None,
 ) -> Table:
     """Return the table of every problem that has an ok measurement, without ranges of m.
 
@@ -31,6 +37,7 @@ def known_table(
         name: name of the objective.
         margin: lead over the vendor library that a row needs to ship another kernel, as a fraction.
         device: SKU of the GPU in any spelling of it; None if the database has measurements of one GPU only.
+        problems: problems to rank; None for all.
 
     Raises:
         StoreError: the database cannot be read.
@@ -46,6 +53,8 @@ def known_table(
     (found,) = devices
     of_problem: dict[Workload, list[Task]] = {}
     for task in tasks:
+        if problems is not None and task.problem not in problems:
+            continue
         of_problem.setdefault(task.problem, []).append(task)
     rankings = (_ranking(database, found, objective, name, its) for its in of_problem.values())
     return build_table(catalogue.known(found), name, filter(None, rankings), margin=margin)

@@ -11,7 +11,7 @@ from gemmtune.engine.io.blame import account, line_of
 from gemmtune.engine.io.printing import print_notice, silence
 from gemmtune.engine.records.errors import GemmtuneError, Stopped
 
-_RESUMED = ("tune", "sweep", "verify", "campaigns", "record", "merge")
+_RESUMED = ("tune", "measure", "sweep", "verify", "campaigns", "record", "merge")
 """Commands that keep what they did when they are stopped, in a database."""
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EBADF)
 """Errors of a full disk or a closed output, whoever writes."""

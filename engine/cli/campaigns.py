@@ -16,6 +16,7 @@ from gemmtune.engine.cli.options import (
     AsJson,
     Builders,
     DatabaseUrl,
+    Kernels,
     LockClocks,
     Problems,
     Replayed,
@@ -36,7 +37,6 @@ _CAMPAIGN_HELP = (
 )
 _DEVICE_HELP = f"The device that the table is for, {one_of(Kind.DEVICES)}."
 _MODEL_HELP = "The GPU model to measure on, where a cluster has several."
-_KERNEL_HELP = "A class that describes your own Triton kernel; all of its cases are tuned. Repeat for more."
 _INIT_HELP = "Write a new campaign file with every key in a comment, and search nothing."
 _REPLACE_HELP = "Drop the rows that OUT already has of other problems; by default they stay in the table."
 _NAME_HELP = "Name of the campaign in the database, for gemmtune campaigns. [default: the user's, with a digest]"
@@ -47,10 +47,7 @@ _PRICE_HELP = "Price per GPU-hour, and per core-hour as in gpu=2.5,core=0.04; th
 def tune(
     campaign: Annotated[list[Path] | None, typer.Argument(metavar="CAMPAIGN", help=_CAMPAIGN_HELP)] = None,
     problem: Problems = None,
-    kernel: Annotated[
-        list[str] | None,
-        typer.Option(metavar="FILE.py:CLASS", help=_KERNEL_HELP, rich_help_panel="Problems"),
-    ] = None,
+    kernel: Kernels = None,
     *,
     init: Annotated[Path | None, typer.Option(metavar="FILE", help=_INIT_HELP, rich_help_panel="Problems")] = None,
     out: Annotated[

@@ -12,6 +12,7 @@ import typer
 from gemmtune.engine.cli.campaigns import sweep, tune
 from gemmtune.engine.cli.captures import bench, capture, problems
 from gemmtune.engine.cli.checks import check
+from gemmtune.engine.cli.configs.measure import measure
 from gemmtune.engine.cli.descriptions import doctor, list_choices
 from gemmtune.engine.cli.help import Command, Commands
 from gemmtune.engine.cli.orders import campaigns
@@ -31,7 +32,7 @@ def _print_version(wanted: bool) -> None:
 
 
 GROUPS: dict[str, dict[str, Callable[..., None]]] = {
-    "Tune": {"tune": tune, "check": check},
+    "Tune": {"tune": tune, "measure": measure, "check": check},
     "Look": {"show": show, "diff": diff, "list": list_choices},
     "Ship": {"export": export, "verify": verify},
     "Models": {"capture": capture, "problems": problems, "bench": bench},

@@ -129,6 +129,11 @@ Problems = Annotated[
         rich_help_panel="Problems",
     ),
 ]
+_KERNEL_HELP = "A class that describes your own Triton kernel; all of its cases are taken. Repeat for more."
+Kernels = Annotated[
+    list[str] | None,
+    typer.Option("--kernel", metavar="FILE.py:CLASS", help=_KERNEL_HELP, rich_help_panel="Problems"),
+]
 NO_BINARIES_HELP = "Link no binary of the table, as for a process that calls install(binaries=False)."
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object for programs.", rich_help_panel="Output")]
 _DATABASE_HELP = "Measurements: a file, or the URL of a PostgreSQL server. [default: OUT/measurements.db]"

@@ -1,6 +1,6 @@
 """Send the best configs of each problem to a final."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from gemmtune.engine.execution.gpu_normalization import GpuNormalization
 from gemmtune.engine.records.config import Config
@@ -25,13 +25,18 @@ class Finals:
         objective: Objective,
         normalization: GpuNormalization,
         shared: SharedWork,
+        finalists: Collection[tuple[Task, Config]] | None = None,
     ) -> None:
-        """Expect the searches of these tasks to end, which are all tasks of the campaign."""
+        """Expect the searches of these tasks to end, which are all tasks of the campaign.
+
+        The `finalists` alone meet, where they are given.
+        """
         self._executor = executor
         self._database = database
         self._objective = objective
         self._normalization = normalization
         self._shared = shared
+        self._finalists = finalists
         self._elsewhere: dict[Workload, list[tuple[Task, Config]]] = {}  # candidates of finals that others hold
         self._tasks: dict[Workload, list[Task]] = {}
         for task in tasks:
@@ -105,7 +110,7 @@ class Finals:
         return bool(held) and self._were_held(candidates, held[-1])
 
     def _candidates(self, tasks: Sequence[Task], held: Sequence[Final]) -> list[tuple[Task, Config]]:
-        """Return the best FINALISTS of all searched spaces, and the baseline.
+        """Return the best FINALISTS of all searched spaces and the baseline, or the finalists that were given.
 
         Configs that failed in a final are left out and not replaced. Otherwise each run of a campaign would hold
         another final.
@@ -113,12 +118,14 @@ class Finals:
         baseline: list[tuple[float, Task, Config]] = []
         others: list[tuple[float, Task, Config]] = []
         for task in tasks:
-            known = self._normalization.known(task, self._executor)
+            configs = None if self._finalists is None else [c for t, c in self._finalists if t == task]
+            known = self._normalization.known(task, self._executor, configs)
             scored = ((self._objective.score(m), task, c) for c, m in known.items() if m.status is Status.OK)
             (baseline if task.is_baseline else others).extend(scored)
         others.sort(key=lambda scored: (scored[0], scored[1].space, scored[2].json))
         failed = {(out.task, out.config) for final in held for out in final.failed}
-        best = ((task, config) for _, task, config in (*others[:FINALISTS], *baseline))
+        most = FINALISTS if self._finalists is None else None
+        best = ((task, config) for _, task, config in (*others[:most], *baseline))
         return [candidate for candidate in best if candidate not in failed]
 
     def _were_held(self, candidates: Iterable[tuple[Task, Config]], final: Final) -> bool:

@@ -2,7 +2,7 @@
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 
 from gemmtune.engine.execution.gpu_normalization import GpuNormalization
@@ -54,6 +54,7 @@ class Scheduler:
         limits: Limits = Limits(),  # noqa: B008 (immutable)
         orders: Orders | None = None,
         hold_finals: bool = True,
+        finalists: Collection[tuple[Task, Config]] | None = None,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         """Start the time of the campaign.
@@ -67,6 +68,7 @@ class Scheduler:
             limits: end searching early.
             orders: pause or cancel the campaign while it runs; None to let nobody do so.
             hold_finals: whether the best configs of each problem meet in a final.
+            finalists: configs that meet in the finals instead, baselines included; None for the best.
             now: returns the seconds of a monotonic clock.
         """
         self._gain = Gain(now)
@@ -83,7 +85,7 @@ class Scheduler:
         self._finals: Finals | None = None
         if hold_finals and executor.holds_finals:
             tasks = [search.task for search in searches]
-            self._finals = Finals(tasks, executor, database, objective, self._normalization, self._shared)
+            self._finals = Finals(tasks, executor, database, objective, self._normalization, self._shared, finalists)
         self._limits = limits
         self._orders = orders or Orders()
         self._rivals = Rivals(searches)

@@ -117,6 +117,15 @@ def test_a_table_is_made_of_what_was_measured(run):
     assert Path("again/triton/triton_table.json").is_file()
 
 
+def test_a_config_of_ones_own_is_measured_beside_the_rows(run, made):
+    mine = run("measure", *options(made, "ScaleBf16"), "--config", "BLOCK=256 num_stages=3 num_warps=4", "--json")
+    assert mine.status == 0, mine.err
+    for found in mine.record["problems"]:
+        times = {kernel["role"]: kernel["time_ns"] for kernel in found["kernels"]}
+        assert times["yours"] == 4 * times["row"] == times["baseline"] / 2
+    assert len(mine.record["problems"]) == 2
+
+
 def test_compare_searches_its_landscapes_without_seeds(run, made):
     replayed = run(
         "compare", made / "ScaleBf16_triton_kernel.csv.gz", "--sampler", "transfer", "--seeds", "1", "--budget", "6"

@@ -1,0 +1,1 @@
+"""One config: measured against the table's row, and had as code."""

@@ -1,0 +1,1 @@
+"""The commands of one config: measure it, and print it as code."""

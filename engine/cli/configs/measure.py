@@ -1,0 +1,74 @@
+"""The command that measures configs of one's own."""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gemmtune.engine.cli import output
+from gemmtune.engine.cli.choices import Kind
+from gemmtune.engine.cli.options import (
+    AsJson,
+    Builders,
+    DatabaseUrl,
+    Kernels,
+    LockClocks,
+    Problems,
+    Replayed,
+    Where,
+    named,
+)
+from gemmtune.engine.execution.hosts import LOCAL
+from gemmtune.engine.report.progress.work import show_work
+
+_CONFIG_HELP = 'A config, "BLOCK_M=64 num_warps=4", with a value per param of the space. Repeat for more.'
+_SPACE_HELP = "The space of the configs. [default: the one that the problem is tuned in]"
+_TABLE_HELP = "A table whose row is measured, too. [default: OUT/table.json, if it is there]"
+
+
+def measure(
+    problem: Problems = None,
+    kernel: Kernels = None,
+    config: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help=_CONFIG_HELP, rich_help_panel="Problems")
+    ] = None,
+    space: Annotated[str | None, named(Kind.SPACES, _SPACE_HELP, "Problems")] = None,
+    table: Annotated[Path | None, typer.Option(metavar="TABLE", help=_TABLE_HELP, rich_help_panel="Problems")] = None,
+    out: Annotated[Path, typer.Option(help="Folder of a campaign, or a new one.", rich_help_panel="Output")] = Path(
+        "out"
+    ),
+    replay: Replayed = None,
+    database: DatabaseUrl = None,
+    fleet: Where = LOCAL,
+    builders: Builders = None,
+    lock_clocks: LockClocks = None,
+    as_json: AsJson = False,
+) -> None:
+    """Time configs of yours against the row and the library.
+
+    On a GPU, the kernels of a problem run in paired rounds: your configs, the table's row, the fastest kernel that the
+    database knows, and the vendor library. Without a GPU the recorded landscapes answer. The database keeps everything,
+    and the next campaign with it may ship your config. The exit status is 1 if a config of yours fails.
+    """
+    with show_work("at work", quiet=as_json):
+        from gemmtune.engine.api.configs.measuring import measure as measure_configs
+        from gemmtune.engine.report.progress.display import show_progress
+
+    with show_progress(quiet=as_json) as callbacks:
+        found = measure_configs(
+            [*(problem or ()), *(f"triton:{each}" for each in kernel or ())],
+            config or (),
+            space=space,
+            table=table,
+            backend=replay or "auto",
+            fleet=fleet,
+            ray_address=os.environ.get("RAY_ADDRESS"),
+            builders=builders,
+            lock_clocks=lock_clocks,
+            callbacks=callbacks,
+            database=database,
+            out=out,
+        )
+    output.show(found.report, as_json=as_json)
+    raise typer.Exit(0 if found.holds else 1)
