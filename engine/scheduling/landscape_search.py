@@ -58,6 +58,14 @@ class LandscapeSearch:
         return _recorded_seeds(registry.space(self._task.space), self._task, set(self.feasible))
 
     @property
+    def key(self) -> str:
+        """Key of the task in a campaign; where the landscape names none, its device, space and name."""
+        if self._task is not None:
+            return self._task.key
+        device, space = (self.landscape.context.get(fact, "") for fact in ("device", "space"))
+        return f"{device}/{space}/{self.landscape.name}"
+
+    @property
     def kind(self) -> tuple[str | None, str, tuple[str, ...]]:
         """Key that is equal for tasks that can learn from each other: space, kind of workload, and parameters."""
         names = sorted(param.name for param in self.landscape.params)
@@ -65,26 +73,43 @@ class LandscapeSearch:
         return self.landscape.context.get("space"), problem.learns_from if problem else "", tuple(names)
 
     def begin(
-        self, sampler: type[Sampler], budget: int, *, seed: int, batch: int = 1, history: Sequence[SourceTask] = ()
+        self,
+        sampler: type[Sampler],
+        budget: int,
+        *,
+        seed: int,
+        campaign_seed: int | None = None,
+        batch: int = 1,
+        history: Sequence[SourceTask] = (),
     ) -> Tuner:
-        """Return a search that has asked for nothing yet; `history` reaches a sampler that learns."""
+        """Return a search that has asked for nothing yet; `history` reaches a sampler that learns.
+
+        `seed` is the search's own, and the campaign's unless that is given.
+        """
         search = Search(
             params=self.landscape.params,
             feasible=self.feasible,
             seeds=self.seeds,
             budget=budget,
             seed=seed,
-            campaign_seed=seed,
+            campaign_seed=seed if campaign_seed is None else campaign_seed,
             features=self.features,
             history=tuple(history) if sampler.learns else (),
         )
         return Tuner(created(sampler, search), budget, batch)
 
     def search(
-        self, sampler: type[Sampler], budget: int, *, seed: int, batch: int = 1, history: Sequence[SourceTask] = ()
+        self,
+        sampler: type[Sampler],
+        budget: int,
+        *,
+        seed: int,
+        campaign_seed: int | None = None,
+        batch: int = 1,
+        history: Sequence[SourceTask] = (),
     ) -> tuple[Trial, ...]:
-        """Run a search and return its trials, in the order asked."""
-        tuner = self.begin(sampler, budget, seed=seed, batch=batch, history=history)
+        """Run a search and return its trials, in the order asked; see `begin`."""
+        tuner = self.begin(sampler, budget, seed=seed, campaign_seed=campaign_seed, batch=batch, history=history)
         while not tuner.done:
             tuner.tell([self.outcome(config) for config in tuner.next_batch()])
         return tuner.trials

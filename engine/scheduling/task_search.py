@@ -1,6 +1,5 @@
 """The search of one task within a campaign, with the batch that is being evaluated."""
 
-import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
@@ -8,7 +7,7 @@ from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.measurement import Measurement
 from gemmtune.engine.records.search import Search, SourceTask
 from gemmtune.engine.records.task import Task
-from gemmtune.engine.scheduling.tuner import Tuner, check_objectives, created
+from gemmtune.engine.scheduling.tuner import Tuner, check_objectives, created, own_seed
 from gemmtune.engine.seams.sampler import Sampler
 from gemmtune.engine.seams.space import Space
 from gemmtune.engine.search.samplers.exhaustive import ExhaustiveSampler
@@ -92,13 +91,12 @@ class TaskSearch(Tuner):
         configs, self._candidates = tuple(self._candidates()), None
         members = set(configs)
         seeds = () if self.sampler is ExhaustiveSampler else self.space.seeds(self.task)  # it ignores them
-        own_seed = hashlib.sha256(f"{self._seed}/{self.task.key}".encode()).digest()[:4]
         search = Search(
             params=self.space.params(self.task),
             feasible=configs,
             seeds=tuple(config for config in seeds if config in members),
             budget=self.budget,
-            seed=int.from_bytes(own_seed, "big"),
+            seed=own_seed(self._seed, self.task.key),
             campaign_seed=self._seed,
             objectives=self.objectives,
             features=TaskFeatures(self.space, self.task),

@@ -1,5 +1,6 @@
 """Drive a sampler as a state machine: batches out, trials in, no I/O."""
 
+import hashlib
 import math
 from array import array
 from collections.abc import Iterator, Sequence
@@ -15,6 +16,11 @@ from gemmtune.engine.scheduling.stopping import regret_bound
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.objective import Objective
 from gemmtune.engine.seams.sampler import Sampler
+
+
+def own_seed(campaign_seed: int, task: str) -> int:
+    """Return the seed of one task's own random choices, from 0 to 2³² - 1, for the key of a task."""
+    return int.from_bytes(hashlib.sha256(f"{campaign_seed}/{task}".encode()).digest()[:4], "big")
 
 
 class Tuner:

@@ -14,6 +14,7 @@ from gemmtune.engine.records.landscape import Landscape
 from gemmtune.engine.records.measurement import Status, Trial
 from gemmtune.engine.records.search import SourceTask
 from gemmtune.engine.scheduling.landscape_search import LandscapeSearch
+from gemmtune.engine.scheduling.tuner import own_seed
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.sampler import Sampler
 from gemmtune.engine.store.files import file_stem
@@ -67,10 +68,11 @@ def replays(
 ) -> Iterator[Replay]:
     """Search every landscape in order, once per seed; yield one replay per seed.
 
-    Within a replay, a sampler that learns is given the earlier searches of the same space, each with the same budget,
-    unless they are kept `apart`. `cold` withholds the seeds of the space that a landscape names. The result does not
-    depend on the number of `workers`, processes that must be able to import the sampler's class. `progress` is called
-    with the searches done and their total.
+    Each landscape draws from its own stream of a seed, as a task of a campaign does. Within a replay, a sampler that
+    learns is given the earlier searches of the same space, each with the same budget, unless they are kept `apart`.
+    `cold` withholds the seeds of the space that a landscape names. The result does not depend on the number of
+    `workers`, processes that must be able to import the sampler's class. `progress` is called with the searches done
+    and their total.
 
     Raises:
         UnknownPlugin: no sampler of that name.
@@ -132,7 +134,8 @@ def _replay(
     replay = []
     for task in (LandscapeSearch(landscape, cold=cold) for landscape in landscapes):
         earlier = history.setdefault(task.kind, [])
-        replay.append(task.search(sampler, budget, seed=seed, batch=batch, history=earlier))
+        own = own_seed(seed, task.key)
+        replay.append(task.search(sampler, budget, seed=own, campaign_seed=seed, batch=batch, history=earlier))
         if not apart:
             earlier.append(task.as_source(replay[-1]))
     return replay

@@ -8,12 +8,15 @@ from typing import ClassVar
 
 import pytest
 
+from gemmtune.engine.records.catalogue import device
 from gemmtune.engine.records.config import Config, Param
 from gemmtune.engine.records.errors import LandscapeError, UnknownPlugin
 from gemmtune.engine.records.landscape import Landscape, Point
 from gemmtune.engine.records.measurement import Status, Trial
 from gemmtune.engine.records.search import Search
+from gemmtune.engine.records.task import Task
 from gemmtune.engine.report.studies import study_report
+from gemmtune.engine.scheduling.tuner import own_seed
 from gemmtune.engine.seams.sampler import Sampler
 from gemmtune.engine.store.landscapes.landscape_file import embedded, read_landscapes
 from gemmtune.engine.studies.sampler_study import StudyResult, replays, searchable, study_result
@@ -30,7 +33,7 @@ class FromSeed(Sampler):
     def __init__(self, search: Search) -> None:
         super().__init__(search)
         self.searches.append(search)
-        self.left = list(search.feasible[search.seed :] + search.feasible[: search.seed])
+        self.left = list(search.feasible[search.campaign_seed :] + search.feasible[: search.campaign_seed])
 
     def ask(self, count: int) -> list[Config]:
         asked, self.left = self.left[:count], self.left[count:]
@@ -87,8 +90,17 @@ def test_every_recorded_config_that_was_not_invalid_is_feasible():
     replay_study([landscape([5.0, INVALID, FAILED, 7.0])], FromSeed, 9, seeds=2)
     for seed, search in enumerate(FromSeed.searches):
         assert [config.integer("x") for config in search.feasible] == [0, 2, 3]
-        assert (search.seeds, search.budget, search.seed) == ((), 9, seed)
+        assert (search.seeds, search.budget, search.campaign_seed) == ((), 9, seed)
     assert len(FromSeed.told) == 2 * 3
+
+
+def test_each_landscape_draws_from_its_own_stream_of_a_seed_as_in_a_campaign():
+    shipped = [x for x in read_landscapes(embedded("triton_mm")[0]) if len(x.points) > 1][:2]
+    replay_study([*shipped, landscape([1.0, 2.0])], FromSeed, 1, seeds=2)
+    found = [search.seed for search in FromSeed.searches]
+    assert len(set(found)) == 6
+    task = Task(shipped[1].problem, device("H200"), "triton_mm")
+    assert found[4] == own_seed(1, task.key)
 
 
 def test_a_landscape_with_nothing_to_search_is_left_out():
