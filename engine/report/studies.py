@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 
 from gemmtune.engine.report.layout import Grid, Report, count, json_fields
-from gemmtune.engine.studies.comparison import BUDGETS, GOALS, LEAST_SEEDS, Comparison, Curve
+from gemmtune.engine.studies.comparison import BUDGETS, GOALS, Comparison, Curve
+from gemmtune.engine.studies.intervals import LEAST_RESULTS, LEAST_SEEDS
 from gemmtune.engine.studies.sampler_study import StudyResult
 
 
@@ -56,13 +57,20 @@ def comparison_report(result: Comparison, settings: Mapping[str, object]) -> Rep
 
 def interval_text(seeds: int) -> str:
     """Return what stands behind the numbers of so many seeds."""
-    return "[95 % interval over the seeds]" if seeds >= LEAST_SEEDS else f"(no interval below {LEAST_SEEDS} seeds)"
+    return (
+        f"[95 % interval, from {LEAST_RESULTS} different results on]"
+        if seeds >= LEAST_SEEDS
+        else f"(no interval below {LEAST_SEEDS} seeds)"
+    )
 
 
 def fraction_text(curve: Curve, budget: int) -> str:
     """Return the fraction of the optimum after so many evaluations, `0.993 [0.911, 1.000]`."""
-    ends = f" [{curve.low[budget - 1]:.3f}, {curve.high[budget - 1]:.3f}]" if curve.low else ""
-    return f"{curve.mean[budget - 1]:.3f}{ends}"
+    return f"{curve.mean[budget - 1]:.3f}{_ends_text(curve.low[budget - 1], curve.high[budget - 1], 3)}"
+
+
+def _ends_text(low: float | None, high: float | None, digits: int) -> str:
+    return "" if low is None or high is None else f" [{low:.{digits}f}, {high:.{digits}f}]"
 
 
 def _goals(curve: Curve, most: int) -> list[str]:
@@ -86,5 +94,4 @@ def score_text(curve: Curve) -> str:
     score = curve.score
     if score is None:
         return "-"
-    ends = "" if score.low is None or score.high is None else f" [{score.low:.2f}, {score.high:.2f}]"
-    return f"{score.value:.2f}{ends}"
+    return f"{score.value:.2f}{_ends_text(score.low, score.high, 2)}"

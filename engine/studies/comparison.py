@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from gemmtune.engine.records.landscape import Landscape
 from gemmtune.engine.records.measurement import Trial
+from gemmtune.engine.studies.intervals import LEAST_SEEDS, mean_interval
 from gemmtune.engine.studies.performance_score import PerformanceScore
 from gemmtune.engine.studies.sampler_study import Replay, labels
 
@@ -16,9 +17,6 @@ BUDGETS = (16, 32, 64, 128)
 """Evaluations at which the report shows the curves, up to the budget."""
 GOALS = (0.95, 0.99)
 """Fractions of the optimum for which the report counts evaluations."""
-
-LEAST_SEEDS = 5
-"""Fewest seeds that give an interval: Student's t says next to nothing about fewer."""
 
 _Floats = NDArray[np.float64]
 
@@ -35,7 +33,7 @@ class Reached:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """Performance score P with its 95 % interval, Student's t of the jackknife over the seeds.
+    """Performance score P with its 95 % interval: `mean_interval` of the jackknife's pseudo-values, one per seed.
 
     Source: Efron and Tibshirani, An Introduction to the Bootstrap, chapter 11.
     """
@@ -58,10 +56,10 @@ class Curve:
     """Name of the landscape; empty for the mean over all."""
     mean: tuple[float, ...]
     """Optimum / best found after 1 to budget evaluations, mean over the seeds; 0 before the first success."""
-    low: tuple[float, ...]
-    """Lower ends of the 95 % intervals over the seeds (Student's t), at least 0; empty below `LEAST_SEEDS`."""
-    high: tuple[float, ...]
-    """Upper ends of the 95 % intervals, at most 1; empty where `low` is."""
+    low: tuple[float | None, ...]
+    """Lower ends of the 95 % intervals over the seeds, at least 0; None where `mean_interval` has none."""
+    high: tuple[float | None, ...]
+    """Upper ends of the 95 % intervals, at most 1; None where `low` is."""
     reached: Mapping[float, Reached]
     """Evaluations to each fraction of the optimum in `GOALS`."""
     score: Score | None
@@ -74,8 +72,8 @@ class Curve:
             "arm": self.arm,
             "landscape": self.landscape or None,
             "fraction_of_optimum": [round(value, 5) for value in self.mean],
-            "low": [round(value, 5) for value in self.low] or None,
-            "high": [round(value, 5) for value in self.high] or None,
+            "low": [value if value is None else round(value, 5) for value in self.low],
+            "high": [value if value is None else round(value, 5) for value in self.high],
             "evaluations_to": {
                 str(goal): {"median": reached.median, "share": round(reached.share, 4)}
                 for goal, reached in self.reached.items()
@@ -181,19 +179,13 @@ def _without_each(scorer: PerformanceScore, searches: Sequence[Sequence[Trial]])
 def _curve(arm: str, landscape: str, fractions: Sequence[_Floats], scores: Sequence[_Floats | None]) -> Curve:
     """Return a curve from each landscape's fractions, shape (seeds, budget), and its P of all and without each."""
     by_seed = np.mean(fractions, axis=0)
-    mean, low, high = by_seed.mean(axis=0), (), ()
-    if len(by_seed) >= LEAST_SEEDS:
-        half = _students_t(len(by_seed)) * by_seed.std(axis=0, ddof=1) / math.sqrt(len(by_seed))
-        low, high = np.maximum(mean - half, 0.0).tolist(), np.minimum(mean + half, 1.0).tolist()
+    low, high = (tuple(map(_known, np.clip(ends, 0.0, 1.0).tolist())) for ends in mean_interval(by_seed))
     reached = {goal: _reached(np.concatenate(fractions), goal) for goal in GOALS}
-    return Curve(arm, landscape, tuple(mean.tolist()), tuple(low), tuple(high), reached, _score(scores))
+    return Curve(arm, landscape, tuple(by_seed.mean(axis=0).tolist()), low, high, reached, _score(scores))
 
 
-def _students_t(seeds: int) -> float:
-    """Return the half width of the 95 % interval in standard errors."""
-    from scipy.special import stdtrit  # scipy.stats takes a second to import
-
-    return float(stdtrit(seeds - 1, 0.975))
+def _known(end: float) -> float | None:
+    return None if math.isnan(end) else end
 
 
 def _reached(searches: _Floats, goal: float) -> Reached:
@@ -212,5 +204,6 @@ def _score(scores: Sequence[_Floats | None]) -> Score | None:
     if not without or not np.isfinite(without).all():
         return Score(value, None, None)
     seeds = len(without)
-    half = _students_t(seeds) * (seeds - 1) * float(np.std(without, ddof=1)) / math.sqrt(seeds)
-    return Score(value, value - half, min(1.0, value + half))
+    pseudo = seeds * value - (seeds - 1) * np.array(without)
+    low, high = (_known(float(end) + value - float(pseudo.mean())) for end in mean_interval(pseudo))
+    return Score(value, low, high if high is None else min(1.0, high))

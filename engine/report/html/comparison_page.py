@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from math import ceil
+from math import ceil, nan
 from typing import TYPE_CHECKING
 
 from gemmtune.engine.report.html.drawing import (
@@ -133,8 +133,7 @@ def _draw(figure: Figure, comparison: Comparison, names: Sequence[str]) -> None:
             color, curve = COLORS[SERIES[number % len(SERIES)]].light, comparison.curve(arm, name)
             dashes = ("-", "--", ":")[number // len(SERIES) % 3]
             axes.plot(evaluations, _regret(curve.mean), label=arm, color=color, linestyle=dashes, lw=1.5)
-            if curve.low:
-                axes.fill_between(evaluations, _regret(curve.high), _regret(curve.low), color=color, alpha=0.18, lw=0)
+            axes.fill_between(evaluations, _regret(curve.high), _regret(curve.low), color=color, alpha=0.18, lw=0)
         loss_ticks(axes)
         title = name or f"mean of {len(comparison.landscapes)} landscapes"
         axes.set_title(wrapped(title, 30), fontsize=8 if several else 9)
@@ -143,6 +142,6 @@ def _draw(figure: Figure, comparison: Comparison, names: Sequence[str]) -> None:
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper left", ncols=5 if several else 3)
 
 
-def _regret(fractions: Sequence[float]) -> list[float]:
-    """Return the slowdown against the optimum, within what the axis shows."""
-    return [max(1 / max(fraction, 1e-2) - 1, LEAST_LOSS) for fraction in fractions]
+def _regret(fractions: Sequence[float | None]) -> list[float]:
+    """Return the slowdown against the optimum, within what the axis shows; NaN, which is not drawn, for None."""
+    return [nan if found is None else max(1 / max(found, 1e-2) - 1, LEAST_LOSS) for found in fractions]

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from statistics import stdev
 
+import numpy as np
 import pytest
 
 from gemmtune.engine.records.config import Config, Param
 from gemmtune.engine.records.landscape import Landscape, Point
 from gemmtune.engine.records.measurement import Status, Trial
 from gemmtune.engine.studies.comparison import Reached, compare
+from gemmtune.engine.studies.intervals import mean_interval
 from gemmtune.engine.studies.sampler_study import replays
 
 
@@ -40,17 +41,17 @@ def test_ended_search_keeps_its_best_and_search_without_success_is_zero():
     assert found.curve("failed").mean == (0, 0, 0)
 
 
-def test_the_interval_is_students_over_the_seeds_and_four_seeds_have_none():
-    found = compare([P], {"arm": [[search(time)] for time in (10, 10, 10, 80, 80)]}, 1).curve("arm")
-    half = 2.776445 * stdev([1, 1, 1, 0.125, 0.125]) / 5**0.5
-    assert half > 0.57
-    assert found.low[0] == pytest.approx(0.65 - half, rel=1e-5)
-    assert found.high[0] == 1  # cut to what a fraction can be
-    few = compare([P], {"arm": [[search(20)]] * 4}, 1).curve("arm")
-    assert few.low == few.high == ()
+def test_there_is_an_interval_from_five_seeds_and_three_different_results_on():
+    found = compare([P], {"arm": [[search(time)] for time in (10, 10, 20, 40, 80)]}, 1).curve("arm")
+    low, high = mean_interval(np.array([1, 1, 0.5, 0.25, 0.125]))
+    assert (found.low, found.high) == ((low,), (1,))
+    assert high > 1  # cut to what a fraction can be
+    for times in [(10, 20, 40, 80), (10, 10, 10, 80, 80)]:
+        poor = compare([P], {"arm": [[search(time)] for time in times]}, 1).curve("arm")
+        assert poor.low == poor.high == (None,)
 
 
-def test_the_interval_of_the_score_is_students_over_the_seeds_left_out_in_turn():
+def test_the_interval_of_the_score_is_that_of_the_pseudo_values_over_the_seeds_left_out_in_turn():
     studied = [wide(), wide("other")]
     arms = {"random": list(replays(studied, "random", 64, seeds=6))}
     score = compare(studied, arms, 64).curve("random").score
@@ -60,8 +61,8 @@ def test_the_interval_of_the_score_is_students_over_the_seeds_left_out_in_turn()
         .score.value
         for i in range(6)
     ]
-    half = 2.570582 * 5 * stdev(without) / 6**0.5
-    assert (score.low, score.high) == pytest.approx((score.value - half, score.value + half), rel=1e-5)
+    low, high = mean_interval(6 * score.value - 5 * np.array(without))
+    assert score.high - score.low == pytest.approx(high - low)
     four = compare(studied, {"random": arms["random"][:4]}, 64).curve("random").score
     assert (four.low, four.high) == (None, None)
 
@@ -116,8 +117,8 @@ def test_the_json_object_holds_curves_counts_and_scores():
         "arm": "arm",
         "landscape": "p",
         "fraction_of_optimum": [0.25, 1.0],
-        "low": None,
-        "high": None,
+        "low": [None, None],
+        "high": [None, None],
         "evaluations_to": {"0.95": {"median": 2, "share": 1.0}, "0.99": {"median": 2, "share": 1.0}},
         "score": None,
     }
