@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -17,9 +17,12 @@ from landscapes import h200
 
 import gemmtune as gt
 from gemmtune.engine.studies.comparison import BUDGETS, Curve, compare
+from gemmtune.engine.studies.intervals import LEAST_SEEDS
+from gemmtune.engine.studies.performance_score import PerformanceScore
 from gemmtune.engine.studies.sampler_study import Replay
 
 BUDGET = 64
+AT = [budget for budget in BUDGETS if budget <= BUDGET]
 
 
 def main() -> None:
@@ -49,13 +52,13 @@ def coverage(
 ) -> dict[str, list[float]]:
     """Return the share of printed intervals that hold the truth, per kind: one for each that is printed often."""
     rng = np.random.default_rng(seeds)
-    truth = {curve.landscape: curve for curve in compare(landscapes, {"": pool}, BUDGET).curves}
+    truth = truths(landscapes, pool)
     printed: dict[tuple[str, str], list[bool]] = defaultdict(list)
     for _ in range(draws):
         drawn = [pool[i] for i in rng.integers(len(pool), size=seeds)]
         for curve in compare(landscapes, {"": drawn}, BUDGET).curves:
             scope = "one landscape" if curve.landscape else "all landscapes"
-            for what, holds in covered(curve, truth[curve.landscape]).items():
+            for what, holds in covered(curve, truth).items():
                 printed[f"{what}, {scope}", curve.landscape].append(holds)
     shares: dict[str, list[float]] = defaultdict(list)
     for (what, _), hits in sorted(printed.items()):
@@ -64,12 +67,27 @@ def coverage(
     return shares
 
 
-def covered(drawn: Curve, truth: Curve) -> dict[str, bool]:
+def truths(landscapes: Sequence[gt.Landscape], pool: Sequence[Replay]) -> dict[tuple[str, str], float]:
+    """Return the means and P of the whole pool, by kind of interval and landscape."""
+    few = LEAST_SEEDS - 1  # studies without intervals, which take long of many seeds
+    parts = [compare(landscapes, {"": pool[i : i + few]}, BUDGET).curves for i in range(0, len(pool) - few + 1, few)]
+    found = {}
+    for curves in zip(*parts, strict=True):
+        means = np.mean([curve.mean for curve in curves], axis=0)
+        found |= {(f"after {budget}", curves[0].landscape): float(means[budget - 1]) for budget in AT}
+    scorers = [PerformanceScore(landscape) for landscape in landscapes]
+    for number, (landscape, scorer) in enumerate(zip(landscapes, scorers, strict=True)):
+        if scorer.evaluations and scorer.evaluations[1] <= BUDGET:
+            found["P", landscape.name] = scorer.score([replay[number] for replay in pool])
+    return found | {("P", ""): float(np.mean([value for (what, _), value in found.items() if what == "P"]))}
+
+
+def covered(drawn: Curve, truth: Mapping[tuple[str, str], float]) -> dict[str, bool]:
     """Return whether each printed interval of a curve holds the truth."""
-    ends = {f"after {b}": (drawn.low[b - 1], truth.mean[b - 1], drawn.high[b - 1]) for b in BUDGETS if b <= BUDGET}
-    if drawn.score and truth.score:
-        ends["P"] = drawn.score.low, truth.score.value, drawn.score.high
-    return {what: low <= held <= high for what, (low, held, high) in ends.items() if low is not None}
+    ends = {f"after {budget}": (drawn.low[budget - 1], drawn.high[budget - 1]) for budget in AT}
+    ends["P"] = (drawn.score.low, drawn.score.high) if drawn.score else (None, None)
+    held = {what: truth[what, drawn.landscape] for what, (low, _) in ends.items() if low is not None}
+    return {what: ends[what][0] <= value <= ends[what][1] for what, value in held.items()}
 
 
 if __name__ == "__main__":
