@@ -127,6 +127,8 @@ def _option(option: Option) -> Schema:
         case Value.LIMITS:
             limits = {name: _option(each) for name, each in options_of(option.of).items()}
             return {"anyOf": [TRUTH, _object(limits, ())]}
+        case Value.FLAG:
+            return TRUTH
         case Value.NAME | Value.SAMPLER:
             return TEXT
     return _several(TEXT)

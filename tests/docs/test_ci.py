@@ -116,7 +116,7 @@ def test_the_loader_takes_a_table_of_this_torch_and_refuses_another_s(repository
 
 
 def test_a_changed_row_and_a_faulty_file_fail_the_checks(repository, monkeypatch):
-    (audit,) = (script for script in STEPS["read"] if "audit" in script)
+    (audit,) = (script for script in STEPS["read"] if "gemmtune check" in script)
     (diff,) = (script for script in STEPS["read"] if "diff" in script)
     assert (run(monkeypatch, audit), run(monkeypatch, diff)) == (0, 0)
     table = read_table(repository / "table.json")

@@ -153,7 +153,7 @@ def test_compare_of_one_sampler_prints_its_fractions_and_writes_nothing(run, ask
         sampler="random", budget=3, seeds=4, fraction_of_optimum=0.98765, problems={"p": 0.9, "q": 0.95}
     )
     settings = {"batch": 5, "cold": True, "apart": False}
-    study = SimpleNamespace(results={"random": result}, settings=settings, written=[])
+    study = SimpleNamespace(results={"random": result}, settings=settings, written=[], notes=[])
     calls = asked(replaying, "replay", study)
     lines = [line.split() for line in run("compare", "a.csv", "--sampler", "random", *OPTIONS).out.splitlines()]
     assert ["p", "0.9000"] in lines
