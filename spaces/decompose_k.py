@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gemmtune.engine.records.artifact import Artifact, Toolchain
+from gemmtune.engine.records.artifact import Artifact, KernelCode, Toolchain
 from gemmtune.engine.records.config import Config, Param
 from gemmtune.engine.records.gemm.problem import Problem, gemm
 from gemmtune.engine.records.gemm.terms import DType, Op
@@ -81,6 +81,12 @@ class DecomposeKSpace(Space):
         parts = config.integer("k_split")
         artifact = build_pointwise(self, task, config, folder, partial(render_sum, parts=parts))
         return replace(artifact, launch=(*artifact.launch, ("parts", parts)))
+
+    def code(self, task: Task, config: Config, folder: Path) -> KernelCode:
+        """Return the PTX of what is launched, with the config."""
+        from gemmtune.spaces.triton_source.code import triton_code
+
+        return triton_code(self, task, config, folder)
 
     def load(self, artifact: Artifact, task: Task) -> Launchable:
         """Load the kernel, and return the sequence of the vendor library's call and its launch."""

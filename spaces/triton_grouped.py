@@ -6,7 +6,7 @@ from itertools import product as every
 from math import prod
 from pathlib import Path
 
-from gemmtune.engine.records.artifact import Artifact, Toolchain
+from gemmtune.engine.records.artifact import Artifact, KernelCode, Toolchain
 from gemmtune.engine.records.config import Config, Param
 from gemmtune.engine.records.grouped.product import Form, grouped
 from gemmtune.engine.records.grouped.routing import UNIFORM
@@ -15,6 +15,7 @@ from gemmtune.engine.records.verdict import Verdict
 from gemmtune.engine.seams.space import Launchable, Space
 from gemmtune.engine.toolchain.versions import triton_toolchain
 from gemmtune.spaces.common.tile_limits import fits_in_registers, fits_in_shared_memory
+from gemmtune.spaces.common.triton_config import triton_config
 from gemmtune.spaces.grouped.alignment import cut, strided
 from gemmtune.spaces.grouped.tiling import Tiling
 
@@ -101,6 +102,16 @@ class TritonGroupedSpace(Space):
         from gemmtune.spaces.inductor.grouped import build_grouped
 
         return build_grouped(self, task, config, folder)
+
+    def config_source(self, task: Task, config: Config) -> str:
+        """Return a config as Triton's source."""
+        return triton_config(config)
+
+    def code(self, task: Task, config: Config, folder: Path) -> KernelCode:
+        """Return the PTX of what is launched, with the config."""
+        from gemmtune.spaces.triton_source.code import triton_code
+
+        return triton_code(self, task, config, folder)
 
     def load(self, artifact: Artifact, task: Task) -> Launchable:
         """Load the cubin, with memory for the tensor maps that its blocks write."""

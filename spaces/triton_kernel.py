@@ -4,13 +4,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar
 
-from gemmtune.engine.records.artifact import Artifact, Toolchain
+from gemmtune.engine.records.artifact import Artifact, KernelCode, Toolchain
 from gemmtune.engine.records.config import Config, Param, Value
 from gemmtune.engine.records.errors import ProblemError
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
 from gemmtune.engine.seams.space import BuildError, Launchable, Space
 from gemmtune.engine.toolchain.versions import triton_toolchain
+from gemmtune.spaces.common.triton_config import triton_config
 from gemmtune.spaces.triton.kind import definition_of
 
 _ALIGNED = 16  # divisor of an integer argument that Triton compiles a kernel of its own for
@@ -59,6 +60,18 @@ class TritonKernelSpace(Space):
             return build(self, task, config, self._values(task, config), definition_of(task.problem), folder)
         except ProblemError as error:
             raise BuildError(str(error)) from error
+
+    def config_source(self, task: Task, config: Config) -> str:
+        """Return what a config stands for, as Triton's source."""
+        return triton_config(self._values(task, config))
+
+    def code(self, task: Task, config: Config, folder: Path) -> KernelCode:
+        """Return a program that launches the class's kernel, with its PTX."""
+        from gemmtune.spaces.triton.script import script_of
+        from gemmtune.spaces.triton_source.code import triton_code
+
+        script = script_of(task, self._values(task, config), definition_of(task.problem))
+        return triton_code(self, task, config, folder, script)
 
     def load(self, artifact: Artifact, task: Task) -> Launchable:
         """Load the cubin through the CUDA driver."""

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from gemmtune.engine.records.artifact import Artifact, Toolchain
+from gemmtune.engine.records.artifact import Artifact, KernelCode, Toolchain
 from gemmtune.engine.records.config import Config, Param, Value
 from gemmtune.engine.records.gemm.problem import gemm
 from gemmtune.engine.records.gemm.terms import DType, Layout
@@ -19,6 +19,7 @@ from gemmtune.engine.seams.space import Launchable, Space
 from gemmtune.engine.toolchain.versions import triton_toolchain
 from gemmtune.spaces.common.operand_rows import operand_rows
 from gemmtune.spaces.common.tile_limits import fits_in_shared_memory
+from gemmtune.spaces.common.triton_config import triton_config
 from gemmtune.spaces.inductor.rules import (
     DEFAULT_GROUP_M,
     Numbers,
@@ -122,6 +123,17 @@ class TritonMmSpace(Space):
         from gemmtune.spaces.inductor.build import build
 
         return build(self, task, config, folder)
+
+    def config_source(self, task: Task, config: Config) -> str:
+        """Return a config as Triton's source."""
+        return triton_config(config)
+
+    def code(self, task: Task, config: Config, folder: Path) -> KernelCode:
+        """Render the template as a program, and return it with its PTX."""
+        from gemmtune.spaces.inductor.script import rendered_script
+        from gemmtune.spaces.triton_source.code import triton_code
+
+        return triton_code(self, task, config, folder, rendered_script(task, config, folder))
 
     def load(self, artifact: Artifact, task: Task) -> Launchable:
         """Load the cubin through the CUDA driver."""

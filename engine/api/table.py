@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gemmtune.engine.api.code.forms import code_of
 from gemmtune.engine.api.output_folder import write_all
 from gemmtune.engine.io.arguments import checks_arguments
 from gemmtune.engine.io.paths import FileKind, find
@@ -69,6 +70,21 @@ class Table(TableRecord):
         series = wanted.series
         covering = (row for row in self.ranges if row.first <= wanted.size <= row.last)
         return next((row.choice for row in covering if row.problem.series == series), None)
+
+    def code(self, problem: str, form: str = "triton", source: str = "TABLE") -> str:
+        """Return the kernel that the table runs for a problem as text, built for its GPU, which need not be here.
+
+        Args:
+            problem: text of the problem. Of an own kernel, triton:FILE.py:CLASS:SIZE=N names the file, too.
+            form: triton for a program that launches and checks the kernel, ptx, sass, ncu for the commands that
+                profile it, or config for the line to paste.
+            source: path of the table, for the commands of ncu.
+
+        Raises:
+            UsageError: the table has no such row, its kernel has no such form, or it cannot be built here.
+            ToolchainMissing: a package or tool that it needs is not installed.
+        """
+        return code_of(self, self.lookup, problem, form, source)
 
     def export(
         self,

@@ -13,6 +13,7 @@ import typer
 from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.cli import output
 from gemmtune.engine.cli.choices import Kind, completed, one_of
+from gemmtune.engine.cli.configs.code import AsCode, RowOf, print_code
 from gemmtune.engine.cli.options import (
     NO_BINARIES_HELP,
     AsJson,
@@ -107,12 +108,15 @@ def show(
     address: Annotated[
         str, typer.Option(metavar="HOST:PORT", help=_ADDRESS_HELP, rich_help_panel="Output")
     ] = "127.0.0.1:0",
+    problem: RowOf = None,
+    form: AsCode = None,
     as_json: AsJson = False,
 ) -> None:
     """Print a table, landscapes, or the tasks of a database.
 
     Takes every file that gemmtune writes, exported tables included, and a campaign's folder. The page shows what was
     gained per problem, how the search went, and every row; it loads nothing, and opens in a browser by double click.
+    With --as, prints the kernel of a table's row: a program that launches and checks it, its code, or its config.
     Graphs are those of a dynamic m with a table's options; they need neither torch nor a GPU, except that MODULE:CALL
     is traced with the installed torch.
     """
@@ -122,6 +126,9 @@ def show(
         raise UsageError("name what to show: a table, a campaign's folder, a database, landscapes or another file")
     if html is not None and graphs is not None:
         raise UsageError("--html writes the page of PATH; leave out --graphs")
+    if source is not None and (problem is not None or form is not None):
+        print_code(source, problem, form)
+        return
     if source is not None and live:
         from gemmtune.engine.report.live.serving import serve
 

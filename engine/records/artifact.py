@@ -79,3 +79,15 @@ class Artifact:
     """Wall time of rendering and compiling on one core, in seconds."""
     toolchain: Toolchain
     """Versions that built the kernel."""
+
+
+@dataclass(frozen=True, slots=True)
+class KernelCode:
+    """Kernel of one config as text."""
+
+    script: str = ""
+    """Python program that launches the kernel and checks its result; empty where the space writes none."""
+    kernels: tuple[str, ...] = ()
+    """Names on the GPU of the kernels that one call of the program launches."""
+    ptx: str = ""
+    """PTX of the kernels; empty where the compiler gives none."""

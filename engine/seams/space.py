@@ -8,7 +8,7 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from gemmtune.engine.records.artifact import Artifact, Toolchain
+from gemmtune.engine.records.artifact import Artifact, KernelCode, Toolchain
 from gemmtune.engine.records.config import Config, Param
 from gemmtune.engine.records.errors import GemmtuneError
 from gemmtune.engine.records.search import Prior
@@ -134,6 +134,18 @@ class Space(ABC):
     @abstractmethod
     def load(self, artifact: Artifact, task: Task) -> Launchable:
         """Load a built kernel on the current device; any exception means that it cannot run there."""
+
+    def config_source(self, task: Task, config: Config) -> str:
+        """Return a config as source to paste, without building it; by default as a table has it."""
+        return config.json
+
+    def code(self, task: Task, config: Config, folder: Path) -> KernelCode:
+        """Return the kernel of a config as text, built as `build` does; by default nothing.
+
+        Raises:
+            BuildError: the config cannot be built.
+        """
+        return KernelCode()
 
     def deployed_call(self, artifact: Artifact, task: Task) -> list[Argument] | None:
         """Return the arguments of the binary's function `kernel`, which a loader calls through TVM-FFI.

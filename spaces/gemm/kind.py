@@ -102,14 +102,12 @@ class Gemm(WorkloadKind[Problem]):
         have in a model.
         """
         name = f"{workload.name}#{number}" if number else workload.name
-        scale = _integer_scale(workload)
+        scale, spreads = _integer_scale(workload), spreads_of(workload)
         batch = (workload.batch,) if workload.op.is_batched else ()
 
-        def operand(
-            which: str, rows: int, columns: int, dtype: DType, layout: Layout, factor: float = 1.0
-        ) -> torch.Tensor:
-            of_type = scale if dtype.is_integer else _quantised(workload, dtype) if dtype.is_float8 else factor
-            sizes, strides = (*batch, rows, columns), workload.strides_of(which, workload.m)
+        def operand(which: str, rows: int, columns: int, dtype: DType, layout: Layout) -> torch.Tensor:
+            of_type, strides = spreads[which], workload.strides_of(which, workload.m)
+            sizes = (*batch, rows, columns)
             if workload.is_strided:
                 whole = source.normal(_dtype(dtype), (workload.reach(which),), f"{name} {which}", of_type)
                 return whole.as_strided(sizes, strides, whole.storage_offset())
@@ -119,7 +117,7 @@ class Gemm(WorkloadKind[Problem]):
 
         return GemmOperands(
             a=operand("a", workload.m, workload.k, workload.a_dtype, workload.a_layout),
-            b=operand("b", workload.k, workload.n, workload.b_dtype, workload.b_layout, _shrunk(workload)),
+            b=operand("b", workload.k, workload.n, workload.b_dtype, workload.b_layout),
             outputs=tuple(
                 source.empty(_dtype(dtype), (*batch, workload.m, workload.n), f"{name} out{number or ''}")
                 for number, dtype in enumerate(workload.stored_dtypes)
@@ -152,7 +150,7 @@ class Gemm(WorkloadKind[Problem]):
                 block.append(values.float())
         # Inputs are standard normal, so an element has variance k times alpha², or with an epilogue about 1.
         least = _LEAST_RMS_OF_EPILOGUE if workload.epilogue else abs(workload.alpha) * workload.k**0.5
-        tolerances = [_tolerance(workload, dtype) for dtype in workload.stored_dtypes]
+        tolerances = [tolerance_of(workload, dtype) for dtype in workload.stored_dtypes]
         # Elements of a product are alike in size; those that an epilogue multiplies are not.
         return tuple(
             Expected(torch.cat(block, dim=-2), tolerance, tolerance if workload.epilogue else 0.0, least)
@@ -197,6 +195,15 @@ def _bias(problem: Problem, source: TensorSource, name: str, integer_scale: floa
     return (values * integer_scale**2 if problem.a_dtype.is_integer else values).to(_dtype(problem.out_dtype))
 
 
+def spreads_of(problem: Problem) -> dict[str, float]:
+    """Return the standard deviations of A and B, and the usual size of each scale, by the names of the operands."""
+    found = {}
+    for name, dtype, plain in (("a", problem.a_dtype, 1.0), ("b", problem.b_dtype, _shrunk(problem))):
+        floats = _quantised(problem, dtype) if dtype.is_float8 else plain
+        found[name] = _integer_scale(problem) if dtype.is_integer else floats
+    return found | {operand.name: usual for operand, usual in _magnitudes(problem).items()}
+
+
 def _shrunk(problem: Problem) -> float:
     """Return a power of two near 1/√k for B before an epilogue, else 1."""
     return 2.0 ** -round(math.log2(problem.k) / 2) if problem.epilogue else 1.0
@@ -234,14 +241,14 @@ def _further(problem: Problem, operand: Operand, source: TensorSource, name: str
     elif usual := _magnitudes(problem).get(operand):
         drawn = (_SCALE_SPREAD * source.own(torch.float32, shape, name)).exp() * usual
         found = drawn.to(_dtype(DType(operand.dtype or problem.out_dtype)))
-    elif operand in _positive(problem.epilogue):
+    elif operand in positive_of(problem.epilogue):
         found = source.own(torch.float32, shape, name).abs().to(_dtype(DType(operand.dtype or problem.out_dtype)))
     else:
         found = source.normal(_dtype(DType(operand.dtype or problem.out_dtype)), shape, name)
     return found.mT if operand.transposed else found
 
 
-def _positive(epilogue: Epilogue) -> set[Term]:
+def positive_of(epilogue: Epilogue) -> set[Term]:
     """Return the operands that are read as an argument of a root, a logarithm or a power."""
     waiting, found = [output.term for output in epilogue.outputs], set()
     while waiting:
@@ -253,8 +260,8 @@ def _positive(epilogue: Epilogue) -> set[Term]:
     return found
 
 
-def _tolerance(problem: Problem, stored: DType) -> float:
-    """Return the tolerance of an output; an epilogue may add a rounding to its operand's, the product's."""
+def tolerance_of(problem: Problem, stored: DType) -> float:
+    """Return the largest relative error of an output of type `stored`; one rounding more behind an epilogue."""
     if problem.unscaled_epilogue:
         return _ROUNDINGS_OF_EPILOGUE * max(_tolerance_of_product(problem), _TOLERANCE[stored])
     return _tolerance_of_product(problem)

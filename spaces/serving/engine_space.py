@@ -11,7 +11,7 @@ from gemmtune.engine.consumers.serving.contract.block_linear import BlockLinear
 from gemmtune.engine.consumers.serving.contract.engine_source import kernel_text
 from gemmtune.engine.consumers.serving.contract.file_name import Engine, Kernel
 from gemmtune.engine.consumers.serving.contract.moe_layer import MoeLayer
-from gemmtune.engine.records.artifact import Artifact, Toolchain
+from gemmtune.engine.records.artifact import Artifact, KernelCode, Toolchain
 from gemmtune.engine.records.config import Config, Param
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
@@ -104,6 +104,12 @@ class EngineSpace(Space):
         from gemmtune.spaces.triton_source.build import build_kernels
 
         return build_kernels(self, task, config, folder, self.source()[0], self.launches(task, config))
+
+    def code(self, task: Task, config: Config, folder: Path) -> KernelCode:
+        """Return the PTX of the engine's kernels; a config as source is an entry of the engine's files."""
+        from gemmtune.spaces.triton_source.code import triton_code
+
+        return triton_code(self, task, config, folder)
 
     def load(self, artifact: Artifact, task: Task) -> Launchable:
         """Load the cubins through the CUDA driver."""

@@ -265,7 +265,7 @@ class TritonKernelKind(WorkloadKind[KernelCase]):
         operands.restore()
         found = definition.reference(workload.sizes, operands.by_name)
         tolerances = (
-            definition.tolerance(name, out.dtype, _default_tolerance(out.dtype))
+            definition.tolerance(name, out.dtype, default_tolerance(out.dtype))
             for name, out in zip(operands.written, operands.outputs, strict=True)
         )
         return tuple(
@@ -379,7 +379,8 @@ def _comparable(values: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
     return values.double() if values.is_floating_point() else values
 
 
-def _default_tolerance(dtype: torch.dtype) -> float:
+def default_tolerance(dtype: torch.dtype) -> float:
+    """Return the largest relative error that rounding to a type may cause; 0 for integers."""
     if dtype.is_floating_point and dtype.itemsize == 1:
         return _TOLERANCE_8_BIT
     return _TOLERANCE.get(str(dtype).removeprefix("torch."), 0.0)

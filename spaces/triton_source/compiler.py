@@ -5,6 +5,7 @@ import re
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -17,6 +18,7 @@ from gemmtune.engine.seams.space import BuildError
 from gemmtune.engine.toolchain.ptxas import PTXAS_VARIABLE, current_ptxas
 from gemmtune.engine.toolchain.releases import FP_FUSION_VARIABLE, fp_fusion
 
+_ptx: ContextVar[list[str] | None] = ContextVar("ptx", default=None)
 CUOBJDUMP = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
 """Disassembler that Triton ships."""
 
@@ -35,6 +37,17 @@ def compiler_settings(folder: str) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def kept_ptx() -> Iterator[list[str]]:
+    """Yield a list that receives the PTX of each kernel that is built in the block."""
+    found: list[str] = []
+    token = _ptx.set(found)
+    try:
+        yield found
+    finally:
+        _ptx.reset(token)
+
+
 def write_cubin(binary: Any, file: Path, device: Device) -> Resources:  # noqa: ANN401 (Triton has no types)
     """Write the cubin of a compiled kernel and return what a block of it occupies.
 
@@ -45,6 +58,8 @@ def write_cubin(binary: Any, file: Path, device: Device) -> Resources:  # noqa: 
     if facts.profile_scratch_size:
         raise BuildError(f"the binary wants {facts.profile_scratch_size} B to profile itself, which nothing asked for")
     file.write_bytes(binary.asm["cubin"])
+    if (kept := _ptx.get()) is not None:
+        kept.append(binary.asm["ptx"])
     registers, spill_bytes = registers_and_spills(file)
     return Resources(registers, facts.shared, spill_bytes, facts.num_warps * device.warp_size)
 

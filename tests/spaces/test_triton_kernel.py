@@ -21,7 +21,7 @@ from gemmtune.engine.seams.kinds import expand_workloads, parse_workload
 from gemmtune.engine.search.enumeration import enumerate_space, feasible_configs
 from gemmtune.engine.testing import space_conformance
 from gemmtune.spaces.triton.definition import load_definition
-from gemmtune.spaces.triton.kind import _default_tolerance
+from gemmtune.spaces.triton.kind import default_tolerance
 from gemmtune.spaces.triton_kernel import TritonDefaultSpace, TritonKernelSpace
 
 pytestmark = pytest.mark.slow(15)
@@ -288,7 +288,7 @@ def test_a_tolerance_is_the_classs_or_that_of_the_type(tmp_path, members, tolera
 def test_each_type_has_a_tolerance(dtype, tolerance):
     import torch
 
-    assert _default_tolerance(getattr(torch, dtype)) == tolerance
+    assert default_tolerance(getattr(torch, dtype)) == tolerance
 
 
 def test_a_file_imports_what_lies_beside_it(tmp_path, monkeypatch):

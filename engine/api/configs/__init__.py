@@ -1,1 +1,1 @@
-"""One config: measured against the table's row, and had as code."""
+"""Configs of one's own, measured against the row."""

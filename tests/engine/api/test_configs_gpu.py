@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import gemmtune as gt
+from gemmtune.engine.api.plans import parse_problems
 from gemmtune.engine.toolchain.gpu_info import present_device
 
 pytestmark = [
@@ -52,3 +56,24 @@ def test_a_config_of_an_own_kernel_meets_its_row_and_its_default(out):
         roles = {kernel.role.value for kernel in comparison.kernels}
         assert {"yours", "baseline"} <= roles
         assert comparison.ranking.final is not None
+
+
+@pytest.mark.parametrize("case", [PROBLEM, f"triton:{SOFTMAX}:Softmax:rows=4096,columns=8192"])
+def test_the_program_of_a_row_runs_and_its_result_is_right(out, tmp_path, case):
+    table = gt.read_table(out)
+    (problem,) = parse_problems(case)
+    row = next(row for row in table.rows if row.problem == problem)
+    searched = replace(row, choices=(row.kernel,))  # the library may ship
+    program = tmp_path / "kernel.py"
+    program.write_text(replace(table, rows=(searched,)).code(case), encoding="utf-8")
+    done = subprocess.run([sys.executable, program], capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.startswith("out: relative error ")
+
+
+def test_the_binary_of_a_row_is_disassembled_for_this_gpu(out):
+    table = gt.read_table(out)
+    row = next(row for row in table.rows if row.problem.name == PROBLEM)
+    kernel = replace(table, rows=(replace(row, choices=(row.kernel,)),))
+    assert "EXIT ;" in kernel.code(PROBLEM, "sass")
+    assert f".target {table.device.arch}" in kernel.code(PROBLEM, "ptx")

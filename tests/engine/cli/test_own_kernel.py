@@ -126,6 +126,15 @@ def test_a_config_of_ones_own_is_measured_beside_the_rows(run, made):
     assert len(mine.record["problems"]) == 2
 
 
+def test_a_row_is_shown_as_the_config_to_paste(run, made):
+    several = run("show", "out", "--problem", f"triton:{made / 'scales.py'}:ScaleBf16", "--as", "config")
+    assert (several.status, "has 2 cases; name one: " in several.err) == (2, True)
+    one = f"triton:{made / 'scales.py'}:ScaleBf16:n=65536"
+    for problem in (one, read_table(Path("out/table.json")).rows[0].problem.name):
+        shown = run("show", "out", "--problem", problem, "--as", "config")
+        assert shown.out.startswith('triton.Config({"BLOCK": 1024}, num_warps=4, num_stages=3)\n# gemmtune measure ')
+
+
 def test_compare_searches_its_landscapes_without_seeds(run, made):
     replayed = run(
         "compare", made / "ScaleBf16_triton_kernel.csv.gz", "--sampler", "transfer", "--seeds", "1", "--budget", "6"
