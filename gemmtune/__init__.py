@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from gemmtune.engine.api.checking import check
     from gemmtune.engine.api.configs.measuring import measure
     from gemmtune.engine.api.landscapes import landscapes
-    from gemmtune.engine.api.replaying import Study, replay
+    from gemmtune.engine.api.replaying import Study, read_study, replay
     from gemmtune.engine.api.table import Table, read_table
     from gemmtune.engine.api.tune_result import TuneResult
     from gemmtune.engine.api.tuning import tune
@@ -95,6 +95,7 @@ __all__ = [
     "engine_problems",
     "landscapes",
     "measure",
+    "read_study",
     "read_table",
     "replay",
     "testing",
@@ -143,6 +144,7 @@ _MODULES = {
     "engine_problems": "consumers.serving.models.campaign",
     "landscapes": "api.landscapes",
     "measure": "api.configs.measuring",
+    "read_study": "api.replaying",
     "read_table": "api.table",
     "replay": "api.replaying",
     "tune": "api.tuning",

@@ -6,23 +6,24 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property, partial
 from itertools import accumulate
 from math import inf, isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gemmtune.engine.api.landscapes import LandscapeSource, read_sources
 from gemmtune.engine.api.output_folder import folder_of, make_folder, write_all
 from gemmtune.engine.io.arguments import checks_arguments
 from gemmtune.engine.io.numbers import checked
-from gemmtune.engine.records.errors import ToolchainMissing, UsageError
+from gemmtune.engine.records.errors import LandscapeError, ToolchainMissing, UsageError
 from gemmtune.engine.records.landscape import Landscape
 from gemmtune.engine.report.studies import comparison_report, study_report
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.sampler import Sampler
 from gemmtune.engine.store.dataframe import dataframe
+from gemmtune.engine.store.landscapes.landscape_file import embedded, read_landscapes
 from gemmtune.engine.studies.comparison import Comparison, compare
 from gemmtune.engine.studies.sampler_study import (
     Replay,
@@ -33,6 +34,15 @@ from gemmtune.engine.studies.sampler_study import (
     sampler_label,
     searchable,
     study_result,
+)
+from gemmtune.engine.studies.study_file import (
+    StudySettings,
+    code_of,
+    landscape_hash,
+    read_record,
+    replays_of,
+    study_record,
+    write_record,
 )
 
 if TYPE_CHECKING:
@@ -62,8 +72,10 @@ class Study:
     """Evaluations per search, failures included."""
     seeds: int
     """Searches per sampler and landscape, with seeds 0 to seeds - 1."""
-    settings: Mapping[str, object]
-    """Further arguments of `replay`, by name: batch, cold and apart."""
+    settings: Mapping[str, Any]
+    """Further arguments of `replay`, by name: batch, cold, apart and noise."""
+    code: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    """Module and name of each sampler's class, and the hash of its module's source, by the sampler's name."""
     written: list[Path] = field(default_factory=list)
     """Files of the last `save`."""
     notes: list[str] = field(default_factory=list)
@@ -104,14 +116,18 @@ class Study:
         return curves_picture(self.comparison)
 
     def save(self, folder: str | os.PathLike[str]) -> list[Path]:
-        """Write comparison.json, report.html and curves.png to `folder`; return their paths.
+        """Write study.json, comparison.json, report.html and curves.png to `folder`; return their paths.
 
-        Without matplotlib or jinja2, comparison.json alone; `notes` says what to install.
+        `read_study` reads the first: landscapes by their hashes, versions, seeds, and every trial.
+
+        Without matplotlib or jinja2, the first two alone; `notes` says what to install.
 
         Raises:
             UsageError: the folder cannot be written.
         """
-        results = {"comparison.json": json.dumps(self.to_json(), indent=1) + "\n"}
+        record = study_record(self.landscapes, self.code, self.found, self.budget, StudySettings(**self.settings))
+        results = {"study.json": write_record(record)}
+        results |= {"comparison.json": json.dumps(self.to_json(), indent=1) + "\n"}
         self.written = write_all(results, Path(folder))  # before anything is drawn
         try:
             from gemmtune.engine.report.html.comparison_page import comparison_html, curves_png
@@ -124,6 +140,25 @@ class Study:
         }
         self.written += write_all(drawn, Path(folder))
         return self.written
+
+    def extend(
+        self,
+        sampler: SamplerLike | Iterable[SamplerLike],
+        *,
+        workers: int = 1,
+        progress: Callable[[int, int], None] = lambda done, total: None,
+    ) -> Study:
+        """Return the study with further samplers, searched as the others were; arguments and errors as of `replay`.
+
+        Raises:
+            UsageError: the study has a sampler of that name.
+        """
+        options = {**self.settings, "budget": self.budget, "seeds": self.seeds, "workers": workers}
+        added = replay(self.landscapes, sampler, **options, progress=progress)
+        if both := self.found.keys() & added.found.keys():
+            raise UsageError(f"the study has sampler {min(both)} already")
+        found, code = {**self.found, **added.found}, {**self.code, **added.code}
+        return Study(self.landscapes, found, self.budget, self.seeds, self.settings, code)
 
     def _provenance(self) -> list[str]:
         """Return what the landscapes say of their origin: devices, spaces, toolchains and dates."""
@@ -172,6 +207,7 @@ def replay(
     workers: int = 1,
     cold: bool = False,
     apart: bool = False,
+    noise: bool = False,
     out: str | os.PathLike[str] | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Study:
@@ -189,13 +225,16 @@ def replay(
         workers: processes; the result does not depend on their number. A class from a notebook needs workers=1.
         cold: keep the starting points of the recorded space from the sampler.
         apart: let no search learn from those of other landscapes.
-        out: folder for comparison.json, report.html and curves.png; by default nothing is written.
+        noise: tell the sampler one recorded launch of a config in place of its recorded time. The study is of recorded
+            times as before: the best one among the configs that a search asked for.
+        out: folder for study.json, comparison.json, report.html and curves.png; by default nothing is written.
         progress: called with the number of searches done and their total.
 
     Raises:
         UnknownPlugin: no sampler has that name.
         UsageError: a number is below 1, two samplers share a name, or `out` cannot be written.
-        LandscapeError: a landscape is malformed, or none has two feasible configs.
+        LandscapeError: a landscape is malformed, or none has two feasible configs; or `noise` is wanted, and a config
+            that is ok has no recorded launches.
 
     Example:
         >>> import gemmtune as gt
@@ -223,14 +262,56 @@ def replay(
         make_folder(folder_of(out))
     found: dict[str, list[Replay]] = {}
     of_one = len(searched) * seeds
+    settings: dict[str, Any] = {"batch": batch, "cold": cold, "apart": apart, "noise": noise}
     for name, one in chosen.items():
         count = partial(_count, progress, len(found) * of_one, len(chosen) * of_one)
-        options = {"seeds": seeds, "batch": batch, "workers": workers}
-        found[name] = list(replays(searched, one, budget, **options, cold=cold, apart=apart, progress=count))
-    study = Study(searched, found, budget, seeds, {"batch": batch, "cold": cold, "apart": apart})
+        found[name] = list(replays(searched, one, budget, seeds=seeds, workers=workers, progress=count, **settings))
+    study = Study(searched, found, budget, seeds, settings, {name: code_of(one) for name, one in chosen.items()})
     if out is not None:
         study.save(out)
     return study
+
+
+def read_study(path: str | os.PathLike[str], *sources: LandscapeSource) -> Study:
+    """Read the study.json that a study saved, to look at it again or to add a sampler: `study.extend(MySampler)`.
+
+    Args:
+        path: the file, or the folder that it is in.
+        sources: landscapes as `replay` takes them; by default the files that the study names, and those that ship.
+
+    Raises:
+        UsageError: the file is missing, or no study.
+        LandscapeError: a landscape is missing, or its outcomes are not those that were searched.
+
+    Example:
+        >>> import gemmtune as gt
+        >>> import tempfile
+        >>> landscape = gt.landscapes("h200", space="triton_mm")[0]
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     written = gt.replay(landscape, "random", budget=8, seeds=5, out=folder)
+        ...     study = gt.read_study(folder)
+        >>> study.extend("exhaustive").samplers
+        ('random', 'exhaustive')
+    """
+    file = Path(path)
+    file = file / "study.json" if file.is_dir() else file
+    record = read_record(file)
+    named = [x for each in dict.fromkeys(x.source for x in record.landscapes) for x in _named(file, each)]
+    known = {landscape_hash(x): x for x in (read_sources(sources) if sources else named)}
+    for each in record.landscapes:
+        if each.sha256 not in known:
+            raise LandscapeError(
+                f"{file}: no landscape is as {each.name} of {each.source} was: name its file, unchanged"
+            )
+    landscapes = [known[each.sha256] for each in record.landscapes]
+    found, code = replays_of(record, file, landscapes), {n: (x.code, x.sha256) for n, x in record.samplers.items()}
+    return Study(landscapes, found, record.budget, len(record.seeds), asdict(record.settings), code)
+
+
+def _named(study: Path, source: str) -> tuple[Landscape, ...]:
+    """Return the landscapes of a file that a study names: as it is, beside the study, or among those that ship."""
+    paths = (Path(source), study.parent / source, *(path for path in embedded() if path.name == source))
+    return next((read_landscapes(path) for path in paths if path.is_file()), ())
 
 
 def _count(progress: Callable[[int, int], None], before: int, total: int, done: int, _: int) -> None:

@@ -21,9 +21,10 @@ def study_report(result: StudyResult, settings: Mapping[str, object]) -> Report:
 
 
 def settings_text(settings: Mapping[str, object]) -> str:
-    """Return in words what decides a ranking beside budget and seeds: `batch`, `apart` and `cold` of a study."""
+    """Return in words what decides a ranking beside budget and seeds: a study's batch, apart, cold and noise."""
     mode = "searches apart" if settings["apart"] else "a campaign per seed"
-    return f"batch {settings['batch']}, {mode}" + (", cold" if settings["cold"] else "")
+    further = "".join(f", {each}" for each in ("cold", "noise") if settings.get(each))
+    return f"batch {settings['batch']}, {mode}{further}"
 
 
 def comparison_report(result: Comparison, settings: Mapping[str, object]) -> Report:

@@ -2,16 +2,17 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import replace
 from functools import cached_property
 
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.config import Config
-from gemmtune.engine.records.errors import DeviceError, UnknownDefinition
+from gemmtune.engine.records.errors import DeviceError, LandscapeError, UnknownDefinition
 from gemmtune.engine.records.landscape import Landscape
 from gemmtune.engine.records.measurement import Status, Trial
 from gemmtune.engine.records.search import FeatureFunction, Search, SourceTask, no_features
 from gemmtune.engine.records.task import Task
-from gemmtune.engine.scheduling.tuner import Tuner, created
+from gemmtune.engine.scheduling.tuner import Tuner, created, own_seed
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.sampler import Sampler
 from gemmtune.engine.seams.space import Space
@@ -30,14 +31,22 @@ class LandscapeSearch:
     | neither                       | the parameters                                            |
     """
 
-    def __init__(self, landscape: Landscape, *, cold: bool = False) -> None:
-        """Look up the features of the landscape's task; `cold` keeps the space's seeds from the sampler.
+    def __init__(self, landscape: Landscape, *, cold: bool = False, noise: bool = False) -> None:
+        """Look up the features of the landscape's task.
+
+        Args:
+            landscape: the landscape.
+            cold: keep the space's seeds from the sampler.
+            noise: tell the sampler one recorded launch of a config, drawn per search, in place of its recorded time.
 
         Raises:
+            LandscapeError: noise is wanted, and a config that is ok has no recorded launches.
             DeviceError: the landscape names a registered space, and a device that the catalogue does not know.
         """
         self.landscape = landscape
-        self._task, self._cold = _task(landscape), cold
+        self._task, self._cold, self._noise = _task(landscape), cold, noise
+        if noise and any(p.time_ns is not None and not p.samples_ns for p in landscape.points.values()):
+            raise LandscapeError(f"{landscape.name} has no launches of each config to draw noise from: times_us")
         self.features: FeatureFunction = no_features
         if (task := self._task) is not None:
             self.features = TaskFeatures(registry.space(task.space), task)
@@ -111,13 +120,19 @@ class LandscapeSearch:
         """Run a search and return its trials, in the order asked; see `begin`."""
         tuner = self.begin(sampler, budget, seed=seed, campaign_seed=campaign_seed, batch=batch, history=history)
         while not tuner.done:
-            tuner.tell([self.outcome(config) for config in tuner.next_batch()])
+            tuner.tell([self._told(config, seed) for config in tuner.next_batch()])
         return tuner.trials
 
     def outcome(self, config: Config) -> Trial:
         """Return the recorded outcome of a config, scored by its time in nanoseconds."""
         point = self.landscape.points[config]
         return Trial(config, point.status, point.time_ns)
+
+    def _told(self, config: Config, seed: int) -> Trial:
+        outcome, samples_ns = self.outcome(config), self.landscape.points[config].samples_ns
+        if not self._noise or outcome.score is None:
+            return outcome
+        return replace(outcome, score=samples_ns[own_seed(seed, config.digest) % len(samples_ns)])
 
     def as_source(self, trials: Sequence[Trial] | None = None) -> SourceTask:
         """Return trials of this landscape, by default all that it has, as history for another search."""

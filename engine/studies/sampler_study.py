@@ -64,13 +64,15 @@ def replays(
     workers: int = 1,
     cold: bool = False,
     apart: bool = False,
+    noise: bool = False,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Iterator[Replay]:
     """Search every landscape in order, once per seed; yield one replay per seed.
 
     Each landscape draws from its own stream of a seed, as a task of a campaign does. Within a replay, a sampler that
     learns is given the earlier searches of the same space, each with the same budget, unless they are kept `apart`.
-    `cold` withholds the seeds of the space that a landscape names. The result does not depend on the number of
+    `cold` withholds the seeds of the space that a landscape names. With `noise`, a sampler is told single launches; the
+    trials of the replay are the recorded ones. The result does not depend on the number of
     `workers`, processes that must be able to import the sampler's class. `progress` is called with the searches done
     and their total.
 
@@ -79,7 +81,7 @@ def replays(
     """
     # An unknown name fails here, not in a worker process.
     kind = registry.sampler(sampler) if isinstance(sampler, str) else sampler
-    search = partial(_replay, landscapes, kind, budget, batch, cold, apart)
+    search = partial(_replay, landscapes, kind, budget, batch, cold, apart, noise)
     found = _in_processes(search, seeds, workers) if workers > 1 else map(search, range(seeds))
     for done, replay in enumerate(found, 1):
         progress(done * len(landscapes), seeds * len(landscapes))
@@ -128,16 +130,24 @@ def _in_processes(search: Callable[[int], Replay], seeds: int, workers: int) -> 
 
 
 def _replay(
-    landscapes: Sequence[Landscape], sampler: type[Sampler], budget: int, batch: int, cold: bool, apart: bool, seed: int
+    landscapes: Sequence[Landscape],
+    sampler: type[Sampler],
+    budget: int,
+    batch: int,
+    cold: bool,
+    apart: bool,
+    noise: bool,
+    seed: int,
 ) -> Replay:
     history: dict[object, list[SourceTask]] = {}
     replay = []
-    for task in (LandscapeSearch(landscape, cold=cold) for landscape in landscapes):
+    for task in (LandscapeSearch(landscape, cold=cold, noise=noise) for landscape in landscapes):
         earlier = history.setdefault(task.kind, [])
         own = own_seed(seed, task.key)
-        replay.append(task.search(sampler, budget, seed=own, campaign_seed=seed, batch=batch, history=earlier))
+        told = task.search(sampler, budget, seed=own, campaign_seed=seed, batch=batch, history=earlier)
+        replay.append(tuple(task.outcome(trial.config) for trial in told) if noise else told)
         if not apart:
-            earlier.append(task.as_source(replay[-1]))
+            earlier.append(task.as_source(told))
     return replay
 
 

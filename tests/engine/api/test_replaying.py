@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import sys
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 import gemmtune as gt
 from gemmtune.engine.records.errors import DeviceError, LandscapeError, UnknownPlugin, UsageError
-from gemmtune.engine.store.landscapes.landscape_file import embedded
+from gemmtune.engine.store.landscapes.landscape_file import embedded, write_landscapes
 
 SMALL = gt.landscapes("h200", space="triton_mm")[:2]
 
@@ -42,7 +44,7 @@ def test_landscapes_are_those_of_a_device_of_files_or_all():
 def test_a_class_beside_a_registered_sampler(tmp_path):
     study = gt.replay(SMALL, [InOrder, "random"], budget=32, seeds=2, out=tmp_path)
     assert study.samplers == ("InOrder", "random")
-    assert sorted(path.name for path in study.written) == ["comparison.json", "curves.png", "report.html"]
+    assert sorted(path.name for path in study.written) == ["comparison.json", "curves.png", "report.html", "study.json"]
     first = [point for point in SMALL[0].points.values() if point.status.value != "invalid"][:32]
     expected = SMALL[0].optimum_ns / min(point.time_ns for point in first if point.time_ns is not None)
     assert study.results["InOrder"].problems[SMALL[0].name] == expected
@@ -58,6 +60,58 @@ def test_a_study_is_a_frame_with_a_line_per_evaluation():
     assert len(frame) == 24
     last = frame[frame.evaluation == 8].fraction_of_optimum
     assert last.mean() == pytest.approx(study.fraction_of_optimum["random"])
+
+
+def test_a_saved_study_reads_back_and_takes_a_further_sampler(tmp_path, monkeypatch):
+    few = dict(list(SMALL[0].points.items())[:9])
+    write_landscapes(tmp_path / "mine.csv", [replace(SMALL[0], points=few)])
+    mine = gt.landscapes(tmp_path / "mine.csv")
+    study = gt.replay([*mine, SMALL[1]], "random", budget=4, seeds=2, batch=2, apart=True)
+    study.save(tmp_path)
+    text = (tmp_path / "study.json").read_text()
+    record = json.loads(text)
+    assert record["versions"]["gemmtune"] == gt.__version__
+    assert (record["seeds"], record["settings"]["batch"]) == ([0, 1], 2)
+    assert [x["source"] for x in record["landscapes"]] == [str(tmp_path / "mine.csv"), "h200_triton_mm.csv.gz"]
+    assert record["samplers"]["random"]["code"] == "gemmtune.engine.search.samplers.random:RandomSampler"
+    monkeypatch.setattr(InOrder, "__init__", lambda *_: pytest.fail("reading runs no sampler"))
+    back = gt.read_study(tmp_path)
+    assert (back.found, back.settings, back.to_json()) == (study.found, study.settings, study.to_json())
+    monkeypatch.undo()
+    both = back.extend(InOrder)
+    assert both.found == gt.replay(back.landscapes, ["random", InOrder], budget=4, seeds=2, batch=2, apart=True).found
+    with pytest.raises(UsageError, match="has sampler random already"):
+        both.extend("random")
+    (tmp_path / "mine.csv").write_text((tmp_path / "mine.csv").read_text().replace(",ok,", ",timed_out,", 1))
+    with pytest.raises(LandscapeError, match=r"no landscape is as 1x6144x4096:bf16:nt of .*mine.csv was"):
+        gt.read_study(tmp_path)
+    assert gt.read_study(tmp_path, *study.landscapes).found == study.found
+    for wrong, said in ((text.replace('"seeds"', '"sedes"'), "unknown field 'sedes'"), (text[:-9], "is truncated")):
+        (tmp_path / "study.json").write_text(wrong)
+        with pytest.raises(UsageError, match=said):
+            gt.read_study(tmp_path)
+    for trials in ([[[0, 0], [0]]], [[[0], [10**6]]], [[[0, 1]]], [[[0], [1], [2]]]):
+        record["samplers"]["random"]["trials"] = trials * 2
+        (tmp_path / "study.json").write_text(json.dumps(record))
+        with pytest.raises(UsageError, match=r"does not have|does not hold 2 searches for each of 2 seeds"):
+            gt.read_study(tmp_path, *study.landscapes)
+
+
+def test_with_noise_a_sampler_is_told_single_launches_and_the_study_is_of_recorded_times():
+    told = []
+
+    class Told(InOrder):
+        def tell(self, trials):
+            told.extend(trials)
+
+    noisy = gt.replay(SMALL[0], Told, budget=6, seeds=2, noise=True)
+    points = SMALL[0].points
+    assert all(trial.score in points[trial.config].samples_ns for trial in told)
+    assert len({trial.score for trial in told[:6]} & {trial.score for trial in told[6:]}) < 6  # drawn per seed
+    assert noisy.found["Told"] == gt.replay(SMALL[0], Told, budget=6, seeds=2).found["Told"]
+    bare = {config: replace(point, samples_ns=()) for config, point in points.items()}
+    with pytest.raises(LandscapeError, match="no launches of each config"):
+        gt.replay(replace(SMALL[0], points=bare), "random", noise=True)
 
 
 def test_progress_counts_all_searches():

@@ -55,13 +55,24 @@ def test_compare_reads_other_tuners_files_and_gives_the_same_bytes_again(run):
     status, out, err = run(*arguments, "--out", "one")
     assert (status, err) == (0, "")
     run(*arguments, "--out", "two")
-    for name in ("comparison.json", "curves.png", "report.html"):
+    for name in ("study.json", "comparison.json", "curves.png", "report.html"):
         assert Path("one", name).read_bytes() == Path("two", name).read_bytes()
     record = json.loads(out)
     assert record == json.loads(Path("one/comparison.json").read_text())
     exhaustive = next(curve for curve in record["curves"] if curve["arm"] == "exhaustive")
     assert exhaustive["fraction_of_optimum"] == [0.5, 0.64, 0.8, 1.0]
     assert exhaustive["evaluations_to"]["0.99"] == {"median": 4, "share": 1.0}
+
+
+def test_compare_adds_a_sampler_to_a_saved_study(run, hills):
+    budget = ("--budget", "20", "--seeds", "2", "--batch", "4", "--apart")
+    run("compare", hills, "--samplers", "random", *budget, "--out", "one")
+    status, out, err = run("compare", "--extend", "one", "--samplers", "exhaustive", "--out", "two")
+    assert (status, err) == (0, "")
+    assert out.startswith("1 landscape, budget 20, 2 seeds, batch 4, searches apart:")
+    run("compare", hills, "--samplers", "random,exhaustive", *budget, "--out", "both")
+    for name in ("study.json", "comparison.json"):
+        assert Path("two", name).read_bytes() == Path("both", name).read_bytes()
 
 
 def test_compare_says_what_budget_the_score_needs(run, hills):
