@@ -13,6 +13,7 @@ Example:
 TYPE_CHECKING = False  # typing's name, which checkers take for true: importing typing takes time
 if TYPE_CHECKING:
     from gemmtune import testing
+    from gemmtune.engine.api.asking import AskTell
     from gemmtune.engine.api.benching import bench
     from gemmtune.engine.api.capturing import capture
     from gemmtune.engine.api.checking import check
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from gemmtune.engine.seams.objective import Objective
     from gemmtune.engine.seams.pruner import Candidate, Pruner
     from gemmtune.engine.seams.sampler import Sampler
+    from gemmtune.engine.seams.sampler_options import sampler
     from gemmtune.engine.seams.space import BuildError, Space
     from gemmtune.engine.store.database import Database
 
@@ -55,6 +57,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Artifact",
+    "AskTell",
     "BuildError",
     "Callback",
     "Candidate",
@@ -98,6 +101,7 @@ __all__ = [
     "read_study",
     "read_table",
     "replay",
+    "sampler",
     "testing",
     "tune",
     "verify",
@@ -105,6 +109,7 @@ __all__ = [
 
 _MODULES = {
     "Artifact": "records.artifact",
+    "AskTell": "api.asking",
     "BuildError": "seams.space",
     "Callback": "scheduling.callbacks",
     "Candidate": "seams.pruner",
@@ -147,6 +152,7 @@ _MODULES = {
     "read_study": "api.replaying",
     "read_table": "api.table",
     "replay": "api.replaying",
+    "sampler": "seams.sampler_options",
     "tune": "api.tuning",
     "verify": "api.verifying",
 }

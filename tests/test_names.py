@@ -18,6 +18,7 @@ METAPHORS = frozenset(LISTED.split())
 ALLOWED = {
     "ask": "a sampler is asked for configs",
     "tell": "a sampler is told the results",
+    "AskTell": "the field's name of a loop around a sampler",
     "asked": "torch asks questions of a size, which become guards",
     "asked_by_torch": "as above",
 }

@@ -20,9 +20,11 @@ from gemmtune.engine.cli.options import (
     LockClocks,
     Problems,
     Replayed,
+    SamplerOptions,
     Where,
     named,
     takes_plan_options,
+    with_options,
 )
 from gemmtune.engine.execution.hosts import LOCAL
 from gemmtune.engine.io.printing import print_notice, print_text
@@ -71,6 +73,7 @@ def tune(
             metavar="FILE", help="Append each event to this file, one JSON object per line.", rich_help_panel="Output"
         ),
     ] = None,
+    sampler_option: SamplerOptions = None,
     as_json: AsJson = False,
     **options: Unpack[PlanOptions],
 ) -> None:
@@ -91,6 +94,7 @@ def tune(
         from gemmtune.engine.report.progress.progress_file import keep_progress
         from gemmtune.engine.scheduling.callbacks import Callback
 
+        options["sampler"] = with_options(options.get("sampler"), sampler_option)
         plan = read_plan(*campaign, options=options) if campaign else Plan()
         unit = registry.objective(str(options.get("objective") or plan.objective)).unit
     with ExitStack() as opened:

@@ -13,6 +13,7 @@ from gemmtune.engine.io.options import Value, show_options
 from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.seams.plugin_class import adopted, class_named
 from gemmtune.engine.seams.sampler import Sampler
+from gemmtune.engine.seams.sampler_options import options_from, sampler
 from gemmtune.engine.seams.space import Space
 
 _Command = TypeVar("_Command", bound=Callable[..., None])
@@ -134,6 +135,26 @@ Kernels = Annotated[
     list[str] | None,
     typer.Option("--kernel", metavar="FILE.py:CLASS", help=_KERNEL_HELP, rich_help_panel="Problems"),
 ]
+_SAMPLER_OPTION_HELP = "Argument of the sampler that --sampler names. Repeat for more."
+SamplerOptions = Annotated[
+    list[str] | None,
+    typer.Option("--sampler-option", metavar="NAME=VALUE", help=_SAMPLER_OPTION_HELP, rich_help_panel="Search"),
+]
+
+
+def with_options(named: str | type[Sampler] | None, options: list[str] | None) -> str | type[Sampler] | None:
+    """Return the sampler that a command names with its options; None for none.
+
+    Raises:
+        UsageError: there are options and no sampler, or the sampler has no such option.
+    """
+    if not options:
+        return named
+    if named is None:
+        raise UsageError(f"--sampler-option {options[0]} needs --sampler, whose argument it is")
+    return sampler(named, **options_from(options))
+
+
 NO_BINARIES_HELP = "Link no binary of the table, as for a process that calls install(binaries=False)."
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object for programs.", rich_help_panel="Output")]
 _DATABASE_HELP = "Measurements: a file, or the URL of a PostgreSQL server. [default: OUT/measurements.db]"

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, ValuesView
+from collections.abc import Iterator, Mapping, Sequence, ValuesView
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 
 Value = bool | int | float | str
 """Value of a parameter in a config."""
@@ -28,6 +29,25 @@ class Param:
     """Values it may take, each once, ascending if `ordered`."""
     ordered: bool = True
     """Whether neighbouring values behave alike, so that a step along `values` is a small change."""
+    where: tuple[str, tuple[Value, ...]] | None = None
+    """Another parameter and its values with which this one counts: `("pipelined", (True,))`; None for always.
+
+    Where it does not count, configs have its first value alone, so that none is searched twice.
+    """
+
+    def agrees_with(self, values: Mapping[str, Value]) -> bool:
+        """Return whether this parameter counts beside the values of the others, or has its first value."""
+        return self.where is None or values[self.where[0]] in self.where[1] or values[self.name] == self.values[0]
+
+
+def spanned(params: Sequence[Param]) -> Iterator[Config]:
+    """Yield the configs that parameters span: the product of their values, those that do not count at their first."""
+    names = [param.name for param in params]
+    some = [param for param in params if param.where is not None]
+    for values in product(*(param.values for param in params)):
+        found = dict(zip(names, values, strict=True))
+        if all(param.agrees_with(found) for param in some):
+            yield Config(found)
 
 
 class Config(Mapping[str, Value]):

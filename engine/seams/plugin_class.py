@@ -6,6 +6,8 @@ from pathlib import Path
 from gemmtune.engine.io.importing import imported
 from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.seams import registry
+from gemmtune.engine.seams.sampler import Sampler
+from gemmtune.engine.seams.sampler_options import sampler, sampler_called
 
 
 def class_named(kind: type, text: str, folder: Path) -> str | type:
@@ -13,12 +15,16 @@ def class_named(kind: type, text: str, folder: Path) -> str | type:
 
     Args:
         kind: seam of the plug-in, for example `Sampler`.
-        text: the name, or where the class is.
+        text: the name, or where the class is; of a sampler, perhaps with options: `evolution(children=64)`.
         folder: folder that a file's path starts from, and where modules are found.
 
     Raises:
         UsageError: the file or module cannot be imported, or the class is of another seam.
     """
+    if kind is Sampler:
+        text, options = sampler_called(text)
+        if options:
+            return sampler(class_named(kind, text, folder), **options)
     where, colon, name = text.rpartition(":")
     if not colon:
         return text

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from gemmtune.engine.records.artifact import Artifact, KernelCode, Toolchain
-from gemmtune.engine.records.config import Config, Param
+from gemmtune.engine.records.config import Config, Param, spanned
 from gemmtune.engine.records.errors import GemmtuneError
 from gemmtune.engine.records.search import Prior
 from gemmtune.engine.records.task import Task
@@ -168,8 +167,5 @@ class Space(ABC):
         return ""
 
     def points(self, task: Task) -> Iterator[Config]:
-        """Yield every config of the space in a fixed order, feasible or not; by default the product of the params."""
-        params = self.params(task)
-        names = [param.name for param in params]
-        for values in product(*(param.values for param in params)):
-            yield Config(dict(zip(names, values, strict=True)))
+        """Yield every config of the space in a fixed order, feasible or not; by default those that `params` span."""
+        yield from spanned(self.params(task))

@@ -41,7 +41,7 @@ def few_configs(space: Space, task: Task, count: int) -> tuple[Config, ...]:
         if len(found) >= count:
             break
         drawn = Config({param.name: random.choice(param.values) for param in params})
-        if drawn not in found and space.check(task, drawn):
+        if drawn not in found and all(param.agrees_with(drawn) for param in params) and space.check(task, drawn):
             found[drawn] = None
     return tuple(found)
 

@@ -77,6 +77,8 @@ def problem_columns(problem: str) -> Mapping[str, str]:
         (["tune", "--seed", "-1"], ["--seed", "0", "gemmtune tune --help"]),
         (["tune", "--batch", "0"], ["--batch", "1", "gemmtune tune --help"]),
         (["compare", "small.csv", "--seeds", "0"], ["--seeds", "1", "gemmtune compare --help"]),
+        (["tune", "--sampler-option", "children=8"], ["--sampler-option children=8 needs --sampler"]),
+        (["tune", "--sampler", "random", "--sampler-option", "a=1"], ["sampler random has no option 'a'"]),
         (["tune", "--sampling", "random"], ["--sampling", "gemmtune tune --help"]),
         (["campaigns", "one.db", "two.db"], ["no order 'two.db'", "pause, resume"]),
         (["list", "spaces", "triton_m"], ["no 'triton_m' is among the spaces", "did you mean triton_mm?"]),

@@ -1,0 +1,70 @@
+"""Ask and tell with an evaluator of one's own."""
+
+from __future__ import annotations
+
+import pytest
+
+import gemmtune as gt
+
+PARAMS = {"tile": (128, 16, 32, 64), "warps": (1, 2, 4, 8), "order": ("row", "column")}
+
+
+def cost(config):
+    return abs(config["tile"] - 64) + config["warps"] + (config["order"] == "row")
+
+
+@pytest.mark.parametrize("sampler", ["random", "evolution", "transfer", gt.sampler("evolution", children=8)])
+def test_a_loop_ends_at_the_budget_with_the_best_told(sampler):
+    search = gt.AskTell(PARAMS, sampler, budget=11, seed=3)
+    asked = []
+    while configs := search.ask(4):
+        asked += configs
+        search.tell([None if config["warps"] == 8 else cost(config) for config in configs])
+    assert len(set(asked)) == len(asked) == 11
+    assert [trial.config for trial in search.trials] == asked
+    works = [config for config in asked if config["warps"] < 8]
+    assert search.best.score == min(map(cost, works)) == cost(search.best.config)
+    again = gt.AskTell(PARAMS, sampler, budget=11, seed=3)
+    assert again.ask(4) == asked[:4]
+
+
+def test_only_valid_configs_are_asked_and_the_first_ones_first():
+    first = {"tile": 32, "warps": 2, "order": "column"}
+    search = gt.AskTell(PARAMS, "evolution", valid=lambda config: config["tile"] < 64, first=[first])
+    asked = search.ask(16)
+    assert asked[0] == gt.Config(first)
+    assert {config["tile"] for config in asked} == {16, 32}
+
+
+def test_a_parameter_that_does_not_count_is_not_searched():
+    params = [
+        gt.Param("pipelined", (False, True), ordered=False),
+        gt.Param("stages", (2, 3, 4), where=("pipelined", (True,))),
+        gt.Param("spread", (0, 1), where=("stages", (4,))),
+    ]
+    search = gt.AskTell(params, "exhaustive")
+    assert [tuple(config.values()) for config in search.ask(99)] == [
+        (False, 0, 2),
+        (True, 0, 2),
+        (True, 0, 3),
+        (True, 0, 4),
+        (True, 1, 4),
+    ]  # pipelined, spread, stages
+
+
+def test_what_cannot_be_searched_or_told_is_refused():
+    with pytest.raises(gt.UsageError, match="no config is valid"):
+        gt.AskTell(PARAMS, valid=lambda config: False)
+    with pytest.raises(gt.UsageError, match=r"Config\(tile=1\) of first is no valid config"):
+        gt.AskTell(PARAMS, first=[{"tile": 1}])
+    with pytest.raises(gt.UsageError, match="budget=0 is not an integer from 1 on"):
+        gt.AskTell(PARAMS, budget=0)
+    search = gt.AskTell(PARAMS, "random")
+    search.ask(2)
+    with pytest.raises(gt.UsageError, match="tell the scores of the last 2 configs first"):
+        search.ask()
+    for scores, said in (([1.0], "1 scores are told, and 2"), ([1.0, -2], "score=-2 is not a number above 0")):
+        with pytest.raises(gt.UsageError, match=said):
+            search.tell(scores)
+    search.tell([1.0, None])
+    assert [trial.status for trial in search.trials] == [gt.Status.OK, gt.Status.RUN_FAILED]
