@@ -19,6 +19,7 @@ from gemmtune.engine.io.arguments import checks_arguments
 from gemmtune.engine.io.numbers import checked
 from gemmtune.engine.records.errors import LandscapeError, ToolchainMissing, UsageError
 from gemmtune.engine.records.landscape import Landscape
+from gemmtune.engine.report.progress.display import progress_bar
 from gemmtune.engine.report.studies import comparison_report, study_report
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.sampler import Sampler
@@ -146,7 +147,7 @@ class Study:
         sampler: SamplerLike | Iterable[SamplerLike],
         *,
         workers: int = 1,
-        progress: Callable[[int, int], None] = lambda done, total: None,
+        progress: Callable[[int, int], None] | None = None,
     ) -> Study:
         """Return the study with further samplers, searched as the others were; arguments and errors as of `replay`.
 
@@ -209,7 +210,7 @@ def replay(
     apart: bool = False,
     noise: bool = False,
     out: str | os.PathLike[str] | None = None,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Study:
     """Search recorded landscapes with one sampler or several, once per seed, without a GPU.
 
@@ -228,7 +229,8 @@ def replay(
         noise: tell the sampler one recorded launch of a config in place of its recorded time. The study is of recorded
             times as before: the best one among the configs that a search asked for.
         out: folder for study.json, comparison.json, report.html and curves.png; by default nothing is written.
-        progress: called with the number of searches done and their total.
+        progress: called with the number of searches done and their total; by default a bar on standard error, or a line
+            every ten seconds.
 
     Raises:
         UnknownPlugin: no sampler has that name.
@@ -263,9 +265,10 @@ def replay(
     found: dict[str, list[Replay]] = {}
     of_one = len(searched) * seeds
     settings: dict[str, Any] = {"batch": batch, "cold": cold, "apart": apart, "noise": noise}
-    for name, one in chosen.items():
-        count = partial(_count, progress, len(found) * of_one, len(chosen) * of_one)
-        found[name] = list(replays(searched, one, budget, seeds=seeds, workers=workers, progress=count, **settings))
+    with progress_bar("searches", quiet=progress is not None) as bar:
+        for name, one in chosen.items():
+            count = partial(_count, progress or bar, len(found) * of_one, len(chosen) * of_one)
+            found[name] = list(replays(searched, one, budget, seeds=seeds, workers=workers, progress=count, **settings))
     study = Study(searched, found, budget, seeds, settings, {name: code_of(one) for name, one in chosen.items()})
     if out is not None:
         study.save(out)

@@ -40,6 +40,7 @@ def comparison_report(result: Comparison, settings: Mapping[str, object]) -> Rep
         "evaluations in the median search to find so much of the optimum, and the performance score P",
         Grid.of_rows(["sampler", *(f"to {goal:.0%}" for goal in GOALS), "P"], goals, left=("sampler",)),
     ]
+    sections += _ranking(result)
     if len(result.landscapes) > 1:
         by_landscape = [
             [name, *(score_text(result.curve(arm, name)) for arm in result.arms)] for name in result.landscapes
@@ -54,6 +55,30 @@ def comparison_report(result: Comparison, settings: Mapping[str, object]) -> Rep
     if short:
         sections.append(f"P looks at more evaluations than the budget of {result.budget}: {', '.join(short)}")
     return Report(result.to_json(), sections)
+
+
+def _ranking(result: Comparison) -> list[str | Grid]:
+    """Return the sections of ranks and pairs; none of a single sampler or landscape."""
+    if result.ranking is None or len(result.landscapes) < 2:
+        return []
+    found, names = result.ranking, count(len(result.landscapes), "landscape")
+    beyond = "" if found.critical_difference is None else f"; {found.critical_difference:.2f} apart is beyond chance"
+    pairs = [
+        [
+            f"{x.arm} - {x.other}",
+            f"{x.difference:.4f}{_ends_text(x.low, x.high, 4)}",
+            "-" if x.p is None else f"{x.p:.3g}",
+        ]
+        for x in found.pairs
+    ]
+    return [
+        f"mean rank over {names} after {result.budget} evaluations{beyond} (Nemenyi, 95 %)",
+        Grid.of_rows(
+            ["sampler", "rank"], [[arm, f"{rank:.2f}"] for arm, rank in found.ranks.items()], left=("sampler",)
+        ),
+        "lead, paired by seed, and p of Wilcoxon's test over the landscapes (Holm)",
+        Grid.of_rows(["samplers", "lead", "p"], pairs, left=("samplers",)),
+    ]
 
 
 def interval_text(seeds: int) -> str:

@@ -11,6 +11,7 @@ from gemmtune.engine.records.landscape import Landscape
 from gemmtune.engine.records.measurement import Trial
 from gemmtune.engine.studies.intervals import LEAST_SEEDS, mean_interval
 from gemmtune.engine.studies.performance_score import PerformanceScore
+from gemmtune.engine.studies.ranking import Ranking, ranking
 from gemmtune.engine.studies.sampler_study import Replay, labels
 
 BUDGETS = (16, 32, 64, 128)
@@ -96,6 +97,8 @@ class Comparison:
     """First and last evaluation of random search that P covers, per landscape; None where P is undefined."""
     curves: tuple[Curve, ...]
     """Curves of each arm in turn: over all landscapes, then on each."""
+    ranking: Ranking | None = None
+    """Arms by their ranks after the whole budget, and tests of each pair; None for a single arm."""
 
     @property
     def arms(self) -> tuple[str, ...]:
@@ -118,6 +121,7 @@ class Comparison:
             "landscapes": [
                 {"name": name, "score_range": found} for name, found in zip(self.landscapes, self.ranges, strict=True)
             ],
+            "ranking": self.ranking and asdict(self.ranking),
             "curves": [curve.to_json() for curve in self.curves],
         }
 
@@ -137,6 +141,7 @@ def compare(landscapes: Sequence[Landscape], found: Mapping[str, Iterable[Replay
     scorers = [PerformanceScore(landscape) for landscape in landscapes]
     curves: list[Curve] = []
     counts: dict[str, int] = {}
+    ends: dict[str, _Floats] = {}
     for arm, replays in found.items():
         searches = [list(of_landscape) for of_landscape in zip(*replays, strict=True)]
         if len(searches) != len(landscapes):
@@ -150,12 +155,13 @@ def compare(landscapes: Sequence[Landscape], found: Mapping[str, Iterable[Replay
             _without_each(scorer, of_landscape) if scorer.evaluations and scorer.evaluations[1] <= budget else None
             for scorer, of_landscape in zip(scorers, searches, strict=True)
         ]
+        ends[arm] = np.array([of_landscape[:, -1] for of_landscape in fractions])
         curves.append(_curve(arm, "", fractions, scores))
         curves += [_curve(arm, n, [f], [s]) for n, f, s in zip(names, fractions, scores, strict=True)]
     if len(set(counts.values())) != 1:
         raise ValueError(f"arms with different numbers of replays: {counts}")
     ranges = tuple(scorer.evaluations for scorer in scorers)
-    return Comparison(budget, next(iter(counts.values())), tuple(names), ranges, tuple(curves))
+    return Comparison(budget, next(iter(counts.values())), tuple(names), ranges, tuple(curves), ranking(ends))
 
 
 def _fractions(landscape: Landscape, trials: Sequence[Trial], budget: int) -> _Floats:

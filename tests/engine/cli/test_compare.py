@@ -46,6 +46,7 @@ def test_compare_draws_curves_and_tells_how_far_each_sampler_came(run, hills):
     assert Path("comparison/curves.png").read_bytes().startswith(b"\x89PNG")
     page = Path("comparison/report.html").read_text()
     assert f"{found['evolution']['fraction_of_optimum'][31]:.3f}" in page
+    assert record["ranking"]["ranks"] == {"evolution": 1, "random": 2}
     assert 'src="http' not in page
     assert lines[-2:] == ["comparison/report.html", "comparison/curves.png"]
 

@@ -11,6 +11,7 @@ import pytest
 from gemmtune.engine.records.config import Config, Param
 from gemmtune.engine.records.landscape import Landscape, Point
 from gemmtune.engine.records.measurement import Status, Trial
+from gemmtune.engine.report.studies import comparison_report
 from gemmtune.engine.studies.comparison import Reached, compare
 from gemmtune.engine.studies.intervals import mean_interval
 from gemmtune.engine.studies.sampler_study import replays
@@ -122,6 +123,17 @@ def test_the_json_object_holds_curves_counts_and_scores():
         "evaluations_to": {"0.95": {"median": 2, "share": 1.0}, "0.99": {"median": 2, "share": 1.0}},
         "score": None,
     }
+
+
+def test_the_report_ranks_the_arms_and_shows_each_pairs_lead():
+    q = landscape([5.0, 10.0], "q")
+    arms = {
+        "slow": [[search(time), search(10)] for time in (20, 40, 40, 80, 80)],
+        "fast": [[search(10), search(5)]] * 5,
+    }
+    text = comparison_report(compare([P, q], arms, 1), {"batch": 1, "apart": True, "cold": False}).to_text()
+    assert "mean rank over 2 landscapes after 1 evaluations; 1.39 apart is beyond chance" in text
+    assert "fast - slow" in text
 
 
 def test_arms_that_do_not_fit_are_refused():
