@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from gemmtune.engine.api.capturing import capture
     from gemmtune.engine.api.checking import check
     from gemmtune.engine.api.configs.measuring import measure
-    from gemmtune.engine.api.landscapes import landscapes
+    from gemmtune.engine.api.landscapes import landscapes, write_landscapes
     from gemmtune.engine.api.replaying import Study, read_study, replay
     from gemmtune.engine.api.table import Table, read_table
     from gemmtune.engine.api.tune_result import TuneResult
@@ -105,6 +105,7 @@ __all__ = [
     "testing",
     "tune",
     "verify",
+    "write_landscapes",
 ]
 
 _MODULES = {
@@ -155,6 +156,7 @@ _MODULES = {
     "sampler": "seams.sampler_options",
     "tune": "api.tuning",
     "verify": "api.verifying",
+    "write_landscapes": "api.landscapes",
 }
 
 

@@ -2,13 +2,16 @@
 
 import os
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TypeAlias
 
 from gemmtune.engine.campaign.replayed_backend import read_all
 from gemmtune.engine.io.arguments import check_types
 from gemmtune.engine.records.errors import LandscapeError
 from gemmtune.engine.records.landscape import Landscape
+from gemmtune.engine.store.landscapes import landscape_file
 from gemmtune.engine.store.landscapes.landscape_file import embedded, find_landscapes
+from gemmtune.engine.store.landscapes.tuner_writer import write_for_tuner
 
 LandscapeSource: TypeAlias = str | os.PathLike[str] | Landscape
 """A device, a file, or a landscape that was read before."""
@@ -45,6 +48,38 @@ def landscapes(*sources: LandscapeSource, space: str | None = None) -> tuple[Lan
         spaces = ", ".join(sorted({x.context.get("space", "unnamed") for x in found})) or "nothing"
         raise LandscapeError(f"nothing is recorded in space {space}; recorded: {spaces}")
     return kept
+
+
+def write_landscapes(
+    path: str | os.PathLike[str], landscapes: Landscape | Iterable[Landscape], *, form: str = "csv"
+) -> None:
+    """Write landscapes to a file that `landscapes` reads, or one of them for another tool.
+
+    Args:
+        path: the file; CSV is compressed where its name ends in .gz.
+        landscapes: one or several.
+        form: "csv", "t4" for T4 results, or "kernel_tuner" for a cache of its simulation mode, both with metadata.
+
+    Raises:
+        UsageError: the file cannot be written.
+        LandscapeError: the form is unknown, it takes one landscape alone, or what was written would not read back.
+
+    Example:
+        >>> import gemmtune as gt
+        >>> import tempfile
+        >>> first = gt.landscapes("h200", space="triton_mm")[0]
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     gt.write_landscapes(f"{folder}/first_T4.json", first, form="t4")
+        ...     gt.landscapes(f"{folder}/first_T4.json")[0].optimum_ns == first.optimum_ns
+        True
+    """
+    found = [landscapes] if isinstance(landscapes, Landscape) else list(landscapes)
+    if form == "csv":
+        landscape_file.write_landscapes(path, found)
+        return
+    if len(found) != 1:
+        raise LandscapeError(f"{path}: a file of the form {form} holds one landscape, and {len(found)} are given")
+    write_for_tuner(Path(path), found[0], form)
 
 
 def sources_of(backend: LandscapeSource | Iterable[LandscapeSource]) -> tuple[tuple[Landscape, ...], str | None]:

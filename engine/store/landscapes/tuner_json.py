@@ -1,4 +1,4 @@
-"""Read the JSON files of other auto-tuners: cache files of Kernel Tuner, and results in the T4 format.
+"""Read the JSON files of other auto-tuners: Kernel Tuner's caches, results in the T4 format, KTT's and CLTune's.
 
 Each file is one landscape, with every config that was evaluated.
 
@@ -11,9 +11,16 @@ Each file is one landscape, with every config that was evaluated.
      "results": [{"configuration": {"block_size_x": 16, "tile": 1}, "objectives": ["time"], "invalidity": "correct",
                   "times": {"compilation": 918.6, "benchmark": 126.4, "runtimes": [3.97, 3.77], ...},
                   "measurements": [{"name": "time", "value": 3.87, "unit": "ms"}]}, ...]}
+    KTT, times in `TimeUnit`:
+    {"Metadata": {"Device": "NVIDIA A100", "TimeUnit": "Microseconds"},
+     "Results": [{"Status": "Ok", "TotalDuration": 87.2, "TotalOverhead": 410.0, "KernelName": "gemm",
+                  "Configuration": [{"Name": "block_size_x", "Value": 16}, ...], ...}]}
+    CLTune and CLBlast, times in milliseconds, without the configs that failed:
+    {"device": "A100", "results": [{"kernel": "gemm", "time": 0.087, "parameters": {"block_size_x": 16}}, ...]}
 
 Sources: `process_cache`, `correct_open_cache` and `store_cache` in kernel_tuner/util.py and `get_t4_results` in
-kernel_tuner/file_utils.py, version 1.5.0; results-schema.json of github.com/odgaard/TuningSchema, branch T4.
+kernel_tuner/file_utils.py, version 1.5.0; results-schema.json of github.com/odgaard/TuningSchema, branch T4;
+Source/Output/JsonConverters.cpp of github.com/HiPerCoRe/KTT; `PrintJSON` of github.com/CNugteren/CLTune.
 """
 
 import json
@@ -37,6 +44,13 @@ _MOST_CUTS = 8  # brackets that an entry may have
 _CACHE_ERRORS = ("InvalidConfig", "CompilationFailedConfig", "RuntimeFailedConfig", "ErrorConfig")
 _CACHE_COSTS = ("compile_time", "verification_time", "benchmark_time", "framework_time", "strategy_time")
 _T4_COSTS = ("compilation", "benchmark", "framework", "search_algorithm", "validation")
+_KTT_STATUS = {
+    "Ok": Status.OK,
+    "ComputationFailed": Status.RUN_FAILED,
+    "ValidationFailed": Status.WRONG_RESULT,
+    "CompilationFailed": Status.BUILD_FAILED,
+    "DeviceLimitsExceeded": Status.BUILD_FAILED,
+}
 _UNITS_NS = {
     **dict.fromkeys(("s", "second", "seconds"), 1e9),
     **dict.fromkeys(("ms", "millisecond", "milliseconds", "miliseconds"), 1e6),  # the last in files of benchmark_hub
@@ -55,10 +69,15 @@ def parse(file: Path, text: str) -> Landscape:
     if "cache" in found:
         return _parse_cache(file, found, is_cut=is_cut)
     if "results" in found:
-        return _parse_t4(file, found)
+        results = _array(f"{file}, results", found["results"])
+        is_cltune = bool(results) and isinstance(results[0], Mapping) and "parameters" in results[0]
+        return _parse_cltune(file, found, results) if is_cltune else _parse_t4(file, found)
+    if "Results" in found:
+        return _parse_ktt(file, found)
     keys = ", ".join(found) or "none"
     raise LandscapeError(
-        f"{file} has neither 'cache', as a cache file of Kernel Tuner, nor 'results', as the T4 format; it has: {keys}"
+        f"{file} has neither 'cache', as a cache file of Kernel Tuner, nor 'results', as T4 and CLTune, nor 'Results', "
+        f"as KTT; it has: {keys}; further formats that are read: CSV with the columns of docs/research.md"
     )
 
 
@@ -108,8 +127,8 @@ def _parse_cache(file: Path, found: Mapping[str, object], *, is_cut: bool) -> La
         for key, entry in entries.items()
     ]
     cut = _CUT_OFF if is_cut else None
-    context = {"device": found.get("device_name"), "kernel": found.get("kernel_name"), "cut": cut}
-    return _landscape(file, names, points, {name: str(fact) for name, fact in context.items() if fact})
+    context = _known(device=found.get("device_name"), kernel=found.get("kernel_name"), cut=cut)
+    return _landscape(file, names, points, context)
 
 
 def _cache_point(where: str, names: Sequence[str], entry: Mapping[str, object]) -> Point:
@@ -130,14 +149,16 @@ def _cache_point(where: str, names: Sequence[str], entry: Mapping[str, object]) 
 
 
 def _parse_t4(file: Path, found: Mapping[str, object]) -> Landscape:
-    unit = str(_object(f"{file}, metadata", found.get("metadata", {})).get("timeunit", "seconds"))
+    metadata = _object(f"{file}, metadata", found.get("metadata", {}))
+    unit = str(metadata.get("timeunit", "seconds"))
     if unit.lower() not in _UNITS_NS:
         raise LandscapeError(f"{file}: unknown metadata.timeunit {unit!r}; known: {', '.join(_UNITS_NS)}")
     points = []
     for index, result in enumerate(_array(f"{file}, results", found["results"])):
         where = f"{file}, results[{index}]"
         points.append(_t4_point(where, _object(where, result), _UNITS_NS[unit.lower()]))
-    return _landscape(file, list(points[0].config) if points else [], points, {})
+    context = _known(device=metadata.get("device"), kernel=metadata.get("kernel"))
+    return _landscape(file, list(points[0].config) if points else [], points, context)
 
 
 def _t4_point(where: str, result: Mapping[str, object], unit_ns: float) -> Point:
@@ -177,6 +198,43 @@ def _t4_time_ns(where: str, result: Mapping[str, object], samples_ns: Sequence[f
         return fmean(samples_ns)
     known = ", ".join(f"{name} [{m.get('unit', '')}]" for name, m in measured.items()) or "none"
     raise LandscapeError(f"{where}: no time: times.runtimes is empty, and no measurement has a unit of time ({known})")
+
+
+def _parse_ktt(file: Path, found: Mapping[str, object]) -> Landscape:
+    metadata = _object(f"{file}, Metadata", found.get("Metadata", {}))
+    unit_ns = _UNITS_NS.get(str(metadata.get("TimeUnit", "")).lower())
+    if unit_ns is None:
+        raise LandscapeError(
+            f"{file}: unknown Metadata.TimeUnit {metadata.get('TimeUnit')!r}; known: {', '.join(_UNITS_NS)}"
+        )
+    points = []
+    for index, each in enumerate(_array(f"{file}, Results", found["Results"])):
+        where = f"{file}, Results[{index}]"
+        result = _object(where, each)
+        pairs = [_object(f"{where}, Configuration", pair) for pair in _array(where, result.get("Configuration"))]
+        config = _config(where, {str(pair.get("Name")): pair.get("Value") for pair in pairs})
+        cost = _sum(where, result, ("TotalDuration", "TotalOverhead"))
+        cost_seconds = None if cost is None else cost * unit_ns / 1e9
+        word = str(result.get("Status"))
+        status = _KTT_STATUS.get(word, Status.RUN_FAILED)
+        is_ok = status is Status.OK
+        time_ns = _time_ns(f"{where}, TotalDuration", result.get("TotalDuration"), unit_ns) if is_ok else None
+        points.append(Point(config, status, time_ns, reason="" if is_ok else word, cost_seconds=cost_seconds))
+    return _landscape(file, list(points[0].config) if points else [], points, _known(device=metadata.get("Device")))
+
+
+def _parse_cltune(file: Path, found: Mapping[str, object], results: Sequence[object]) -> Landscape:
+    points = []
+    for index, each in enumerate(results):
+        where = f"{file}, results[{index}]"
+        result = _object(where, each)
+        config = _config(where, _object(f"{where}, parameters", result.get("parameters")))
+        points.append(Point(config, Status.OK, _time_ns(f"{where}, time", result.get("time"), _UNITS_NS["ms"])))
+    return _landscape(file, list(points[0].config), points, _known(device=found.get("device")))
+
+
+def _known(**facts: object) -> dict[str, str]:
+    return {name: str(fact) for name, fact in facts.items() if fact}
 
 
 def _landscape(file: Path, names: Sequence[str], points: Iterable[Point], context: Mapping[str, str]) -> Landscape:

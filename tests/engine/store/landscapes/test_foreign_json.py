@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import gemmtune as gt
 from gemmtune.engine.records.config import Config, Param
 from gemmtune.engine.records.errors import LandscapeError
 from gemmtune.engine.records.landscape import Landscape
@@ -168,7 +169,7 @@ def test_the_first_entry_of_a_repeated_config_counts(tmp_path):
 @pytest.mark.parametrize(
     ("found", "said"),
     [
-        ({"kernel": 1}, "neither 'cache', as a cache file of Kernel Tuner, nor 'results', as the T4 format"),
+        ({"kernel": 1}, "neither 'cache', as a cache file of Kernel Tuner, nor 'results', as T4"),
         ([1], "expected an object, found [1]"),
         ({"cache": {}}, "tune_params_keys: expected an array, found None"),
         ({"tune_params_keys": ["x"], "cache": {}}, "holds no config"),
@@ -183,3 +184,53 @@ def test_the_first_entry_of_a_repeated_config_counts(tmp_path):
 )  # fmt: skip
 def test_an_error_names_the_entry_and_what_was_expected(tmp_path, found, said):
     assert said in refusal(tmp_path, found)
+
+
+KTT = {
+    "Metadata": {"ComputeApi": "CUDA", "Device": "A100", "KttVersion": "2.1", "TimeUnit": "Microseconds"},
+    "Results": [
+        {
+            "KernelName": "gemm",
+            "Status": status,
+            "TotalDuration": duration,
+            "TotalOverhead": 400.0,
+            "Configuration": [{"Name": "MWG", "IsDouble": False, "Value": mwg}],
+            "ComputationResults": [],
+        }
+        for mwg, status, duration in ((16, "Ok", 87.5), (32, "ValidationFailed", 0.0), (64, "CompilationFailed", 0.0))
+    ],
+}
+
+
+def test_results_of_ktt_are_read(tmp_path):
+    landscape = read(tmp_path, KTT)
+    points = {point.config.integer("MWG"): point for point in landscape.points.values()}
+    assert (points[16].time_ns, points[16].cost_seconds) == (87_500, pytest.approx(487.5e-6))
+    assert (points[32].status, points[64].status) == (Status.WRONG_RESULT, Status.BUILD_FAILED)
+    assert landscape.context == {"device": "A100"}
+    assert "unknown Metadata.TimeUnit 'Hours'" in refusal(tmp_path, {**KTT, "Metadata": {"TimeUnit": "Hours"}})
+
+
+def test_results_of_cltune_are_read(tmp_path):
+    results = [{"kernel": "gemm", "time": time, "parameters": {"MWG": mwg}} for mwg, time in ((16, 0.5), (32, 0.25))]
+    landscape = read(tmp_path, {"device": "A100", "results": results})
+    assert (landscape.optimum_ns, len(landscape.points), landscape.context) == (250_000, 2, {"device": "A100"})
+    assert "Results', as KTT; it has: runs; further formats" in refusal(tmp_path, {"runs": []})
+
+
+@pytest.mark.parametrize("form", ["t4", "kernel_tuner"])
+def test_what_is_written_for_another_tuner_reads_back(tmp_path, form):
+    for source in (CACHE, T4):
+        [landscape] = read_landscapes(source)
+        gt.write_landscapes(tmp_path / "out.json", landscape, form=form)
+        [back] = read_landscapes(tmp_path / "out.json")
+        assert back.params == landscape.params
+        for point, other in zip(landscape.points.values(), back.points.values(), strict=True):
+            assert (other.config, other.status) == (point.config, point.status)
+            assert other.time_ns == pytest.approx(point.time_ns)
+            assert other.samples_ns == pytest.approx(point.samples_ns)
+            assert other.cost_seconds == pytest.approx(point.cost_seconds)
+    with pytest.raises(LandscapeError, match="holds one landscape, and 2 are given"):
+        gt.write_landscapes(tmp_path / "out.json", [landscape, landscape], form=form)
+    with pytest.raises(LandscapeError, match="no format 'xml'; known: csv, t4, kernel_tuner"):
+        gt.write_landscapes(tmp_path / "out.json", landscape, form="xml")

@@ -1,0 +1,93 @@
+"""Write landscapes for other tools: as T4 results, or as a cache that Kernel Tuner's simulation mode replays."""
+
+import json
+from collections.abc import Callable, Mapping
+from importlib.metadata import version
+from pathlib import Path
+
+from gemmtune.engine.records.errors import LandscapeError
+from gemmtune.engine.records.landscape import Landscape, Point
+from gemmtune.engine.records.measurement import Status
+from gemmtune.engine.store.files import write_whole
+
+_INVALIDITY = {
+    Status.OK: "correct",
+    Status.INVALID: "constraints",
+    Status.BUILD_FAILED: "compile",
+    Status.RUN_FAILED: "runtime",
+    Status.WRONG_RESULT: "correctness",
+    Status.TIMED_OUT: "timeout",
+}
+_CACHE_ERRORS = {Status.INVALID: "InvalidConfig", Status.BUILD_FAILED: "CompilationFailedConfig"}
+
+
+def write_for_tuner(path: Path, landscape: Landscape, form: str) -> None:
+    """Write one landscape as JSON, times in milliseconds; equal landscapes give equal bytes.
+
+    Args:
+        path: the file.
+        landscape: the landscape.
+        form: "t4", or "kernel_tuner" for a cache.
+
+    Raises:
+        UsageError: the file cannot be written.
+        LandscapeError: the form is another one.
+    """
+    if form not in _FORMS:
+        raise LandscapeError(f"no format {form!r}; known: csv, {', '.join(_FORMS)}")
+    write_whole(path, (json.dumps(_FORMS[form](landscape), indent=1) + "\n").encode())
+
+
+def _t4(landscape: Landscape) -> dict[str, object]:
+    facts = {**landscape.context, "kernel": landscape.name, "gemmtune": version("gemmtune")}
+    results = [_t4_result(point) for point in landscape.points.values()]
+    return {"schema_version": "1.0.0", "metadata": {"timeunit": "milliseconds", **facts}, "results": results}
+
+
+def _t4_result(point: Point) -> dict[str, object]:
+    build, bench = _costs_ms(point)
+    found: dict[str, object] = {
+        "configuration": dict(point.config),
+        "times": {"compilation": build, "benchmark": bench, "runtimes": [ns / 1e6 for ns in point.samples_ns]},
+        "invalidity": _INVALIDITY[point.status],
+        "correctness": int(point.status is Status.OK),
+        "objectives": ["time"],
+        "measurements": [],
+    }
+    if point.time_ns is not None:
+        found["measurements"] = [{"name": "time", "value": point.time_ns / 1e6, "unit": "ms"}]
+    return found
+
+
+def _cache(landscape: Landscape) -> dict[str, object]:
+    names = [param.name for param in landscape.params]
+    entries = {",".join(str(p.config[name]) for name in names): _cache_entry(p) for p in landscape.points.values()}
+    return {
+        "device_name": landscape.context.get("device", ""),
+        "kernel_name": landscape.name,
+        "problem_size": landscape.name,
+        "tune_params_keys": names,
+        "tune_params": {param.name: list(param.values) for param in landscape.params},
+        "objective": "time",
+        "metadata": {**landscape.context, "gemmtune": version("gemmtune")},
+        "cache": entries,
+    }
+
+
+def _cache_entry(point: Point) -> dict[str, object]:
+    build, bench = _costs_ms(point)
+    outcome: dict[str, object] = {"time": _CACHE_ERRORS.get(point.status, "RuntimeFailedConfig")}
+    if point.time_ns is not None:
+        outcome = {"time": point.time_ns / 1e6, "times": [ns / 1e6 for ns in point.samples_ns or (point.time_ns,)]}
+    costs = {"compile_time": build, "benchmark_time": bench}
+    return {**point.config, **outcome, **costs, "verification_time": 0, "strategy_time": 0, "framework_time": 0}
+
+
+def _costs_ms(point: Point) -> tuple[float, float]:
+    """Return the recorded cost of the build and of the rest, in ms; launches stand for a cost that is not recorded."""
+    build = (point.build_seconds or 0.0) * 1e3
+    launches = sum(point.samples_ns) / 1e6
+    return build, launches if point.cost_seconds is None else max(0.0, point.cost_seconds * 1e3 - build)
+
+
+_FORMS: Mapping[str, Callable[[Landscape], dict[str, object]]] = {"t4": _t4, "kernel_tuner": _cache}
