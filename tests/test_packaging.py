@@ -146,7 +146,7 @@ def test_tune_and_verify_run_where_the_wheel_alone_is_installed(empty: Path, tmp
 
 
 def test_samplers_are_compared_where_the_wheel_alone_is_installed(empty: Path, tmp_path: Path):
-    compare = [empty / "gemmtune", "compare", "--sampler", "random", "--sampler", "evolution", "--budget", "4", "--seeds", "1"]
+    compare = [empty / "gemmtune", "compare", "--sampler", "random,evolution", "--budget", "4", "--seeds", "1"]
     done = subprocess.run(compare, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     *_, written, said = done.stdout.splitlines()
