@@ -17,7 +17,6 @@ from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.records.workload import Workload, summed
 from gemmtune.engine.seams.kinds import expand_workloads
 from gemmtune.engine.seams.plugin_class import adopted
-from gemmtune.engine.seams.space import Space
 
 _F = TypeVar("_F", bound=Callable[..., object])
 
@@ -63,7 +62,7 @@ def _value(plan: Plan, option: Option, value: Any) -> Any:  # noqa: ANN401 (of t
             return value and adopted(option.of, value)
         case Value.NAMES:
             given = (value,) if isinstance(value, str | type) else tuple(value or ())
-            return given if option.of is Space else tuple(adopted(option.of, each) for each in given)
+            return tuple(adopted(option.of, each) for each in given)
         case Value.PROBLEMS:
             return parse_problems(value or ())
         case Value.LIMITS:

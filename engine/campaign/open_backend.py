@@ -23,6 +23,8 @@ from gemmtune.engine.processes.process_pool import Notify, log_notice
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import DeviceError, ToolchainMissing, UsageError
 from gemmtune.engine.records.landscape import Landscape
+from gemmtune.engine.seams import registry
+from gemmtune.engine.seams.space import Space
 from gemmtune.engine.store.landscapes.landscape_file import embedded
 from gemmtune.engine.toolchain.gpu_info import why_no_gpu
 from gemmtune.engine.toolchain.telemetry import gpu_names
@@ -67,6 +69,8 @@ def open_backend(
         ToolchainMissing: Ray is not installed, or a space cannot build.
     """
     plan.require_kinds()
+    if not landscapes:
+        registry.require_registered(Space, plan.spaces)
     require_lockable(clock_mhz, cluster)
     hosts = Hosts(cluster, ray_address, notify)
     if hosts.cluster is None and builds and not landscapes and gpu_names():

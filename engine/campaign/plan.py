@@ -159,7 +159,7 @@ ProblemLike: TypeAlias = str | Workload | type
 class PlanOptions(TypedDict, total=False):
     """Types of the options by keyword, for checkers and editors; None and empty leave a plan as it is."""
 
-    space: str | Iterable[str] | None
+    space: str | type[Space] | Iterable[str | type[Space]] | None
     sampler: str | type[Sampler] | None
     pruner: str | type[Pruner] | Iterable[str | type[Pruner]] | None
     objective: str | type[Objective] | None

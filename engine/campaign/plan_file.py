@@ -17,7 +17,6 @@ from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.kinds import kind_of, parse_workload, workload_of
 from gemmtune.engine.seams.plugin_class import adopted, class_named
 from gemmtune.engine.seams.sampler import Sampler
-from gemmtune.engine.seams.space import Space
 from gemmtune.engine.seams.workload import WorkloadKind
 
 _T = TypeVar("_T")
@@ -141,7 +140,7 @@ def _value(option: Option, value: object, folder: Path) -> Any:  # noqa: ANN401 
             return adopted(option.of, _checked(option.name, value, str), folder)
         case Value.NAMES:
             texts = _texts(option.name, value)
-            return tuple(texts if option.of is Space else (adopted(option.of, text, folder) for text in texts))
+            return tuple(adopted(option.of, text, folder) for text in texts)
         case Value.SAMPLER:
             return class_named(Sampler, _checked(option.name, value, str), folder)
         case Value.PROBLEMS:

@@ -8,7 +8,6 @@ from textwrap import wrap
 from gemmtune.engine.campaign.plan import OPTIONS
 from gemmtune.engine.io.options import Option, Value, options_of
 from gemmtune.engine.seams import registry
-from gemmtune.engine.seams.space import Space
 
 _COLUMNS = 100
 
@@ -53,9 +52,7 @@ def _key(option: Option, prefix: str = "") -> Key:
 
 def _written(option: Option) -> str:
     """Return how a campaign file writes the value of an option."""
-    listed = f"; see gemmtune list {option.of.__name__.lower()}s"
-    if option.of is not Space:
-        listed += "; or a class beside the campaign file: ./mine.py:Mine"
+    listed = f"; see gemmtune list {option.of.__name__.lower()}s; or a class beside the campaign file: ./mine.py:Mine"
     if option.value is Value.LIMITS:
         table = ", ".join(f"{each.name} = {each.default}" for each in options_of(option.of).values())
         return f": true, or a table as in {{ {table} }}"

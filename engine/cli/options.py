@@ -14,7 +14,6 @@ from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.seams.plugin_class import adopted, class_named
 from gemmtune.engine.seams.sampler import Sampler
 from gemmtune.engine.seams.sampler_options import options_from, sampler
-from gemmtune.engine.seams.space import Space
 
 _Command = TypeVar("_Command", bound=Callable[..., None])
 
@@ -92,9 +91,7 @@ def plan_option(name: str, default: str = "", group: str | None = None) -> Any: 
     _, metavar, parser, spelled = _SPELLED[option.value]
     kind = next((kind for kind, seam in SEAMS.items() if seam is option.of), None)
     if kind and not spelled:
-        spelled = f": {one_of(kind)}"
-        if option.of is not Space:
-            spelled, parser = f"{spelled}; or a class, ./FILE.py:CLASS", partial(adopted, option.of)
+        spelled, parser = f": {one_of(kind)}; or a class, ./FILE.py:CLASS", partial(adopted, option.of)
     repeated = " Repeat for more." if option.value in (Value.NAMES, Value.PROBLEMS) else ""
     return typer.Option(
         f"--{name.replace('_', '-')}",

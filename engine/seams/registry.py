@@ -70,6 +70,18 @@ def adopt(kind: type, plugin: type) -> str:
     return name
 
 
+def require_registered(kind: type, names: Iterable[str]) -> None:
+    """Refuse classes that only this process knows, where other processes look plug-ins up by name.
+
+    Raises:
+        UsageError: one is such a class; the message says how to register it.
+    """
+    for name in names:
+        if (kind, name) in _ADOPTED:
+            known = f"{_noun(kind)} {name!r} is a class of this process, and builders are others"
+            raise UsageError(f"{known}: register it under gemmtune.{_noun(kind)}s, or name recorded landscapes of it")
+
+
 def describe(kind: type, name: str) -> dict[str, str]:
     """Return a plug-in's class, what it needs where its seam says so, and the first sentence of its documentation."""
     point = look_up(kind, name)

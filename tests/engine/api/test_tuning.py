@@ -18,6 +18,7 @@ from gemmtune.engine.records.errors import (
     ToolchainMissing,
     UsageError,
 )
+from gemmtune.engine.seams import registry
 from gemmtune.engine.store.landscapes.landscape_file import write_landscapes
 from gemmtune.engine.toolchain.gpu_info import present_device
 
@@ -109,6 +110,21 @@ def test_a_class_is_a_sampler_and_callbacks_follow(tmp_path):
 
 
 @pytest.mark.skipif(present_device() is not None, reason="a GPU answers")
+def test_a_class_is_a_space_on_recorded_landscapes_and_has_to_be_registered_to_be_built():
+    class Mine(type(registry.space("triton_mm"))):
+        """A space that no package registers."""
+
+    recorded = gt.landscapes("h200", space="triton_mm")[0]
+    mine = replace(recorded, context={**recorded.context, "space": "Mine"})
+    name = recorded.problem.name
+    found = gt.tune([name], space=Mine, backend=[mine], budget=8, sampler="random", report=False)
+    assert found.best(name).space == "Mine"
+    with pytest.raises(
+        UsageError, match=r"space 'Mine' is a class of this process.*: register it under gemmtune.spaces"
+    ):
+        gt.tune([name], space=Mine, device="H200")
+
+
 def test_without_a_gpu_a_notice_says_that_recordings_answer():
     class Notes(gt.Callback):
         lines = ()
