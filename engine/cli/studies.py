@@ -1,5 +1,6 @@
 """The command that studies samplers on recorded landscapes: compare."""
 
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -20,7 +21,15 @@ _LANDSCAPES_HELP = (
     "[default: all that ship with gemmtune]"
 )
 _SAMPLERS = ("random", "tpe", "evolution", "transfer")
-_SAMPLER_HELP = f"A sampler, by name or as a class, ./FILE.py:CLASS. Repeat for more. [default: {', '.join(_SAMPLERS)}]"
+_SAMPLER_HELP = (
+    "A sampler, by name or as a class, ./FILE.py:CLASS; with options as in 'evolution(children=64)'. Repeat for more. "
+    f"[default: {', '.join(_SAMPLERS)}]"
+)
+_NOISE_HELP = "Tell the sampler one recorded launch of a config, not its time."
+_EXTEND_HELP = (
+    "Add the samplers to a study that was saved (its folder, or study.json), on its landscapes with its budget, seeds "
+    "and settings. FILE names its landscapes where they moved."
+)
 _OUT_HELP = "Folder for the curves and the results. [default: comparison, of several samplers]"
 
 
@@ -37,6 +46,8 @@ def compare(
         bool, typer.Option("--cold", help="Keep the recorded space's starting points from the sampler.")
     ] = False,
     apart: Annotated[bool, typer.Option("--apart", help="Let no search learn from other landscapes.")] = False,
+    noise: Annotated[bool, typer.Option("--noise", help=_NOISE_HELP)] = False,
+    extend: Annotated[Path | None, typer.Option(metavar="STUDY", help=_EXTEND_HELP)] = None,
     out: Annotated[Path | None, typer.Option(help=_OUT_HELP, rich_help_panel="Output")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -44,36 +55,45 @@ def compare(
 
     The figure of a search is the recorded optimum over the best time found. Of one sampler, prints it per landscape and
     as a mean over landscapes and seeds. Of several, prints and writes their curves and scores: a report
-    (OUT/report.html), its curves as a picture (OUT/curves.png) and the results with the performance score P
-    (OUT/comparison.json). Unless --apart is given, the searches of one seed are a campaign in the order of the
-    landscapes.
+    (OUT/report.html), its curves as a picture (OUT/curves.png), the results with the performance score P
+    (OUT/comparison.json), and what to publish with them: every trial, versions, seeds and the landscapes' hashes
+    (OUT/study.json). Unless --apart is given, the searches of one seed are a campaign in the order of the landscapes.
     """
     with show_work("at work", quiet=as_json):
         from gemmtune.engine.api.landscapes import landscapes
-        from gemmtune.engine.api.replaying import replay
+        from gemmtune.engine.api.output_folder import make_folder
+        from gemmtune.engine.api.replaying import read_study, replay
         from gemmtune.engine.report.progress.display import progress_bar
         from gemmtune.engine.report.studies import comparison_report, study_report
 
-    given = [name.strip() for each in sampler or _SAMPLERS for name in each.split(",")]
+    given = [name.strip() for each in sampler or _SAMPLERS for name in re.split(r",(?![^(]*\))", each)]
     names = list(dict.fromkeys(filter(None, given)))
     if not names:
         raise UsageError(
             f"--sampler {', '.join(sampler or ())!r} names none; known: {', '.join(registry.names(Sampler))}"
         )
+    chosen = [class_named(Sampler, name, Path()) for name in names]
+    folder = out or (Path("comparison") if len(names) > 1 or extend else None)
     with progress_bar("searches", quiet=as_json) as count:
-        study = replay(
-            files or landscapes(),
-            [class_named(Sampler, name, Path()) for name in names],
-            budget=budget,
-            seeds=seeds,
-            batch=batch,
-            workers=workers,
-            cold=cold,
-            apart=apart,
-            out=out or (Path("comparison") if len(names) > 1 else None),
-            progress=count,
-        )
-    one = study_report(next(iter(study.results.values())), study.settings) if len(names) == 1 else None
+        if extend is not None and folder is not None:
+            make_folder(folder)
+            study = read_study(extend, *files or ()).extend(chosen, workers=workers, progress=count)
+            study.save(folder)
+        else:
+            study = replay(
+                files or landscapes(),
+                chosen,
+                budget=budget,
+                seeds=seeds,
+                batch=batch,
+                workers=workers,
+                cold=cold,
+                apart=apart,
+                noise=noise,
+                out=folder,
+                progress=count,
+            )
+    one = study_report(next(iter(study.results.values())), study.settings) if len(study.results) == 1 else None
     if as_json:
         print_json(one.to_json() if one else study.to_json())
         return

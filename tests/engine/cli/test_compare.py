@@ -67,13 +67,13 @@ def test_compare_reads_other_tuners_files_and_gives_the_same_bytes_again(run):
 
 def test_compare_adds_a_sampler_to_a_saved_study(run, hills):
     budget = ("--budget", "20", "--seeds", "2", "--batch", "4", "--apart")
-    run("compare", hills, "--samplers", "random", *budget, "--out", "one")
+    run("compare", hills, "--sampler", "random", *budget, "--out", "one")
     status, out, err = run(
-        "compare", "--extend", "one", "--samplers", "evolution(children=8, initial=2)", "--out", "two"
+        "compare", "--extend", "one", "--sampler", "evolution(children=8, initial=2)", "--out", "two"
     )
     assert (status, err) == (0, "")
     assert out.startswith("1 landscape, budget 20, 2 seeds, batch 4, searches apart:")
-    run("compare", hills, "--samplers", "random,evolution(children=8,initial=2)", *budget, "--out", "both")
+    run("compare", hills, "--sampler", "random,evolution(children=8,initial=2)", *budget, "--out", "both")
     for name in ("study.json", "comparison.json"):
         assert Path("two", name).read_bytes() == Path("both", name).read_bytes()
 

@@ -171,7 +171,7 @@ def test_compare_of_one_sampler_prints_its_fractions_and_writes_nothing(run, ask
     ],
 )
 def test_compare_passes_its_options_on(run, asked, options, expected):
-    study = SimpleNamespace(to_json=lambda: {"a": 1})
+    study = SimpleNamespace(to_json=lambda: {"a": 1}, results={"tpe": None, "random": None})
     calls = asked(replaying, "replay", study)
     found = run("compare", "a.csv", "b.csv", "--sampler", " tpe, random,,tpe", "--json", *options)
     assert found.record == {"a": 1}
