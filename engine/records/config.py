@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence, ValuesView
+from collections.abc import ItemsView, Iterator, Mapping, Sequence, ValuesView
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
@@ -72,6 +72,10 @@ class Config(Mapping[str, Value]):
 
     def __len__(self) -> int:
         return len(self._values)
+
+    def items(self) -> ItemsView[str, Value]:
+        """Return the names with their values in the order of the names, faster than `Mapping` does."""
+        return self._values.items()
 
     def values(self) -> ValuesView[Value]:
         """Return the values in the order of the names, faster than `Mapping` does."""
