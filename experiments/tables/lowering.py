@@ -1,8 +1,8 @@
 """Count lowerings in one version of torch, without a GPU. Usage: lowering.py TABLE|- OUT; versions.py starts it.
 
-The Python that runs it has the torch in question. The programs run through Dynamo and AOTAutograd on the meta device,
-and Inductor is told that their tensors are on an H200. It lowers, schedules and generates code for every graph, forward
-and backward, and none of that code runs. Benchmarks are counted instead of run.
+The Python that runs it has gemmtune and the torch in question. The programs run through Dynamo and AOTAutograd on the
+meta device, and Inductor is told that their tensors are on an H200. It lowers, schedules and generates code for every
+graph, forward and backward, and none of that code runs. Benchmarks are counted instead of run.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from unittest.mock import patch
 
 import torch
 import torch._inductor.config
-import triton
 from block import LLAMA, Block
 from problems import FORUM, FORUM_SIZES
 from torch._dynamo.utils import counters
@@ -29,25 +28,21 @@ from torch._functorch import config as functorch_config
 from torch._inductor import compile_fx, select_algorithm
 from torch._inductor.graph import GraphLowering
 from torch._inductor.kernel import bmm, mm
-from torch._inductor.runtime import triton_helpers
 from torch._inductor.runtime.benchmarking import Benchmarker, InductorBenchmarker, TritonBenchmarker
-from torch._inductor.runtime.hints import DeviceProperties
 from torch._inductor.virtualized import V
 from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 from torch.utils._triton import has_triton
-from triton.backends.compiler import GPUTarget
+
+from gemmtune.engine.consumers.inductor.capture.fake_gpu import GPU, allow_cuda_tensors
+from gemmtune.engine.records import catalogue
+from gemmtune.engine.toolchain.absent_gpu import target
 
 SIZES = (1, 2, 16, 64, 256, 560, 1024, 2048, 4096)
-GPU = torch.device("cuda", 0)
-SMS = 132
 
 
 def main(table: str, out: Path) -> None:
     torch._dynamo.config.recompile_limit = 64
-    if torch.version.cuda is None:  # such a build lets nobody slice a tensor on a GPU
-        from gemmtune.engine.consumers.inductor.capture.fake_gpu import allow_cuda_tensors
-
-        allow_cuda_tensors()
+    allow_cuda_tensors()
     options = {"compile_threads": 1, "fx_graph_cache": False}
     if table != "-":
         sys.path.insert(0, table)
@@ -215,54 +210,20 @@ class Counts:
 @contextlib.contextmanager
 def h200() -> Iterator[None]:
     """Answer the questions of Dynamo, Inductor and Triton about the GPU as an H200 does."""
-    facts = {
-        "type": "cuda",
-        "index": 0,
-        "multi_processor_count": SMS,
-        "cc": 90,
-        "major": 9,
-        "regs_per_multiprocessor": 65536,
-        "max_threads_per_multi_processor": 2048,
-        "max_threads_per_block": 1024,
-        "warp_size": 32,
-    }
-    known = DeviceProperties(**{name: facts[name] for name in DeviceProperties._fields})
-    asked = SimpleNamespace(
-        name="NVIDIA H200",
-        gcnArchName="NVIDIA H200",
-        major=9,
-        minor=0,
-        multi_processor_count=SMS,
-        shared_memory_per_block_optin=232448,
-        L2_cache_size=62914560,
-        total_memory=150 << 30,
-    )
-    target = SimpleNamespace(
-        get_current_target=lambda: GPUTarget("cuda", 90, 32),
-        get_active_torch_device=lambda: GPU,
-        get_current_device=lambda: 0,
-    )
-    triton.runtime.driver.set_active(target)
     answers = {
         "torch.cuda.is_available": lambda: True,
         "torch.cuda.device_count": lambda: 1,
-        "torch.cuda.current_device": lambda: 0,
-        "torch.cuda.get_device_properties": lambda *_: asked,
-        "torch.cuda.get_device_capability": lambda *_: (9, 0),
         "torch.cuda.is_tf32_supported": lambda: True,
         "torch.cuda.get_rng_state": lambda *_: torch.empty(0),
         "torch.cuda.set_rng_state": lambda *_: None,
         "torch.cuda._exchange_device": lambda _: 0,
         "torch.cuda._maybe_exchange_device": lambda _: 0,
-        "torch._inductor.utils.get_max_num_sms": lambda: SMS,
         "torch.utils._triton.has_triton_tma_device": lambda: True,
         "torch._subclasses.fake_tensor.init_gpu_context": lambda *_: None,
     }
-    with contextlib.ExitStack() as stack:
+    with target(catalogue.device("H200")), contextlib.ExitStack() as stack:
         for name, answer in answers.items():
             stack.enter_context(patch(name, answer))
-        stack.enter_context(patch.object(DeviceProperties, "create", staticmethod(lambda _: known)))
-        stack.enter_context(patch.object(triton_helpers, "set_driver_to_gpu", lambda: None))
         has_triton.cache_clear()
         stack.enter_context(patch.object(GraphLowering, "compile_to_module", generated))
         yield

@@ -1,6 +1,6 @@
 """Count benchmarks of every supported torch with a table, without a GPU. Usage: versions.py --out FILE PYTHON...
 
-Each PYTHON is an interpreter with one torch and its triton; it needs gemmtune where torch is a build for CPUs.
+Each PYTHON is an interpreter with gemmtune, one torch and its triton.
 lowering.py explains the counts. The tables have ranges of m, made by hand, for every product of both programs that a
 row can serve: Triton configs at some m, ATen at others. One says that it was made under the PYTHON's torch, one under
 the oldest torch whose template has the same source. The exit status is 1 if any version asked for a benchmark with a
@@ -39,7 +39,7 @@ ASKED = "import torch, triton; print(f'torch {torch.__version__}, triton {triton
 def main() -> int:
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     arguments.add_argument("--out", type=Path, required=True, help="where the counts go")
-    arguments.add_argument("pythons", nargs="+", metavar="PYTHON", help="an interpreter with torch and triton")
+    arguments.add_argument("pythons", nargs="+", metavar="PYTHON", help="an interpreter with gemmtune and torch")
     given = arguments.parse_args()
     arms = []
     for python in given.pythons:
