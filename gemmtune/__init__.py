@@ -13,7 +13,6 @@ Example:
 TYPE_CHECKING = False  # typing's name, which checkers take for true: importing typing takes time
 if TYPE_CHECKING:
     from gemmtune import testing
-    from gemmtune.engine.api.asking import AskTell
     from gemmtune.engine.api.benching import bench
     from gemmtune.engine.api.capturing import capture
     from gemmtune.engine.api.checking import check
@@ -52,6 +51,7 @@ if TYPE_CHECKING:
     from gemmtune.engine.seams.sampler_options import sampler
     from gemmtune.engine.seams.space import BuildError, Space
     from gemmtune.engine.store.database import Database
+    from gemmtune.engine.studies.ask_tell import AskTell
 
     __version__: str
 
@@ -110,7 +110,7 @@ __all__ = [
 
 _MODULES = {
     "Artifact": "records.artifact",
-    "AskTell": "api.asking",
+    "AskTell": "studies.ask_tell",
     "BuildError": "seams.space",
     "Callback": "scheduling.callbacks",
     "Candidate": "seams.pruner",
