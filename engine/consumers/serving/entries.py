@@ -4,9 +4,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from gemmtune.engine.consumers.serving.contract.file_name import Engine, FileName
+from gemmtune.engine.consumers.serving.contract.file_name import TUNED_TOKENS, Engine, FileName
 from gemmtune.engine.consumers.serving.contract.layer import Layer
 from gemmtune.engine.consumers.serving.contract.layer_files import engine_of, file_name_of
+from gemmtune.engine.consumers.serving.contract.wna16_layer import VllmWna16
 from gemmtune.engine.records.artifact import Toolchain
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.errors import TableError
@@ -64,6 +65,7 @@ def entries_by_file(table: Table, engine: Engine, spaces: Sequence[str]) -> list
         entries = _of_ranges(ranges[name], rows) if ranges[name] and len(series) == 1 else _of_rows(rows)
         used = [choice for row in rows for choice in row.choices[:1]] + [each.choice for each in ranges[name]]
         constants = {k: v for row in rows if isinstance(row.problem, Layer) for k, v in row.problem.constants.items()}
+        entries = _beside_cuda(entries, [each.problem for each in rows])
         found.append(FileEntries(name, tuple(entries), triton_of(used, name.text), constants))
     return found
 
@@ -134,6 +136,18 @@ def _of_ranges(ranges: Sequence[RangeRow], rows: Sequence[Row]) -> list[FileEntr
         if not any(each.first <= row.problem.size <= each.last for each in ranges):
             entries[row.problem.size] = _shared(row.problem.size, [row])
     return [entries[tokens] for tokens in sorted(entries)]
+
+
+def _beside_cuda(entries: list[FileEntry], layers: Iterable[Workload]) -> list[FileEntry]:
+    """Return entries in which vLLM's own defaults stand for token counts that it runs by its kernel in CUDA.
+
+    That kernel takes the tile of the nearest entry, and chooses its own where the entry states none.
+    """
+    most = min((each.most_in_cuda if isinstance(each, VllmWna16) else 0 for each in layers), default=0)
+    counts = {each for each in (*TUNED_TOKENS, most) if 1 <= each <= most}
+    rows = ((tokens, min(16, 1 << (tokens - 1).bit_length())) for tokens in sorted(counts))
+    own = [FileEntry(tokens, Config({"BLOCK_SIZE_M": each, "GROUP_SIZE_M": 1}), (), 0.0) for tokens, each in rows]
+    return [*own, *(each for each in entries if each.tokens > most)]
 
 
 def _gains(chosen: Sequence[tuple[Row, Choice]]) -> tuple[tuple[str, float], ...]:

@@ -37,6 +37,8 @@ _TUNED = {
     (Engine.SGLANG, Kernel.LINEAR): "sglang/kernels/ops/gemm/configs",
 }
 """Folder of the tuned files."""
+_ASKED = "should_moe_wna16_use_cuda"
+"""Function that vLLM's `get_default_config` asks which kernel runs integer weights with a scale per group."""
 _LOW_SHARED_BYTES = 128 * 1024
 """Shared memory per block below which SGLang has defaults of its own."""
 _HEADER = "import triton\nimport triton.language as tl\n"
@@ -132,7 +134,8 @@ def kernel_text(path: Path, names: tuple[str, ...]) -> tuple[str, str]:
 @cache
 def _default_function(path: Path, low_shared: bool) -> Callable[..., Mapping[str, Any]]:
     """Return the engine's `get_default_config`, with stand-ins for what it asks of the running engine."""
-    functions = _functions(path, path.read_text(encoding="utf-8"), ("get_default_config",))
+    text = path.read_text(encoding="utf-8")
+    functions = _functions(path, text, ("get_default_config", *((_ASKED,) if f"def {_ASKED}(" in text else ())))
     for function in functions:
         function.returns = None
         for argument in function.args.args:
@@ -141,7 +144,8 @@ def _default_function(path: Path, low_shared: bool) -> Callable[..., Mapping[str
     off = SimpleNamespace(enable_deterministic_inference=False)
     names: dict[str, Any] = {
         "envs": SimpleNamespace(VLLM_BATCH_INVARIANT=False),
-        "current_platform": SimpleNamespace(is_rocm=lambda: False),
+        "current_platform": SimpleNamespace(is_rocm=lambda: False, is_cuda=lambda: True),
+        "next_power_of_2": lambda number: 1 << (number - 1).bit_length(),
         "get_exec": lambda: SimpleNamespace(deterministic=off),
         "_is_hip": False,
         "_use_low_smem_fp8_default": lambda: low_shared,

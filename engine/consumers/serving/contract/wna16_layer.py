@@ -8,6 +8,8 @@ from gemmtune.engine.consumers.serving.contract.moe_layer import INTEGERS, MoeLa
 from gemmtune.engine.records.errors import ProblemError
 
 _ZEROS = "zeros"
+_CUDA_GROUPS, _CUDA_ROWS_PER_EXPERT = (32, 64, 128), 6
+"""Groups, and most rows per expert, of int4 weights that vLLM's kernel in CUDA runs (`should_moe_wna16_use_cuda`)."""
 _LEAST_GROUP = 32
 """Smallest group that the engines load."""
 
@@ -75,6 +77,12 @@ class VllmWna16(Wna16Layer, VllmMoe):
     kind = searched_space = "vllm_moe_wna16"
     constants: ClassVar[Mapping[str, int]] = {"SPLIT_K": 1}
     baseline_space = "vllm_moe_wna16_shipped"
+
+    @property
+    def most_in_cuda(self) -> int:
+        """Most tokens that vLLM runs by its kernel in CUDA instead of the one in Triton; 0 for none."""
+        in_cuda = self.dtype is MoeType.INT4_W4A16 and self.group in _CUDA_GROUPS
+        return _CUDA_ROWS_PER_EXPERT * self.experts // self.top_k if in_cuda else 0
 
     @property
     def takes_rows_unsorted(self) -> bool:

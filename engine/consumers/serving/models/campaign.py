@@ -8,6 +8,7 @@ from gemmtune.engine.consumers.serving.contract.file_name import TUNED_TOKENS, E
 from gemmtune.engine.consumers.serving.contract.layer import Layer
 from gemmtune.engine.consumers.serving.contract.layer_files import file_name_of
 from gemmtune.engine.consumers.serving.contract.moe_layer import MoeType
+from gemmtune.engine.consumers.serving.contract.wna16_layer import VllmWna16
 from gemmtune.engine.consumers.serving.models.config import ModelConfig, find_model
 from gemmtune.engine.consumers.serving.models.experts import expert_layers, fused_experts
 from gemmtune.engine.consumers.serving.models.linears import block_linears
@@ -39,7 +40,11 @@ class EngineProblems:
     @property
     def problems(self) -> tuple[Layer, ...]:
         """Every layer at every token count."""
-        return tuple(layer.resized(each) for layer in self.layers for each in self.tokens)
+        return tuple(layer.resized(each) for layer in self.layers for each in self.tokens_of(layer))
+
+    def tokens_of(self, layer: Layer) -> list[int]:
+        """Return the token counts at which the engine runs a layer in Triton."""
+        return _in_triton(layer, self.tokens)
 
     @property
     def title(self) -> str:
@@ -52,7 +57,8 @@ class EngineProblems:
         for layer in self.layers:
             sizes = {name: size for name, size in layer.sizes.items() if name != "tokens"}
             texts = {name: f'"{text}"' for name, text in layer.to_fields().items() if name not in layer.sizes}
-            fields = {"kind": f'"{layer.kind}"', "tokens": list(self.tokens), **sizes, **texts, "weight": layer.weight}
+            fields = {"kind": f'"{layer.kind}"', "tokens": self.tokens_of(layer), **sizes, **texts}
+            fields["weight"] = layer.weight
             lines += ["", f"# {_file(layer)}, {_runs(layer)} of the model"]
             lines += ["[[problem]]", *(f"{name} = {value}" for name, value in fields.items())]
         return "\n".join([*lines, ""])
@@ -121,13 +127,20 @@ def engine_problems(
         layers += block_linears(config, sharding, of, fused)
     except UsageError as refused:
         left_out.append(f"Without its linear layers: {refused}.")
+    counts = _counts(tokens)
+    left_out += [
+        f"Up to {layer.most_in_cuda} tokens are left out: vLLM runs them by its kernel in CUDA."
+        for layer in layers
+        if isinstance(layer, VllmWna16) and layer.most_in_cuda >= min(counts)
+    ]
+    layers = [layer for layer in layers if _in_triton(layer, counts)]
     if not layers:
         reasons = " ".join(left_out) or (
             f"{config.source} has neither experts nor linear layers in fp8 with a scale per 128x128, and {engine} has "
             "no tuned files for others: gemmtune capture lists what a model runs under torch.compile"
         )
         raise UsageError(reasons.rstrip("."))
-    return EngineProblems(config.source, sharding, tuple(layers), _counts(tokens), tuple(left_out))
+    return EngineProblems(config.source, sharding, tuple(layers), counts, tuple(left_out))
 
 
 def _expert_type(config: ModelConfig, of: WeightType, dtype: str | None) -> WeightType:
@@ -148,6 +161,12 @@ def _counts(tokens: Iterable[int]) -> tuple[int, ...]:
     if any(type(each) is not int or each < 1 for each in found):
         raise UsageError(f"tokens={list(found)} are no integers from 1 on")
     return found
+
+
+def _in_triton(layer: Layer, counts: Iterable[int]) -> list[int]:
+    """Return the token counts at which an engine runs a layer in Triton."""
+    most = layer.most_in_cuda if isinstance(layer, VllmWna16) else 0
+    return [each for each in counts if each > most]
 
 
 def _file(layer: Layer) -> str:

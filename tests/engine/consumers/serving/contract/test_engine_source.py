@@ -44,6 +44,17 @@ def test_kernels_are_taken_with_their_decorators_and_without_importing(package):
     assert len(digest) == 64
 
 
+def test_the_default_is_asked_for_together_with_the_function_that_it_asks(package):
+    file = package / MOE / "fused_moe.py"
+    file.write_text(
+        "def should_moe_wna16_use_cuda(rows: int):\n    return current_platform.is_cuda() and rows <= 6\n\n"
+        "def get_default_config(M: int):\n"
+        "    return {'BLOCK_SIZE_M': next_power_of_2(M) if should_moe_wna16_use_cuda(M) else 64}\n"
+    )
+    found = find_engine(Engine.VLLM, {"GEMMTUNE_VLLM": str(package)})
+    assert [found.default_moe_config(m, shared_bytes=1)["BLOCK_SIZE_M"] for m in (1, 5, 7)] == [1, 8, 64]
+
+
 def test_the_engines_own_default_answers(package):
     found = find_engine(Engine.VLLM, {"GEMMTUNE_VLLM": str(package)})
     assert found.version == "unknown"
