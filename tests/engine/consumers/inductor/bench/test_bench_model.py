@@ -64,7 +64,7 @@ def host(monkeypatch):
     monkeypatch.setattr(loader, "uninstall", lambda: host.events.append("uninstall"))
     monkeypatch.setattr(loader, "report", report)
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
-    monkeypatch.setattr(module.gc, "collect", lambda: 0)  # a second, once other tests have left a million objects
+    monkeypatch.setattr("gc.collect", lambda: 0)  # a second, once other tests have left a million objects
     return host
 
 
