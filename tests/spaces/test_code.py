@@ -25,13 +25,16 @@ import torch
 import triton
 import triton.language as tl
 
-@triton.autotune(configs=[triton.Config({"BLOCK": 64}), triton.Config({"BLOCK": 128})], key=["n"])
+CONFIGS = [triton.Config({"BLOCK": 64}), triton.Config({"BLOCK": 128})]
+
+@triton.autotune(configs=CONFIGS, key=["n"], reset_to_zero=["out"])
 @triton.heuristics({"EVEN": lambda values: values["n"] % values["BLOCK"] == 0})
 @triton.jit
 def scale_kernel(out, x, factor, n, BLOCK: tl.constexpr, EVEN: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     mask = (at < n) | EVEN
-    tl.store(out + at, tl.load(x + at, mask=mask) * factor, mask=mask)
+    value = tl.load(out + at, mask=mask) + tl.load(x + at, mask=mask) * factor
+    tl.store(out + at, value, mask=mask)
 
 class Scale:
     kernel = scale_kernel

@@ -30,7 +30,8 @@ def written_config(space: Space, task: Task, text: str) -> Config:
     verdict = space.check(task, config)
     if not verdict:
         near = " or ".join(_feasible_changes(space, task, config, params))
-        raise UsageError(f"config {text!r}: {verdict.reason}{f'; {near} passes' if near else ''}")
+        way_out = f"; {near} passes" if near else ""
+        raise UsageError(f"config {text!r} is none of {task.problem.name}: {verdict.reason}{way_out}")
     return config
 
 

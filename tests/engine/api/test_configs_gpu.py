@@ -38,7 +38,7 @@ def test_own_configs_meet_the_row_and_the_library_in_paired_rounds(out):
     (comparison,) = found.comparisons
     roles = [kernel.role.value for kernel in comparison.kernels]
     assert found.holds
-    assert roles in (["yours", "yours", "row", "baseline"], ["yours", "yours", "baseline"])
+    assert (roles[:3], roles[-1]) == (["yours", "yours", "row"], "baseline")
     for kernel in comparison.kernels:
         assert kernel.contender.finalist is not None, kernel
         assert kernel.choice.low_ns <= kernel.choice.time_ns <= kernel.choice.high_ns
@@ -50,7 +50,7 @@ def test_own_configs_meet_the_row_and_the_library_in_paired_rounds(out):
 
 
 def test_a_config_of_an_own_kernel_meets_its_row_and_its_default(out):
-    found = gt.measure(f"triton:{SOFTMAX}:Softmax", "ROWS=8 STEPS=8 num_warps=1 num_stages=1", out=out)
+    found = gt.measure(f"triton:{SOFTMAX}:Softmax", "ROWS=1 STEPS=8 num_warps=4 num_stages=1", out=out)
     assert len(found.comparisons) == 2
     for comparison in found.comparisons:
         roles = {kernel.role.value for kernel in comparison.kernels}
