@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from statistics import median
 
+from gemmtune.engine.measure.protocols import PROTOCOLS
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.artifact import Resources, Toolchain
 from gemmtune.engine.records.config import Config
@@ -71,6 +72,8 @@ def names_its_protocol_and_unit(objective: type[Objective]) -> None:
     for name in ("protocol", "unit"):
         value: object = getattr(objective, name, None)
         require(isinstance(value, str) and bool(value.strip()), objective, f"has the {name} {value!r}")
+    is_known = objective.protocol in PROTOCOLS
+    require(is_known, objective, f"has the protocol {objective.protocol!r}; known: {', '.join(PROTOCOLS)}")
 
 
 def names_its_parts(objective: type[Objective]) -> None:

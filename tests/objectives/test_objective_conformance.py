@@ -14,6 +14,10 @@ class Unnamed(Latency):
     protocol = ""
 
 
+class Unknown(Latency):
+    protocol = "no-such-protocol"
+
+
 class Generous(Latency):
     def score(self, measurement):
         return min(measurement.samples_ns, default=float("inf"))
@@ -76,6 +80,7 @@ class Free(LatencyEnergy):
     ("objective", "check", "broken"),
     [
         (Unnamed, objective_conformance.names_its_protocol_and_unit, "has the protocol ''"),
+        (Unknown, objective_conformance.names_its_protocol_and_unit, "'no-such-protocol'; known: graph-cold-l2"),
         (Lonely, objective_conformance.names_its_parts, r"has the parts \('latency ns',\); name none, or several once"),
         (Twins, objective_conformance.names_its_parts, "name none, or several once each"),
         (Bare, objective_conformance.names_its_parts, "not a tuple of names with their units"),
