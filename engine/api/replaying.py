@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property, partial
 from itertools import accumulate
 from math import inf, isfinite
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -174,6 +175,8 @@ class Study:
     def to_dataframe(self) -> DataFrame:
         """Return a pandas DataFrame with one line per evaluation: its time in ns, and the best so far.
 
+        `wall_seconds` and `gpu_seconds` are the recorded cost of the search by then, without the sampler's own time.
+
         Raises:
             ToolchainMissing: pandas is not installed.
         """
@@ -185,12 +188,17 @@ class Study:
             for seed, trials_of in enumerate(found):
                 for name, landscape, trials in zip(names, self.landscapes, trials_of, strict=True):
                     best = accumulate((inf if trial.score is None else trial.score for trial in trials), min)
-                    for evaluation, (trial, best_ns) in enumerate(zip(trials, best, strict=True), 1):
+                    points = [landscape.points[trial.config] for trial in trials]
+                    wall, gpu = (accumulate(map(attrgetter(f"{of}_seconds"), points)) for of in ("wall", "gpu"))
+                    found_at = zip(trials, best, wall, gpu, strict=True)
+                    for evaluation, (trial, best_ns, wall_seconds, gpu_seconds) in enumerate(found_at, 1):
                         yield {
                             "sampler": sampler,
                             "landscape": name,
                             "seed": seed,
                             "evaluation": evaluation,
+                            "wall_seconds": wall_seconds,
+                            "gpu_seconds": gpu_seconds,
                             "status": trial.status.value,
                             "time_ns": trial.score,
                             "fraction_of_optimum": landscape.optimum_ns / best_ns if isfinite(best_ns) else 0.0,

@@ -31,6 +31,18 @@ class Point:
     cost_seconds: float | None = None
     """Recorded duration of the whole evaluation, build included, in seconds; failures take time too."""
 
+    @property
+    def gpu_seconds(self) -> float:
+        """Recorded seconds on the GPU: the whole evaluation's without the build, or else the launches'."""
+        if self.cost_seconds is None:
+            return sum(self.samples_ns) / 1e9
+        return max(0.0, self.cost_seconds - (self.build_seconds or 0.0))
+
+    @property
+    def wall_seconds(self) -> float:
+        """Recorded seconds of the evaluation, build included."""
+        return (self.build_seconds or 0.0) + self.gpu_seconds
+
 
 class Points(Mapping[Config, Point]):
     """Recorded outcomes by config that are no objects in memory."""

@@ -45,7 +45,7 @@ def _t4(landscape: Landscape) -> dict[str, object]:
 
 
 def _t4_result(point: Point) -> dict[str, object]:
-    build, bench = _costs_ms(point)
+    build, bench = (point.build_seconds or 0.0) * 1e3, point.gpu_seconds * 1e3
     found: dict[str, object] = {
         "configuration": dict(point.config),
         "times": {"compilation": build, "benchmark": bench, "runtimes": [ns / 1e6 for ns in point.samples_ns]},
@@ -75,19 +75,12 @@ def _cache(landscape: Landscape) -> dict[str, object]:
 
 
 def _cache_entry(point: Point) -> dict[str, object]:
-    build, bench = _costs_ms(point)
+    build, bench = (point.build_seconds or 0.0) * 1e3, point.gpu_seconds * 1e3
     outcome: dict[str, object] = {"time": _CACHE_ERRORS.get(point.status, "RuntimeFailedConfig")}
     if point.time_ns is not None:
         outcome = {"time": point.time_ns / 1e6, "times": [ns / 1e6 for ns in point.samples_ns or (point.time_ns,)]}
     costs = {"compile_time": build, "benchmark_time": bench}
     return {**point.config, **outcome, **costs, "verification_time": 0, "strategy_time": 0, "framework_time": 0}
-
-
-def _costs_ms(point: Point) -> tuple[float, float]:
-    """Return the recorded cost of the build and of the rest, in ms; launches stand for a cost that is not recorded."""
-    build = (point.build_seconds or 0.0) * 1e3
-    launches = sum(point.samples_ns) / 1e6
-    return build, launches if point.cost_seconds is None else max(0.0, point.cost_seconds * 1e3 - build)
 
 
 _FORMS: Mapping[str, Callable[[Landscape], dict[str, object]]] = {"t4": _t4, "kernel_tuner": _cache}

@@ -60,6 +60,10 @@ def test_a_study_is_a_frame_with_a_line_per_evaluation():
     assert len(frame) == 24
     last = frame[frame.evaluation == 8].fraction_of_optimum
     assert last.mean() == pytest.approx(study.fraction_of_optimum["random"])
+    points = [SMALL[0].points[trial.config] for trial in study.found["random"][1][0]]
+    gpu, builds = sum(sum(x.samples_ns) for x in points) / 1e9, sum(x.build_seconds for x in points)
+    cost = frame[(frame.seed == 1) & (frame.evaluation == 8)].iloc[0]
+    assert (cost.gpu_seconds, cost.wall_seconds) == pytest.approx((gpu, gpu + builds))
 
 
 def test_a_saved_study_reads_back_and_takes_a_further_sampler(tmp_path, monkeypatch):

@@ -75,7 +75,7 @@ def toy(**answers):
 
 def tile(*values, ordered=True):
     param = object.__new__(Param)  # the record itself refuses some of these
-    for field, value in zip(fields(Param), ("TILE", values, ordered), strict=True):
+    for field, value in zip(fields(Param), ("TILE", values, ordered, None), strict=True):
         object.__setattr__(param, field.name, value)
     return (param,)
 
