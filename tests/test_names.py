@@ -19,6 +19,7 @@ ALLOWED = {
     "ask": "a sampler is asked for configs",
     "tell": "a sampler is told the results",
     "AskTell": "the field's name of a loop around a sampler",
+    "ask_tell": "as above",
     "asked": "torch asks questions of a size, which become guards",
     "asked_by_torch": "as above",
 }
