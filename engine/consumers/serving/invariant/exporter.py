@@ -27,7 +27,6 @@ class VllmBatchInvariantExporter(Exporter):
     """
 
     on_request = True  # its kernel is not the one that was timed
-    spaces = (_SPACE,)
     example = (_SPACE, Config(_TILE))
     example_problems = ("16x4096x4096:bf16:nt", "2048x4096x4096:bf16:nt", "64x512x4096:bf16:nt:addmm")
 
