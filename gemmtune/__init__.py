@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from gemmtune.engine.seams.sampler_options import sampler
     from gemmtune.engine.seams.space import BuildError, Space
     from gemmtune.engine.store.database import Database
-    from gemmtune.engine.studies.ask_tell import AskTell
+    from gemmtune.engine.studies.own_evaluation import AskTell
 
     __version__: str
 
@@ -110,7 +110,7 @@ __all__ = [
 
 _MODULES = {
     "Artifact": "records.artifact",
-    "AskTell": "studies.ask_tell",
+    "AskTell": "studies.own_evaluation",
     "BuildError": "seams.space",
     "Callback": "scheduling.callbacks",
     "Candidate": "seams.pruner",
