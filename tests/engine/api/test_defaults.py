@@ -18,7 +18,16 @@ from gemmtune.engine.api import (
     verifying,
 )
 
-STUDY = {"sampler": "transfer", "budget": 64, "seeds": 10, "batch": 1, "workers": 1, "cold": False, "apart": False}
+STUDY = {
+    "sampler": "transfer",
+    "budget": 64,
+    "seeds": 10,
+    "batch": 1,
+    "workers": 1,
+    "cold": False,
+    "apart": False,
+    "noise": False,
+}
 TUNE = {
     "portfolio": False,
     "ranges": False,

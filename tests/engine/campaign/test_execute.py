@@ -163,7 +163,7 @@ def test_a_device_the_catalogue_lacks_and_two_devices_are_refused(recorded):
         recorded_device([of("H2000", recorded[0])])
     with pytest.raises(LandscapeError, match=r"2 devices \(H100, H200\)"):
         recorded_device([of("H100", recorded[0]), recorded[1]])
-    with pytest.raises(LandscapeError, match="gemmtune replay"):
+    with pytest.raises(LandscapeError, match="gemmtune compare"):
         recorded_device([replace(recorded[0], problem=None)])
 
 

@@ -73,7 +73,7 @@ def test_a_fleet_names_its_address_and_needs_ray(monkeypatch):
 
 def test_a_command_that_measures_leaves_a_cluster_without_gpus(cluster):
     found = cluster()
-    with pytest.raises(DeviceError, match=r"^record measures, and there is no GPU in the Ray cluster$"):
+    with pytest.raises(DeviceError, match=r"^sweep measures, and there is no GPU in the Ray cluster$"):
         record(PROBLEM, fleet="ray")
     assert found.closed
 

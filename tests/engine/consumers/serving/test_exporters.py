@@ -140,7 +140,9 @@ def test_rows_of_other_workloads_are_left_to_other_consumers():
     moe, gemm = moe_table(), row("16x64x64:bf16:nt", choice("aten", Config({})))
     mixed = Table(H200, (*moe.rows, gemm), "latency")
     assert export_table(VllmExporter(), mixed) == export_table(VllmExporter(), moe)
-    with pytest.raises(TableError, match="the consumer runs workloads of kind gemm or grouped; rows are of vllm_moe"):
+    with pytest.raises(
+        TableError, match="the consumer runs workloads of kind gemm or grouped or flex; rows are of vllm_moe"
+    ):
         export_table(registry.exporter("inductor"), moe)
 
 

@@ -171,7 +171,7 @@ def test_tunableop_gives_columns_first_and_names_what_has_no_row(tmp_path):
 def test_another_csv_is_refused(tmp_path):
     path = tmp_path / "times.csv"
     path.write_text("m,n,k\n1,2,3\n", encoding="utf-8")
-    with pytest.raises(UsageError, match="is a landscape file: gemmtune show, replay, compare"):
+    with pytest.raises(UsageError, match="is a landscape file: gemmtune show, compare"):
         gt.capture(str(path))
 
 
