@@ -50,6 +50,10 @@ class Exporter(ABC):
             TableError: the table has a row that this consumer does not support; the message names space and problem.
         """
 
+    def left_out(self, table: Table) -> str:
+        """Return a line that names the choices that the consumer cannot run, so that others stand for them."""
+        return ""
+
     def shared(self, exports: Sequence[Mapping[str, str]]) -> Mapping[str, str]:
         """Return the files that serve the tables of several GPUs in one folder, where those of one table would not do.
 

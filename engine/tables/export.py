@@ -29,7 +29,7 @@ def export_table(exporter: Exporter, table: Table, *, estimated: bool = False) -
             rows and `estimated` is False; or it is batch-invariant, and rows of one series add in several orders.
         ContractError: the exporter fails, or returns anything else than texts by plain names.
     """
-    table = _served(exporter, table)
+    table = served_rows(exporter, table)
     rows = [row for row in table.rows if row.choices[0].evidence is Evidence.ESTIMATED]
     if rows and not estimated:
         raise TableError(
@@ -101,7 +101,7 @@ def file_fault(name: object, text: object) -> str:
     return "" if is_text(text) else f"{name} is not Unicode text"
 
 
-def _served(exporter: Exporter, table: Table) -> Table:
+def served_rows(exporter: Exporter, table: Table) -> Table:
     """Return the table with the rows of the workloads that the consumer runs."""
     kinds = {row.problem.kind for row in table.rows} | {row.problem.kind for row in table.ranges}
     if kinds <= set(exporter.workloads):

@@ -14,6 +14,7 @@ from gemmtune.engine.consumers.inductor.loader.export import loader_files
 from gemmtune.engine.consumers.inductor.loader.loader_rows import PACKAGES, SCHEMA, parse_inductor_table
 from gemmtune.engine.consumers.inductor.loader.lookup import lookup_table
 from gemmtune.engine.consumers.inductor.loader.templates import Product, is_cute, multiplied, template_of
+from gemmtune.engine.consumers.inductor.next_choice import runnable
 from gemmtune.engine.consumers.inductor.written import parse_written_table
 from gemmtune.engine.records.artifact import Artifact, Toolchain
 from gemmtune.engine.records.config import Config, Value
@@ -27,6 +28,7 @@ from gemmtune.engine.records.grouped.product import Form, Grouped
 from gemmtune.engine.records.table import Choice, Row, Table
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.workload import Workload
+from gemmtune.engine.report.layout import count
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.exporter import Exporter
 from gemmtune.engine.tables.export import sealed_json
@@ -47,15 +49,18 @@ class InductorExporter(Exporter):
     workloads = (Problem.kind, Grouped.kind, Flex.kind)
 
     def export(self, table: Table) -> Mapping[str, str]:
-        """Export the first choice of every row, and the choice of every range.
+        """Export the first choice of every row that Inductor can run, and the choice of every range.
+
+        `left_out` counts the rows and ranges whose choice Inductor cannot run, by space.
 
         Returns:
             The text of each file, by name.
 
         Raises:
-            TableError: Inductor has no key for a row's problem, no template for its space, or one key for two rows. Or
-                a config is not of its space, or a CuTe kernel does not build here.
+            TableError: Inductor has no key for a row's problem, no template for any of its spaces, or one key for two
+                rows. Or a config is not of its space, or a CuTe kernel does not build here.
         """
+        whole, (table, left_out) = table, runnable(table)
         for problem, choice in _choices(table):  # before anything is built
             product_key(problem), template_of(problem, choice)
         kernels = built_kernels(
@@ -73,8 +78,9 @@ class InductorExporter(Exporter):
             "rows": rows,
             "kernels": dict(sorted(kernels.values())),
             **({"batch_invariant": True} if table.batch_invariant else {}),
+            **({"left_out": {space: len(names) for space, names in left_out.items()}} if left_out else {}),
         }
-        sealed = sealed_json(table, SCHEMA, content, parse_written_table)
+        sealed = sealed_json(whole, SCHEMA, content, parse_written_table)
         compiled = {package for task, _ in kernels for package in registry.space(task.space).compiled_packages}
         stock = json.dumps(lookup_table(table), indent=2, sort_keys=True, ensure_ascii=False) + "\n"
         return {
@@ -83,6 +89,11 @@ class InductorExporter(Exporter):
             **loader_files(parse_inductor_table(sealed.encode())),
             **({LICENCES: notices(compiled)} if kernels else {}),
         }
+
+    def left_out(self, table: Table) -> str:
+        """Return a line that names the rows and ranges whose choice Inductor cannot run; empty for none."""
+        found = runnable(table)[1].items()
+        return "; ".join(f"{count(len(its), 'choice')} of {space} left out: {', '.join(its)}" for space, its in found)
 
     def shared(self, exports: Sequence[Mapping[str, str]]) -> Mapping[str, str]:
         """Return the loader with the parts that the rows of any GPU need."""

@@ -98,7 +98,7 @@ def parse_inductor_table(content: bytes) -> InductorTable:
         TypeError, ValueError: a part has the wrong type or value.
     """
     names = {"made_with", "templates", "params", "rows", "kernels"}
-    fields = parse_sealed(content, "inductor", SCHEMA, names, {"batch_invariant"})
+    fields = parse_sealed(content, "inductor", SCHEMA, names, {"batch_invariant", "left_out"})
     made_with, templates = (require_object(name, fields[name]) for name in ("made_with", "templates"))
     kernels = parse_kernels(fields["kernels"])
     rows = {key: _rows(key, its, kernels) for key, its in require_object("rows", fields["rows"]).items()}

@@ -8,6 +8,8 @@ from importlib.util import find_spec
 
 import pytest
 
+from gemmtune.engine.api.table import Table
+from gemmtune.engine.api.tune_result import export_everywhere
 from gemmtune.engine.consumers.inductor.exporter import InductorExporter
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.errors import TableError
@@ -15,6 +17,7 @@ from gemmtune.engine.records.grouped.product import Grouped
 from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.records.table import Choice, RangeRow, Row
 from gemmtune.engine.tables.export import export_table
+from gemmtune.engine.tables.table_file import table_sha256
 from gemmtune.engine.testing.exporter_conformance import example_table
 
 pytestmark = [
@@ -123,3 +126,25 @@ def test_aten_stands_behind_a_binary_whatever_else_was_timed():
     files = export_table(InductorExporter(), replace(example_table(), rows=(found,), ranges=()))
     ((entry,),) = json.loads(files["inductor_table.json"])["rows"].values()
     assert entry["otherwise"] == {"template": "aten::_grouped_mm", "kwargs": {}}
+
+
+@pytest.mark.usefixtures("unbuilt")
+@pytest.mark.parametrize(("quack_ns", "template"), [(101.0, "cute::quack_grouped"), (119.5, "aten::_grouped_mm")])
+def test_the_fastest_choice_that_inductor_runs_stands_for_one_that_it_cannot(tmp_path, quack_ns, template):
+    best, rest = choice("triton_grouped"), replace(choice("quack_grouped", QUACK), time_ns=quack_ns)
+    base = replace(choice("aten_grouped"), time_ns=120.0)
+    found = Row(Grouped.parse(UP), (best, base, rest), base, 0.2, ())
+    ranged = replace(RANGES[0], choice=best)
+    table = replace(example_table(), rows=(found, row(DOWN, "aten_grouped")), ranges=(ranged,))
+    paths, (note,), broken = export_everywhere(Table.of(table), tmp_path)
+    fields = json.loads((tmp_path / "inductor/inductor_table.json").read_text())
+    entries = {each["facts"]["problem"]: each for its in fields["rows"].values() for each in its}
+    assert sorted(entries) == sorted((UP, DOWN))
+    assert entries[UP]["template"] == template
+    assert entries[UP]["facts"]["loss"] == pytest.approx({"cute": 0.01, "aten": 0.2}[template[:4]])
+    assert fields["left_out"] == {"triton_grouped": 2}
+    assert fields["table_sha256"] == table_sha256(table)
+    assert note.startswith("exported to inductor: 2 choices of triton_grouped left out: ")
+    assert all(name in note for name in (UP, f"{ranged.problem.name} from 2 on"))
+    assert paths
+    assert not broken

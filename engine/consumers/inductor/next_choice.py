@@ -1,0 +1,55 @@
+"""Rows whose fastest choice Inductor cannot run, with the fastest one that it can."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from gemmtune.engine.consumers.inductor.loader.templates import Product, multiplied, template_of
+from gemmtune.engine.records.errors import TableError
+from gemmtune.engine.records.table import Choice, Row, Table
+
+
+def runnable(table: Table) -> tuple[Table, Mapping[str, list[str]]]:
+    """Return the table with choices that Inductor can run, and the problems whose first choice it cannot, by space.
+
+    A row of which Inductor runs no choice stays as it is, as does a batch-invariant table. A range without a template
+    is left out: ATen runs there.
+    """
+    if table.batch_invariant:
+        return table, {}
+    found: dict[str, list[str]] = {}
+    rows = []
+    for row in table.rows:
+        kept = _kept(row, table.margin)
+        if kept is not row:
+            found.setdefault(row.choices[0].space, []).append(row.problem.name)
+        rows.append(kept)
+    ranges = []
+    for ranged in table.ranges:
+        if _runs(multiplied(ranged.problem), ranged.choice):
+            ranges.append(ranged)
+        else:
+            found.setdefault(ranged.choice.space, []).append(f"{ranged.problem.name} from {ranged.first} on")
+    return replace(table, rows=tuple(rows), ranges=tuple(ranges)), found
+
+
+def _kept(row: Row, margin: float) -> Row:
+    """Return the row, or one that begins with its fastest choice that Inductor runs; see `Table.margin`."""
+    product, first = multiplied(row.problem), row.choices[0]
+    if _runs(product, first):
+        return row
+    choices = sorted((each for each in row.choices if _runs(product, each)), key=lambda each: each.time_ns)
+    if not choices:
+        return row
+    base = next((each for each in choices if each.space == product.baseline_space), None)
+    if base is not None and base.time_ns < choices[0].time_ns * (1 + margin):
+        choices.remove(base)
+        choices.insert(0, base)
+    loss = max(0.0, (1 + row.loss) * choices[0].time_ns / first.time_ns - 1)
+    return replace(row, choices=tuple(choices), loss=loss).with_lead()
+
+
+def _runs(product: Product, choice: Choice) -> bool:
+    try:
+        return bool(template_of(product, choice))
+    except TableError:
+        return False
