@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
+from itertools import zip_longest
 from pathlib import Path
 
 from gemmtune.engine.records.artifact import Artifact, Toolchain
@@ -33,6 +34,7 @@ _PARAMS = (
     Param("is_dynamic_persistent", (False, True)),
     Param("max_swizzle_size", (4, 8, 16)),
 )
+_FEW_ROWS = 64
 _EPILOGUES = "2"
 """Revision of what gemmtune computes in QuACK's epilogue; a kernel of another one is measured again."""
 
@@ -70,13 +72,19 @@ class QuackGemmSpace(Space):
     def seeds(self, task: Task) -> tuple[Config, ...]:
         """Return all that QuACK's own autotuner would try, least operand traffic of the busiest SM first.
 
-        For 8-bit floats they have narrow tiles too, and for exact sums only tiles whose accumulators do not spill.
+        For 8-bit floats they have narrow tiles too, and for exact sums only tiles whose accumulators do not spill. From
+        65 rows on, their ping-pong tiles alternate with the others: hiding the epilogue often gains more than the least
+        traffic does, see experiments/models.
         """
         problem = gemm(task.problem)
         exact = problem.accumulation is Accumulation.EXACT
         known = listed(task.device.arch, float8=problem.a_dtype.is_float8, exact=exact)
         feasible = [config for config in known if self.check(task, config)]
-        return tuple(sorted(feasible, key=partial(operand_traffic, task)))
+        ordered = sorted(feasible, key=partial(operand_traffic, task))
+        if not problem.a_dtype.is_float8 or problem.m <= _FEW_ROWS:
+            return tuple(ordered)
+        kinds = ([seed for seed in ordered if seed["pingpong"] is kind] for kind in (True, False))
+        return tuple(seed for pair in zip_longest(*kinds) for seed in pair if seed is not None)
 
     def prior(self, task: Task) -> Prior:
         """Return the estimates of nvMatmulHeuristics; with swap_ab they are those of the transposed product.

@@ -311,6 +311,12 @@ def test_an_epilogue_leaves_seeds_and_features_as_they_are(sku, suffix):
     assert SPACE.features(of, Config(PLAIN)) == SPACE.features(plain, Config(PLAIN))
 
 
+def test_seeds_of_many_rows_in_fp8_begin_with_ping_pong_and_cooperative_tiles():
+    rows = task("2048x3072x2048:e4m3:nt:epilogue=mul(column[fp32]).mul(row[fp32])")
+    first = [(seed["tile_m"], seed["tile_n"], seed["pingpong"]) for seed in SPACE.seeds(rows)[:4]]
+    assert first == [(128, 192, True), (256, 192, False)] * 2  # on an H100, 20.0 and 21.2 µs
+
+
 def test_seeds_of_exact_sums_fit_and_fast_and_exact_kernels_are_others():
     fast, exact = task(EXACT.removesuffix(":accumulation=exact")), task(EXACT)
     narrow = set(SPACE.seeds(fast)) - set(SPACE.seeds(task(LARGE)))
