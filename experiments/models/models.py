@@ -11,7 +11,7 @@ import os
 import torch
 
 LAYERS = int(os.environ.get("MODELS_LAYERS", "4"))
-PUBLISHED = {"llama": 16, "qwen3": 28, "bert": 24, "vit": 24, "whisper": 32, "moe_dense": 48}
+PUBLISHED = {"llama": 16, "qwen3": 28, "bert": 24, "vit": 24, "whisper": 32, "qwen3_moe": 48, "olmoe": 16}
 
 
 def layers(name: str) -> int:
@@ -95,19 +95,41 @@ def whisper() -> torch.nn.Module:
     return WhisperEncoder(config).bfloat16()
 
 
-def moe_dense() -> torch.nn.Module:
-    """Qwen3-30B-A3B with a dense layer of its width in place of the experts."""
+def qwen3_moe() -> torch.nn.Module:
+    """Qwen3-30B-A3B: 8 of 128 experts per token, as grouped products."""
     from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
 
     config = Qwen3MoeConfig(
         hidden_size=2048,
-        intermediate_size=6144,
-        num_hidden_layers=layers("moe_dense"),
+        moe_intermediate_size=768,
+        num_hidden_layers=layers("qwen3_moe"),
         num_attention_heads=32,
         num_key_value_heads=4,
         head_dim=128,
+        num_experts=128,
+        num_experts_per_tok=8,
+        norm_topk_prob=True,
         vocab_size=151936,
-        mlp_only_layers=list(range(layers("moe_dense"))),
         use_cache=False,
+        experts_implementation="grouped_mm",
     )
     return Qwen3MoeForCausalLM(config).bfloat16()
+
+
+def olmoe() -> torch.nn.Module:
+    """OLMoE-1B-7B: 8 of 64 experts per token, as grouped products."""
+    from transformers import OlmoeConfig, OlmoeForCausalLM
+
+    config = OlmoeConfig(
+        hidden_size=2048,
+        intermediate_size=1024,
+        num_hidden_layers=layers("olmoe"),
+        num_attention_heads=16,
+        num_key_value_heads=16,
+        num_experts=64,
+        num_experts_per_tok=8,
+        vocab_size=50304,
+        use_cache=False,
+        experts_implementation="grouped_mm",
+    )
+    return OlmoeForCausalLM(config).bfloat16()

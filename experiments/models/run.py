@@ -23,13 +23,15 @@ from pathlib import Path
 from gemmtune.engine.campaign.plan_file import read_plan
 from gemmtune.engine.consumers.inductor.bench.arms import TABLE
 from gemmtune.engine.consumers.inductor.capture.captured import Captured, CapturedProduct, merged
-from gemmtune.engine.records.gemm.problem import Problem
+from gemmtune.engine.seams.kinds import parse_workload
 
 HERE = Path(__file__).parent
-TOKENS = {"llama": 128256, "qwen3": 151936, "moe_dense": 151936, "bert": 30522}
+TOKENS = {"llama": 128256, "qwen3": 151936, "bert": 30522}
+EXPERTS = {"qwen3_moe": 151936, "olmoe": 50304}
 FP8 = {"fp8_llama": 128256, "fp8_qwen3": 151936}
 GROUPS = ("decode 16", "decode 64", "512 tokens", "2048 tokens", "training")
-SPACES = ("cute_splitk", "triton_mm", "quack_gemm")  # cute_gemv was the fastest for none of 25 products of 16 rows
+SPACES = ("cute_splitk", "triton_mm", "quack_gemm", "quack_grouped")
+"""Without cute_gemv, which was the fastest for none of 25 products of 16 rows."""
 PTXAS = Path(find_spec("torch").origin).with_name("bin") / "ptxas"
 BENCH_SECONDS = 8.0
 
@@ -63,7 +65,7 @@ def cases() -> list[Case]:
             found.append(Case(model, group, (f"input_ids=int64[{batch},{length}]%{below}",)))
         tokens = f"int64[1,2048]%{below}"
         found.append(Case(model, "training", (f"input_ids={tokens}", f"labels={tokens}"), grad=True))
-    for model, below in FP8.items():
+    for model, below in {**EXPERTS, **FP8}.items():
         one, many = f"int64[16,1]%{below}", f"int64[1,2048]%{below}"
         found.append(Case(model, "decode 16", (f"input_ids={one}",)))
         found.append(Case(model, "2048 tokens", (f"input_ids={many}",)))
@@ -80,7 +82,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, required=True, help="folder for the campaign, the table and the results")
     parser.add_argument("--minutes", type=float, default=60.0, help="begin no further step after this time")
-    parser.add_argument("--models", default="llama,qwen3,moe_dense,bert,vit,whisper", help="models, with commas")
+    parser.add_argument("--models", default="llama,qwen3,qwen3_moe,olmoe,bert,vit,whisper", help="models, with commas")
     parser.add_argument("--groups", default=",".join(GROUPS), help="groups, with commas")
     parser.add_argument("--arms", default="eager,compile,max-autotune,table", help="arms of the bench, with commas")
     parser.add_argument("--spaces", default=",".join(SPACES), help="spaces to search, with commas")
@@ -229,12 +231,12 @@ def differing(capture: dict, bench: dict) -> list[str]:
     """Return the products whose compiled occurrences in the capture are not those of the GPU's compile."""
     listed: dict[str, float] = {}
     for product in capture.get("products", ()):
-        name = Problem.parse(product["problem"]).name
+        name = parse_workload(product["problem"]).name
         listed[name] = listed.get(name, 0) + product["compiled"]
     lowered: dict[str, int] = {}
     for product in bench["products"]:
         if product["outcome"] != "no problem":
-            name = Problem.parse(product["problem"]).name
+            name = parse_workload(product["problem"]).name
             lowered[name] = lowered.get(name, 0) + product["count"]
     names = sorted({*listed, *lowered})
     return [
