@@ -54,6 +54,8 @@ class Search:
     """Seed shared by the searches of a campaign, for models that they fit to the same history."""
     history: tuple[SourceTask, ...] = ()
     """Measurements of other tasks, the oldest first; empty for a sampler that does not learn from them."""
+    first: tuple[Config, ...] = ()
+    """Seeds to evaluate before anything else, at most the budget; empty where the sampler chooses."""
 
 
 @dataclass(frozen=True, slots=True)

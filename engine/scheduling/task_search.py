@@ -91,10 +91,12 @@ class TaskSearch(Tuner):
         configs, self._candidates = tuple(self._candidates()), None
         members = set(configs)
         seeds = () if self.sampler is ExhaustiveSampler else self.space.seeds(self.task)  # it ignores them
+        seeds = tuple(config for config in seeds if config in members)
         search = Search(
             params=self.space.params(self.task),
             feasible=configs,
-            seeds=tuple(config for config in seeds if config in members),
+            seeds=seeds,
+            first=seeds if self.space.seeds_first and len(seeds) <= self.budget else (),
             budget=self.budget,
             seed=own_seed(self._seed, self.task.key),
             campaign_seed=self._seed,

@@ -47,8 +47,8 @@ class Sampler(ABC):
         self.search = search
 
     def initial_configs(self) -> list[Config]:
-        """Return the first seeds of the space, best guess first: at most a quarter of the budget, at least one."""
-        return list(dict.fromkeys(self.search.seeds))[: max(1, self.search.budget // 4)]
+        """Return `Search.first`, else the first seeds: at most a quarter of the budget, at least one."""
+        return list(self.search.first) or list(dict.fromkeys(self.search.seeds))[: max(1, self.search.budget // 4)]
 
     @abstractmethod
     def ask(self, count: int) -> list[Config]:

@@ -71,6 +71,9 @@ class Space(ABC):
     needs: ClassVar[tuple[str, ...]] = ()
     """Packages that run the kernels in production, beside torch and what it brings."""
 
+    seeds_first: ClassVar[bool] = False
+    """Whether programs choose among the seeds themselves, so that a search evaluates them all if its budget allows."""
+
     compiled_packages: ClassVar[tuple[str, ...]] = ()
     """Packages whose sources are compiled into the binaries; their licences go with a table that holds these."""
 

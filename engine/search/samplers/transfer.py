@@ -36,7 +36,7 @@ class TransferSampler(Sampler):
 
     | policy | condition |
     |---|---|
-    | a seed of the space | the first `initial_seeds` proposals without a history |
+    | a seed of the space | all of `Search.first`, else the first `initial_seeds` proposals without a history |
     | the config in the middle of a space without seeds, random ones | the first `initial` without a history |
     | a proposal of `EvolutionSampler` | every second proposal after the first `evolution_after` |
     | expected improvement by `JointProcess` | without config features, with a history |
@@ -104,7 +104,7 @@ class TransferSampler(Sampler):
             self._process = GaussianProcess(weigh_coordinates(params, described), means)
         self._has_prediction = prediction is not None
         knows = self._has_prediction or self._joint is not None
-        first = [] if knows else self.initial_configs()[:initial_seeds]
+        first = list(search.first) or ([] if knows else self.initial_configs()[:initial_seeds])
         self._initial = [self._encoding.position(config) for config in reversed(first)]
         self._draws_left = 0 if knows else max(0, initial - len(first))
         if self._draws_left and not self._initial and len(params):
@@ -114,6 +114,7 @@ class TransferSampler(Sampler):
     def ask(self, count: int) -> list[Config]:
         """Return up to `count` proposals, fewer while batches are small; each reduces the variance near it."""
         most = self._small_batch if self._asked < self._small_batch_until else count
+        most = max(len(self.search.first) - self._asked, 0) or most
         with one_thread():
             return [self._ask() for _ in range(min(count, most, int(self._free.sum())))]
 

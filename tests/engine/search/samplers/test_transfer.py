@@ -111,6 +111,14 @@ def test_after_eight_proposals_promising_seeds_come_every_second_time():
     assert found[:9] == asked(TransferSampler(search, more_seeds_after=100), task, 16)[:9]
 
 
+def test_what_must_be_evaluated_first_comes_first_and_at_once_with_and_without_a_history():
+    first = FEASIBLE[::20]
+    for history in ((), (Task(32).source(),)):
+        sampler = TransferSampler(replace(Task(64).search(*history), seeds=first, first=first))
+        assert sampler.ask(64) == list(first)
+        assert not set(sampler.ask(4)) & set(first)
+
+
 def test_batches_are_small_for_the_first_32_proposals():
     task = Task(64)
     sampler = TransferSampler(task.search())
