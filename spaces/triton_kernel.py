@@ -22,6 +22,7 @@ class TritonKernelSpace(Space):
 
     workload: ClassVar[str] = "triton"
     preload: ClassVar[tuple[str, ...]] = ("gemmtune.spaces.triton.preload",)
+    seeds_first: ClassVar[bool] = True
 
     def params(self, task: Task) -> tuple[Param, ...]:
         """Return the class's parameters, with its values and those of the autotuner's configs."""
@@ -36,9 +37,11 @@ class TritonKernelSpace(Space):
         return Verdict.no("autotuner", reason) if reason else Verdict.yes()
 
     def seeds(self, task: Task) -> tuple[Config, ...]:
-        """Return the configs that the kernel's autotuner keeps and that pass the class's check."""
-        configs = dict.fromkeys(map(Config, definition_of(task.problem).seeds_of(task.problem.sizes)))
-        return tuple(config for config in configs if self.check(task, config))
+        """Return the default and the configs that the autotuner keeps, as far as they pass the class's check."""
+        definition, sizes = definition_of(task.problem), task.problem.sizes
+        default = definition.default_of(sizes)
+        configs = [*([] if default is None else [default]), *definition.seeds_of(sizes)]
+        return tuple(config for config in dict.fromkeys(map(Config, configs)) if self.check(task, config))
 
     def toolchain(self) -> Toolchain:
         """Return the version of Triton, and what changes its kernels."""
@@ -77,8 +80,8 @@ class TritonKernelSpace(Space):
         """Load the cubin through the CUDA driver."""
         from gemmtune.spaces.triton.launch import load
 
-        config = Config.from_json(str(dict(artifact.launch)["config"]))
-        return load(artifact, task, self._values(task, config), definition_of(task.problem))
+        values = Config.from_json(str(dict(artifact.launch)["config"]))  # of any task and space that share the binary
+        return load(artifact, task, values, definition_of(task.problem))
 
     def _values(self, task: Task, config: Config) -> Mapping[str, Value]:
         """Return the values that a config stands for."""

@@ -87,7 +87,7 @@ def _execute(
         left = plan.limits.after(time.monotonic() - began, executor.parallel)
         limits, fresh = left or limits, [] if left is None else _added_searches(orders, backend, searches, callbacks)
 
-    plan = _with_added(plan, searches)
+    plan = _with_searched(plan, searches)
     reader = ResultReader(plan, backend, database, held, keep=plan.ranges is not None or plan.batch_invariant)
 
     def run_round(more: Sequence[TaskSearch]) -> None:
@@ -131,8 +131,14 @@ def _added_searches(
     return found
 
 
-def _with_added(plan: Plan, searches: Iterable[TaskSearch]) -> Plan:
-    """Return the plan with the problems of all searches, for the campaign's result."""
-    searched = dict.fromkeys(search.task.problem for search in searches)
-    further = [each for each in searched if each not in plan.problems and each not in plan.held_out]
-    return plan.changed(problems=(*plan.problems, *further)) if plan.problems and further else plan
+def _with_searched(plan: Plan, searches: Iterable[TaskSearch]) -> Plan:
+    """Return the plan with the problems of all searches, for the campaign's result.
+
+    They may be more than the plan's, and one may have another default than the plan says, which builds.
+    """
+    held_out = {problem.name for problem in plan.held_out}
+    searched = {search.task.problem.name: search.task.problem for search in searches}
+    problems = {problem.name: problem for problem in plan.problems}
+    problems |= {name: problem for name, problem in searched.items() if name not in held_out}
+    changed = tuple(problems.values())
+    return plan.changed(problems=changed) if plan.problems and changed != plan.problems else plan

@@ -40,7 +40,7 @@ def build(
         resources = write_cubin(binary, file, task.device)
         passed = {name: kind for name, kind in binary.src.signature.items() if kind != "constexpr"}
         launch: tuple[tuple[str, int | str], ...] = (
-            ("config", config.json),
+            ("config", Config(values).json),
             ("passed", " ".join(passed)),
             ("types", " ".join(passed.values())),
             ("ctas_0", getattr(facts, "num_ctas", 1)),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,13 @@ import pytest
 
 pytest.importorskip("triton", reason="triton is not installed")
 
+from gemmtune.engine.campaign.execute import _with_searched
+from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.errors import ProblemError
 from gemmtune.engine.records.task import Task
+from gemmtune.engine.scheduling.task_search import exhaustive_search
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.kinds import expand_workloads, parse_workload
 from gemmtune.engine.search.enumeration import enumerate_space, feasible_configs
@@ -94,6 +98,29 @@ def test_configs_of_an_autotuner_are_seeds_and_its_first_is_the_default():
     seeds = registry.space("triton_kernel").seeds(task)
     assert [(seed["STEPS"], seed["num_warps"]) for seed in seeds] == [(1, 4), (1, 8), (8, 8), (8, 16)]
     assert Config.from_json(task.problem.to_fields()["default"]) == seeds[0]
+
+
+def test_the_default_of_a_class_is_a_seed_before_those_of_the_autotuner(tmp_path):
+    members = "default = {'BLOCK': 128, 'num_warps': 4, 'num_stages': 3}"
+    task = first(user_class(tmp_path, decorators=autotuned(), members=members))
+    assert [seed["BLOCK"] for seed in registry.space("triton_kernel").seeds(task)] == [128, 64]
+
+
+def test_the_binary_of_the_default_says_the_values_that_any_of_its_launches_takes(tmp_path):
+    searched, default = registry.space("triton_kernel"), registry.space("triton_default")
+    task = first(SOFTMAX, "triton_default")
+    built = default.build(task, Config({}), tmp_path)
+    seed = searched.seeds(first(SOFTMAX))[0]
+    assert built.key == searched.artifact_key(first(SOFTMAX), seed)  # one binary for both spaces
+    assert Config.from_json(str(dict(built.launch)["config"])) == seed
+
+
+def test_a_result_is_of_the_case_whose_default_builds():
+    case = first(SOFTMAX).problem
+    building = replace(case, default=Config(registry.space("triton_kernel").seeds(first(SOFTMAX))[1]).json)
+    space, task = registry.space("triton_default"), Task(building, H200, "triton_default")
+    plan = _with_searched(Plan(problems=(case,), spaces=("triton_kernel",)), [exhaustive_search(task, space, ())])
+    assert plan.problems == (building,) != (case,)
 
 
 def test_a_class_rejects_configs_with_its_reason():
