@@ -33,7 +33,7 @@ from gemmtune.engine.seams.kinds import expand_workloads
 from gemmtune.engine.toolchain import absent_gpu
 
 HERE = Path(__file__).parent
-FILES = sorted(path for path in (HERE / "adapters").glob("*.py") if path.name != "base.py")
+FILES = sorted(path for path in (HERE / "adapters").glob("[!t]*.py") if path.name != "base.py")  # no tuned_*.py
 REPOSITORIES = (
     *("flash-linear-attention", "Liger-Kernel", "mamba", "unsloth", "ao", "xformers", "FlagGems", "aiter"),
     *("tritonbench", "kernels"),

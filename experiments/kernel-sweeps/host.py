@@ -27,8 +27,8 @@ import triton.language as tl
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 
-from gemmtune.engine.consumers.triton.contract import is_autotuner, layers
-from gemmtune.spaces.triton.decorators import values_of
+from gemmtune.engine.consumers.triton.contract import is_autotuner, layers, param_value
+from gemmtune.spaces.triton.decorators import OPTIONS, values_of
 from gemmtune.spaces.triton.definition import Definition, load_definition
 
 PARTS = 4
@@ -170,6 +170,13 @@ def launcher(definition: Definition, sizes: dict[str, int], kernel: Any = None) 
     return launch
 
 
+def default_of(definition: Definition) -> triton.Config:
+    """Return the class's default, which Inductor launches where no table holds, as below heuristics in torch 2.11."""
+    values = {name: param_value(value) for name, value in definition.default.items()}
+    options = {name: values.pop(name) for name in OPTIONS if name in values}
+    return triton.Config(values, **options)
+
+
 def call_of(definition: Definition, arguments: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
     """Return what a program passes by position, up to the first constant or gap, and by name."""
     constant = {param.name for param in definition.jit.params if param.is_constexpr}
@@ -213,7 +220,7 @@ def program(definition: Definition, folder: Path) -> dict[str, Any]:
     kernel = definition.kernel
     if not any(map(is_autotuner, layers(kernel))):
         key = list(definition.scalars(next(iter(definition.cases.values()))[0]))
-        kernel = triton.autotune([triton.Config({})], key=key)(kernel)
+        kernel = triton.autotune([default_of(definition)], key=key)(kernel)
     found: dict[str, Any] = {"rows": loader.load(kernel)}
     for sizes, _ in definition.cases.values():
         line = found[case_text(sizes)] = {}

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 import traceback
-from collections import Counter, defaultdict
+from collections import Counter
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -29,9 +29,9 @@ HERE = Path(__file__).parent
 FILES = sorted((HERE.parent / "kernel-census/adapters").glob("tuned_*.py"))
 SPACE = "triton_kernel"
 PARTS = ("own", "sweep", "tune", "duel", "program")
-BUDGETS = (10, 7, 5, 3, 2)
-"""Budgets of the searches: the largest that is at most a tenth of a case's configs. Few, as each is a campaign."""
-MOST = 200
+LEAST = 30
+"""Evaluations of a search where a tenth of its sweep is less."""
+MOST = 900
 """Configs of a sweep per case."""
 
 
@@ -62,10 +62,7 @@ def unfinished(found: dict[str, Any]) -> set[str]:
     """Return the parts that a kernel's result lacks; those that fail are not tried again."""
     if not found.get("cases"):
         return set() if found.get("failed") else set(PARTS)
-    lines, missing = found["cases"].values(), set(PARTS) - found.get("seconds", {}).keys()
-    if any(line.get("sweep", {}).get("configs", 0) < line.get("points", 0) for line in lines):
-        missing.add("sweep")
-    return missing - found.get("failed", {}).keys()
+    return set(PARTS) - found.get("seconds", {}).keys() - found.get("failed", {}).keys()
 
 
 class Kernel:
@@ -84,17 +81,13 @@ class Kernel:
             self.failed("class", error)
             raise
 
-    def measure(self, sweep_seconds: float) -> None:
-        """Run the parts that are missing, and those behind a sweep that went on."""
+    def measure(self) -> None:
+        """Run the parts that are missing; one that was stopped goes on from the measurements in its database."""
         missing = unfinished(self.result)
-        if "sweep" in missing:
-            missing |= {"duel"}
-        for part in PARTS:
-            if part not in missing:
-                continue
+        for part in filter(missing.__contains__, PARTS):
             started = time.monotonic()
             try:
-                getattr(self, part)(*([sweep_seconds] if part == "sweep" else []))
+                getattr(self, part)()
             except Exception as error:  # the other parts say what they can
                 self.failed(part, error)
             self.result.setdefault("seconds", {})[part] = round(time.monotonic() - started, 1)
@@ -118,15 +111,15 @@ class Kernel:
         for case in self.cases:
             self.line(case)["own"] = said.get(text_of(case.sizes), {"fails": said.get("fails", "no launch")})
 
-    def sweep(self, seconds: float) -> None:
-        """Measure every config of every case, or those that fit in the seconds."""
+    def sweep(self) -> None:
+        """Measure every config of every case, at most `MOST`."""
         for case in self.cases:
             feasible = enumerate_space(registry.space(SPACE), Task(case, present_device(), SPACE)).feasible
             self.line(case)["points"] = min(MOST, len(feasible))
         database = self.out / "sweep.db"
         gt.tune(
             [self.text], sampler="exhaustive", budget=MOST, batch=64, database=database, builders=self.builders,
-            report=False, seconds=seconds,
+            report=False,
         )  # fmt: skip
         with Database.open(str(database), read_only=True) as store:
             for case in self.cases:
@@ -144,25 +137,16 @@ class Kernel:
                 }
 
     def tune(self) -> None:
-        """Tune every case with at most a tenth of its sweep's evaluations, one campaign per budget."""
-        groups: defaultdict[int, list[Any]] = defaultdict(list)
-        for case in self.cases:
-            tenth = max(1, self.line(case).get("points", 0) // 10)
-            groups[next((budget for budget in BUDGETS if budget <= tenth), tenth)].append(case)
-        for budget, cases in groups.items():
-            problems = [part for case in cases for part in ("--problem", f"{self.text}:{text_of(case.sizes)}")]
-            command = [sys.executable, "-m", "gemmtune", "tune", *problems, "--budget", str(budget), "--batch", "2"]
-            command += ["--out", str(self.out / "tuned"), "--builders", str(self.builders)]
-            subprocess.run(command, check=False)
-        file = self.out / "tuned/triton/triton_table.json"
-        kernels = json.loads(file.read_text())["kernels"] if file.exists() else ()
-        rows = {row["facts"]["problem"]: row for kernel in kernels for row in kernel["rows"]}
+        """Tune both cases in one campaign with a tenth of the smaller sweep's evaluations each, at least `LEAST`."""
+        budget = max(LEAST, min(self.line(case).get("points", 0) for case in self.cases) // 10)
+        gt.tune([self.text], budget=budget, out=self.out / "tuned", builders=self.builders)
+        kernels = json.loads((self.out / "tuned/triton/triton_table.json").read_text())["kernels"]
+        rows = {row["facts"]["problem"]: row["config"] for kernel in kernels for row in kernel["rows"]}
         with Database.open(str(self.out / "tuned/measurements.db"), read_only=True) as store:
-            for budget, cases in groups.items():
-                for case in cases:
-                    config = rows.get(case.name, {}).get("config")
-                    spent = len(list(store.measurements(case, space=SPACE)))
-                    self.line(case)["tune"] = {"budget": budget, "evaluated": spent, "config": config}
+            for case in self.cases:
+                spent = len(list(store.measurements(case, space=SPACE)))
+                line = {"budget": budget, "evaluated": spent, "config": rows.get(case.name)}
+                self.line(case)["tune"] = line
 
     def duel(self) -> None:
         """Time the sweep's best, the tuned row and the autotuner's choice of each case in rounds of one final."""

@@ -1,10 +1,10 @@
 """Tune public kernels with a tenth of a sweep, and launch them as their programs do.
 
-    python experiments/kernel-sweeps/run.py --sources CHECKOUTS --out FOLDER [--gpus 2] [--seconds 500] [--only Gemm]
+    python experiments/kernel-sweeps/run.py --sources CHECKOUTS --out FOLDER [--gpus 2] [--seconds 580] [--only Gemm]
     python experiments/kernel-sweeps/run.py --sources CHECKOUTS --interpret
 
-A run takes one kernel per GPU at a time and ends within its seconds. FOLDER/result.json is written after each kernel,
-and the next run goes on from there: first with kernels without a result, then with sweeps that were cut off.
+A run takes one kernel per GPU at a time and ends within its seconds. Each part of a kernel is written once it is made.
+The next run goes on from there, first with the kernel that was stopped: what its database holds is not measured again.
 `--interpret` compares each kernel with its reference under Triton's interpreter, which needs no GPU.
 """
 
@@ -18,7 +18,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
@@ -46,9 +45,7 @@ def main() -> int:
     parser.add_argument("--sources", type=Path, required=True, help="folder of the checkouts")
     parser.add_argument("--out", type=Path, default=Path("kernel-sweeps"), help="folder of the results")
     parser.add_argument("--gpus", type=int, default=1, help="GPUs to use")
-    parser.add_argument("--seconds", type=float, default=500.0, help="seconds after which the run ends")
-    parser.add_argument("--each", type=float, default=150.0, help="seconds of a kernel per visit")
-    parser.add_argument("--sweep-seconds", type=float, default=40.0, help="seconds of a kernel's sweep per visit")
+    parser.add_argument("--seconds", type=float, default=580.0, help="seconds after which the run ends")
     parser.add_argument("--builders", type=int, default=max(1, cores - 1), help="processes that build, for all GPUs")
     parser.add_argument("--only", default="", help="take kernels whose names contain one of these texts, with commas")
     parser.add_argument("--interpret", action="store_true", help="compare with the references on the CPU")
@@ -63,7 +60,7 @@ def main() -> int:
     if given.interpret:
         return interpret(names, given.builders)
     if given.kernel:
-        Kernel(given.out / given.kernel, given.builders, given.kernel).measure(given.sweep_seconds)
+        Kernel(given.out / given.kernel, given.builders, given.kernel).measure()
     else:
         Phase(given, names).run()
     return 0
@@ -72,15 +69,14 @@ def main() -> int:
 class Phase:
     """One run: every GPU takes the next kernel until the time is over.
 
-    Half of the builders compile the kernels' own configs meanwhile, for their autotuners.
+    As many processes as a quarter of the builders compile the kernels' own configs meanwhile, for their autotuners.
     """
 
     def __init__(self, given: argparse.Namespace, names: list[str]) -> None:
         self.given, self.names, self.lock = given, names, Lock()
         self.end = time.monotonic() + given.seconds
-        self.begun: Counter[str] = Counter()
-        self.running: set[str] = set()
-        self.warmers = ThreadPoolExecutor(max(1, given.builders // 2))
+        self.begun: set[str] = set()
+        self.warmers = ThreadPoolExecutor(max(1, given.builders // 4))
         cold = [name for name in names if "own" in unfinished(self.found(name))]
         self.warmed = {name: [self.warmers.submit(self.warm, name, part) for part in range(4)] for name in cold}
 
@@ -104,30 +100,26 @@ class Phase:
             stopped = self.measure(name, gpu)
             print(f"{name}: {time.monotonic() - started:.0f} s{', stopped' if stopped else ''}", flush=True)
             with self.lock:
-                self.running.discard(name)
                 self.write()
 
     def next(self) -> str:
-        """Return a kernel without a result, else the one whose sweep was cut off and went on least; empty if none."""
+        """Return the kernel with the fewest parts left that this run has not begun; empty if there is none."""
         with self.lock:
-            left = {name: unfinished(self.found(name)) for name in self.names if name not in self.running}
-            waiting = [name for name, parts in left.items() if parts and (parts == {"sweep"} or not self.begun[name])]
-            name = min(waiting, key=lambda each: (left[each] == {"sweep"}, self.begun[each]), default="")
-            self.begun[name] += 1
-            self.running.add(name)
+            left = {name: len(unfinished(self.found(name))) for name in self.names if name not in self.begun}
+            name = min(filter(left.__getitem__, left), key=left.__getitem__, default="")
+            self.begun.add(name)
             return name
 
     def measure(self, name: str, gpu: int) -> bool:
         """Measure a kernel in a process of its own, and return whether the time was over before its end."""
         given = self.given
         command = [sys.executable, __file__, "--sources", str(given.sources), "--out", str(given.out)]
-        command += ["--kernel", name, "--builders", str(max(1, given.builders // 2 // given.gpus))]
-        command += ["--sweep-seconds", str(given.sweep_seconds)]
+        command += ["--kernel", name, "--builders", str(max(1, given.builders // given.gpus))]
         environment = {**os.environ, "CUDA_VISIBLE_DEVICES": str(gpu)}
         with (given.out / f"{name}.log").open("a") as log:
             child = subprocess.Popen(command, stdout=log, stderr=log, env=environment, start_new_session=True)
             try:
-                child.wait(max(1.0, min(given.each, self.left())))
+                child.wait(max(1.0, self.left()))
                 return False
             except subprocess.TimeoutExpired:
                 for signal_ in (signal.SIGTERM, signal.SIGKILL):

@@ -12,8 +12,11 @@ TILES = "cdiv(m, BLOCK_M) * cdiv(n, BLOCK_N)"
 
 class Int4Gemm(Adapter):
     kernel = bench("operators.int4_gemm.kernel", "matmul_kernel")
-    params = {"BLOCK_SIZE_M": (16, 64), "BLOCK_SIZE_N": (64,), "BLOCK_SIZE_K": (64,), "num_stages": (3,)}
-    where = "m // 8 <= BLOCK_SIZE_M <= m and BLOCK_SIZE_N * max(num_warps * 2, BLOCK_SIZE_M) <= 2048 * num_warps"
+    params = {
+        **{"BLOCK_SIZE_M": (16, 32, 64), "BLOCK_SIZE_N": (32, 64), "BLOCK_SIZE_K": (32, 64)},
+        **{"num_warps": (2,), "num_stages": (2, 3, 5), "maxnreg": (None, 128)},
+    }
+    where = "m // 4 <= BLOCK_SIZE_M <= m and BLOCK_SIZE_N * max(num_warps * 2, BLOCK_SIZE_M) <= 2048 * num_warps"
     text = f"a_ptr[M,K] b_ptr[K//2,N]:i8<127 >c_ptr[M,N] {STRIDES}"
     blocks = "cdiv(m, BLOCK_SIZE_M) * cdiv(n, BLOCK_SIZE_N)"
     sizes = ({"m": 16, "n": 4096, "k": 4096}, {"m": 128, "n": 4096, "k": 4096})
@@ -28,8 +31,11 @@ class Int4Gemm(Adapter):
 
 class Fp8BlockGemm(Adapter):
     kernel = ao("prototype.blockwise_fp8_training.kernels", "triton_fp8_gemm_1x128_128x128_kernel")
-    params = {"BLOCK_SIZE_N": (32,), "num_stages": (3, 4)}
-    where = "BLOCK_SIZE_N <= 128 and 16 <= BLOCK_SIZE_M * BLOCK_SIZE_N // num_warps // 32 <= 128"
+    params = {
+        **{"BLOCK_SIZE_M": (16, 32), "BLOCK_SIZE_N": (32,), "num_warps": (2,), "num_stages": (3, 4, 5)},
+        **{"maxnreg": (None, 128)},
+    }
+    where = "8 <= BLOCK_SIZE_M * BLOCK_SIZE_N // num_warps // 32 <= 128"
     text = """
         a_ptr[M,K]:e4m3 a_ptr.strides=a_stride_dim_0,a_stride_dim_1 b_ptr[N,K]:e4m3
         b_ptr.strides=b_stride_dim_1,b_stride_dim_0 >c_ptr[M,N] c_ptr.strides=c_stride_dim_0,c_stride_dim_1
@@ -48,7 +54,7 @@ class Fp8BlockGemm(Adapter):
 
 class Int8Gemm(Adapter):
     kernel = ao("prototype.quantized_training.int8_mm", "_scaled_int8_mm_kernel")
-    where = "BLOCK_K == 128 and 3 <= num_stages <= 4 and 32 <= BLOCK_M * BLOCK_N // num_warps // 32 <= 128"
+    where = "BLOCK_K >= 64 and 8 <= BLOCK_M * BLOCK_N // num_warps // 32 <= 128"
     text = """
         A_ptr[M,K]:i8<100 B_ptr[N,K]:i8<100 >C_ptr[M,N] row_scale_ptr[M] col_scale_ptr[N] M N K
         A_ptr.strides=stride_am,stride_ak B_ptr.strides=stride_bn,stride_bk C_ptr.strides=stride_cm,stride_cn
@@ -66,7 +72,11 @@ class GroupedSwiglu(Adapter):
     """Grouped product of the experts' rows, with both halves and their activation."""
 
     kernel = liger("fused_moe_kernels", "_fused_up_proj_swiglu_kernel")
-    params = {"num_stages": (2, 3, 4)}
+    params = {
+        **{"BLOCK_N": (16, 32, 256), "BLOCK_K": (128,)},
+        **{"num_warps": (2, 16), "num_stages": (1, 2), "maxnreg": (None, 128)},
+    }
+    where = "8 <= 2 * BLOCK_N // num_warps <= 128"
     text = """
         x_ptr[T,H] gate_up_proj_ptr[E,2*I,H] x_gather_idx_ptr[T*K]:i32<T
         +expert_start_ptr[E+1]:i32=torch.arange(E+1)*(T*K//E) +tile_row_start_ptr[T*K//64]:i32=torch.arange(T*K//64)*64
@@ -90,7 +100,7 @@ class SplitKGemm(Adapter):
     """Product split along k; a config's hook zeroes what its programs add to."""
 
     kernel = triton_kernels("matmul", "_kernel")
-    where = "False"
+    where = "BLOCK_M <= 32 and BLOCK_K == 64 and BLOCK_N * BLOCK_M <= 2048 * num_warps"
     text = """
         A[M,K]:f16 B[K,N]:f16 ~C[M,N]:f16 A.strides=stride_am,stride_ak B.strides=stride_bk,stride_bn
         C.strides=stride_cm,stride_cn M N K acc_dtype=tl.float32 input_precision='ieee' fp8_fast_accum=True GROUP_M=8
@@ -107,7 +117,8 @@ class SplitKGemm(Adapter):
 
 class Gemm(Adapter):
     kernel = fla("ops.utils.matmul", "matmul_kernel")
-    where = "BK == 64 and 32 <= BM * BN // num_warps // 32 <= 128"
+    params = {"BK": (128,), "num_stages": (2,)}
+    where = "16 <= BM * BN // num_warps // 32 <= 128 and (BM + BN) * BK * num_stages <= 2**17"
     text = """
         a[1,M,K] b[K,N] >c[1,M,N] input=None alpha=None beta=None M N K a.strides=stride_ab,stride_am,stride_ak
         b.strides=stride_bk,stride_bn c.strides=stride_cb,stride_cm,stride_cn ACTIVATION='leaky_relu' HAS_INPUT=False

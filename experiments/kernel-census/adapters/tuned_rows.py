@@ -4,11 +4,15 @@ import torch
 from base import Adapter
 from repositories import fla, liger
 
+ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+REGISTERS = (None, 24, 32, 40, 48, 64, 80, 96, 128, 168)
+"""Bounds on the registers of a thread; a block of 32 warps has 64 each."""
+
 
 class LayerNormForward(Adapter):
     kernel = fla("modules.layernorm", "layer_norm_fwd_kernel")
-    params = {"BT": (8, 16), "num_warps": (1, 16)}
-    where = "BT * d <= 8192 * num_warps"
+    params = {"BT": ROWS, "num_warps": (1, 16, 32), "maxnreg": REGISTERS}
+    where = "32 * num_warps <= BT * d <= 4096 * num_warps and (maxnreg or 0) * num_warps <= 2048"
     text = """
         x[T,D] >y[T,D] w[D] b[D] res=None res_out=None >mean[T]:f32 >rstd[T]:f32 eps=1e-5 T G=1 D BD=pow2(D)
         NB=cdiv(T,32*2048) IS_RMS_NORM=False HAS_RESIDUAL=False STORE_RESIDUAL_OUT=False HAS_WEIGHT=True HAS_BIAS=True
@@ -26,8 +30,8 @@ class LayerNormForward(Adapter):
 
 class LayerNormGradient(Adapter):
     kernel = fla("modules.layernorm", "layer_norm_bwd_kernel")
-    params = {"BT": (8, 16), "num_warps": (1, 16)}
-    where = "BT * d <= 8192 * num_warps"
+    params = {"BT": ROWS[:5], "num_warps": (1, 16), "num_stages": (1, 2, 4), "maxnreg": (None, 64, 96, 128)}
+    where = "64 * num_warps <= BT * d <= 2048 * num_warps"
     text = """
         x[T,D] w[D] b[D] y=None dy[T,D] >dx[T,D] >dw[132,D]:f32 >db[132,D]:f32 dres=None dres_in=None mean[T]:f32
         rstd[T]:f32 T G=1 D BS=cdiv(T,132) BD=pow2(D) NB=cdiv(T,32*2048) GS=132 IS_RMS_NORM=False HAS_DRESIDUAL=False
@@ -54,9 +58,12 @@ class CrossEntropyInPlace(Adapter):
     """Loss and gradient in one pass; the gradient overwrites the logits. Liger runs it without an autotuner."""
 
     kernel = liger("cross_entropy", "liger_cross_entropy_kernel")
-    params = {"BLOCK_SIZE": (2048, 4096, 8192, 16384, 32768), "num_warps": (4, 8, 16, 32), "maxnreg": (None, 64, 128)}
+    params = {
+        **{"BLOCK_SIZE": (512, 1024, 2048, 4096, 8192, 16384, 32768), "num_warps": (2, 4, 8, 16, 32)},
+        **{"num_stages": (1, 3), "maxnreg": REGISTERS},
+    }
     default = {"BLOCK_SIZE": 32768, "num_warps": 32}
-    where = "32 <= BLOCK_SIZE // num_warps // 32 * 8 <= 1024 and (maxnreg or 0) * num_warps * 32 <= 65536"
+    where = "4 <= BLOCK_SIZE // num_warps // 32 <= 128 and (maxnreg or 0) * num_warps <= 2048"
     text = """
         ~X_ptr[M,N] X_stride=N Y_ptr[M]:i64<N Y_stride=1 weight_ptr=None >loss_ptr[M]:f32 z_loss_ptr=None loss_stride=1
         token_accuracy_ptr=None token_accuracy_stride=0 predicted_tokens_ptr=None predicted_tokens_stride=0 n_cols=N
@@ -77,7 +84,8 @@ class CrossEntropyInPlace(Adapter):
 
 class RotaryEmbedding(Adapter):
     kernel = fla("modules.rotary", "rotary_embedding_kernel")
-    params = {"num_warps": (1,), "maxnreg": (None, 32, 64)}
+    params = {"num_stages": (1, 5), "maxnreg": REGISTERS}
+    where = "(maxnreg or 0) * num_warps <= 2048"
     text = """
         x[B,T,H,D] cos[T,D//2] sin[T,D//2] >y[B,T,H,D] cu_seqlens=None chunk_indices=None seq_offsets=0 T B H D R=D//2
         TR=T BT=64 BD=pow2(D) IS_SEQLEN_OFFSETS_TENSOR=False IS_VARLEN=False INTERLEAVED=False CONJUGATE=False
@@ -95,6 +103,8 @@ class RotaryEmbedding(Adapter):
 
 class L2NormForward(Adapter):
     kernel = fla("modules.l2norm", "l2norm_fwd_kernel")
+    params = {"BT": ROWS, "num_warps": (32,), "maxnreg": REGISTERS}
+    where = "32 * num_warps <= BT * d <= 4096 * num_warps and (maxnreg or 0) * num_warps <= 2048"
     text = "x[T,D] >y[T,D] >rstd[T]:f32 eps=1e-6 T D BD=pow2(D) NB=cdiv(T,2048*32)"
     blocks = "cdiv(t, BT)"
     sizes = ({"t": 16384, "d": 128}, {"t": 131072, "d": 128})

@@ -16,9 +16,12 @@ class FlashAttention(Adapter):
     """Causal attention with grouped heads. Its library chooses tiles by the GPU, without an autotuner."""
 
     kernel = fla("ops.attn.parallel", "parallel_attn_fwd_kernel")
-    params = {"BT": (64, 128, 256), "BS": (32, 64, 128), "num_warps": (4, 8, 16), "num_stages": (1, 2, 3, 4)}
+    params = {
+        **{"BT": (32, 64, 128, 256), "BS": (16, 32, 64, 128), "num_warps": (2, 4, 8, 16)},
+        **{"num_stages": (1, 2, 3, 4, 5), "maxnreg": (None, 128)},
+    }
     default = {"BT": 128, "BS": 64, "num_warps": 8}
-    where = "BT >= BS and 16 <= BT // num_warps <= 32"
+    where = "BT >= BS and 8 <= BT // num_warps <= 32"
     text = """
         q[B,T,HQ,K] k[B,T,H,K] v[B,T,H,K] >o[B,T,HQ,K] g_cumsum=None sink_bias=None >lse[B,T,HQ]:f32 scale=K**-0.5
         cu_seqlens=None chunk_indices=None T W=None B H HQ G=HQ//H K V=K BK=K BV=K
@@ -42,8 +45,11 @@ class FlashAttention(Adapter):
 
 class ChunkedScan(Adapter):
     kernel = mamba("ssd_chunk_scan", "_chunk_scan_fwd_kernel")
-    params = {"num_stages": (2,), "num_warps": (4, 8)}
-    where = "BLOCK_SIZE_N <= 64 and num_stages != 5 and 32 <= BLOCK_SIZE_M * BLOCK_SIZE_N // num_warps // 32 <= 128"
+    params = {
+        **{"BLOCK_SIZE_M": (16,), "BLOCK_SIZE_N": (16,), "BLOCK_SIZE_K": (128,)},
+        **{"num_stages": (1, 2, 3)},
+    }
+    where = "BLOCK_SIZE_N <= p and 8 <= BLOCK_SIZE_M * BLOCK_SIZE_N // num_warps // 32 <= 64"
     text = """
         cb_ptr[B,T//C,G,C,C]:f32 x_ptr[B,T,H,P] z_ptr=None >out_ptr[B,T,H,P] out_x_ptr=None dt_ptr[B,H,T//C,C]:f32
         dA_cumsum_ptr[B,H,T//C,C]:f32 seq_idx_ptr=None C_ptr[B,T,G,S] prev_states_ptr[B,T//C,H,P,S] D_ptr[H]:f32
@@ -82,7 +88,8 @@ class ChunkedScan(Adapter):
 
 class ChunkState(Adapter):
     kernel = fla("ops.common.chunk_h", "chunk_fwd_kernel_h")
-    where = "1 <= BK * BV // num_warps // 1024 <= 4"
+    params = {"BK": (16, 128), "BV": (16, 128), "num_stages": (1,), "maxnreg": (None, 96, 128)}
+    where = "num_warps >= 2 and 4 <= BK * BV // num_warps // 32 <= 128"  # one warp takes 20 s to build
     text = """
         k[B,T,H,K] v[B,T,H,V] >h[B,T//BT,H,K,V] g[B,T,H]:f32 g_gamma=None gk=None gv=None h0=None >ht[B,H,K,V]:f32
         cu_seqlens=None split_offsets=None T H K V BT BS=BT USE_G=True USE_G_GAMMA=False USE_GK=False USE_GV=False
@@ -108,8 +115,11 @@ class ChunkState(Adapter):
 
 class ChunkOutput(Adapter):
     kernel = fla("ops.common.chunk_o", "chunk_fwd_kernel_o")
-    params = {"num_stages": (1, 2, 4), "num_warps": (8,)}
-    where = "BK >= 64 and BV // num_warps >= 8"
+    params = {
+        **{"BK": (16,), "BV": (16,), "num_stages": (1, 2, 4, 5)},
+        **{"maxnreg": (None, 128)},
+    }
+    where = "8 <= bt * BV // num_warps // 32 <= 64"
     text = """
         q[B,T,H,K] k[B,T,H,K] v[B,T,H,V] h[B,T//BT,H,K,V] g[B,T,H]:f32 g_gamma=None >o[B,T,H,V] cu_seqlens=None
         chunk_indices=None scale=0.0884 T H HV=H K V BT STATE_V_FIRST=False
@@ -133,7 +143,8 @@ class ChunkOutput(Adapter):
 
 class ChunkedProduct(Adapter):
     kernel = mamba("ssd_bmm", "_bmm_chunk_fwd_kernel")
-    where = "BLOCK_SIZE_K == 64 and num_stages != 5 and 32 <= BLOCK_SIZE_M * BLOCK_SIZE_N // num_warps // 32 <= 128"
+    params = {"BLOCK_SIZE_K": (128,), "num_stages": (1, 2)}
+    where = "BLOCK_SIZE_K <= s and 16 <= BLOCK_SIZE_M * BLOCK_SIZE_N // num_warps // 32 <= 128"
     text = """
         a_ptr[B,T,G,S] b_ptr[B,T,G,S] >out_ptr[B,T//C,G,C,C]:f32 seq_idx_ptr=None seqlen=T chunk_size=C K=S ngroups=G
         a_ptr.strides=stride_a_batch,stride_a_seqlen,stride_a_head,stride_ak
@@ -153,7 +164,8 @@ class ChunkedProduct(Adapter):
 
 class CumulativeSums(Adapter):
     kernel = fla("ops.utils.cumsum", "chunk_local_cumsum_vector_kernel")
-    params = {"BS": (16, 128), "num_warps": (1,), "num_stages": (1, 2), "maxnreg": (None, 64)}
+    params = {"BS": (4, 8, 16, 128), "num_warps": (1, 16), "maxnreg": (None, 24, 32, 40, 48, 64, 80, 96, 128, 168)}
+    where = "2 <= bt * BS // num_warps // 32 <= 256"
     text = """
         s[B,T,H,K]:f32 >o[B,T,H,K]:f32 scale=None cu_seqlens=None chunk_indices=None T B H S=K BT REVERSE=False
     """
