@@ -163,7 +163,10 @@ def summarise(found: dict[str, Any], *, show: bool) -> None:
         loss, gain = times[1] / min(times) - 1, times[0] / times[1] - 1
         line.update({"loss": loss, "gain": gain} if not math.isnan(sum(times)) else {})
         modes = program.get(name.partition(" ")[2], {})
-        counts = ", ".join(str(modes.get(mode, program).get("benchmarked", "fails")) for mode in ("eager", "compiled"))
+        counts = ", ".join(
+            str(modes.get(mode, program).get("benchmarked", "fails" if program else "-"))
+            for mode in ("eager", "compiled")
+        )
         swept = f"{line.get('sweep', {}).get('configs', 0)}/{line.get('points', 0)}"
         numbers = " ".join(f"{each / 1e3:>8.1f}" for each in times)
         evaluated = line.get("tune", {}).get("evaluated", 0)

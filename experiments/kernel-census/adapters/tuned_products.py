@@ -8,6 +8,8 @@ STRIDES = """
     a_ptr.strides=stride_am,stride_ak b_ptr.strides=stride_bk,stride_bn c_ptr.strides=stride_cm,stride_cn M N K
 """
 TILES = "cdiv(m, BLOCK_M) * cdiv(n, BLOCK_N)"
+SHARED_BYTES = 232448
+"""Shared memory that a block may have on an H100."""
 
 
 class Int4Gemm(Adapter):
@@ -16,7 +18,10 @@ class Int4Gemm(Adapter):
         **{"BLOCK_SIZE_M": (16, 32, 64), "BLOCK_SIZE_N": (32, 64), "BLOCK_SIZE_K": (32, 64)},
         **{"num_warps": (2,), "num_stages": (2, 3, 5), "maxnreg": (None, 128)},
     }
-    where = "m // 4 <= BLOCK_SIZE_M <= m and BLOCK_SIZE_N * max(num_warps * 2, BLOCK_SIZE_M) <= 2048 * num_warps"
+    where = (
+        "m // 4 <= BLOCK_SIZE_M <= m and BLOCK_SIZE_N * max(num_warps * 2, BLOCK_SIZE_M) <= 2048 * num_warps and "
+        f"(2 * BLOCK_SIZE_M + BLOCK_SIZE_N // 2) * BLOCK_SIZE_K * (num_stages - 1) <= {SHARED_BYTES}"
+    )
     text = f"a_ptr[M,K] b_ptr[K//2,N]:i8<127 >c_ptr[M,N] {STRIDES}"
     blocks = "cdiv(m, BLOCK_SIZE_M) * cdiv(n, BLOCK_SIZE_N)"
     sizes = ({"m": 16, "n": 4096, "k": 4096}, {"m": 128, "n": 4096, "k": 4096})
@@ -35,7 +40,10 @@ class Fp8BlockGemm(Adapter):
         **{"BLOCK_SIZE_M": (16, 32), "BLOCK_SIZE_N": (32,), "num_warps": (2,), "num_stages": (3, 4, 5)},
         **{"maxnreg": (None, 128)},
     }
-    where = "8 <= BLOCK_SIZE_M * BLOCK_SIZE_N // num_warps // 32 <= 128"
+    where = (
+        "8 <= BLOCK_SIZE_M * BLOCK_SIZE_N // num_warps // 32 <= 128 and "
+        f"(BLOCK_SIZE_M + BLOCK_SIZE_N) * 128 * num_stages <= {SHARED_BYTES}"
+    )
     text = """
         a_ptr[M,K]:e4m3 a_ptr.strides=a_stride_dim_0,a_stride_dim_1 b_ptr[N,K]:e4m3
         b_ptr.strides=b_stride_dim_1,b_stride_dim_0 >c_ptr[M,N] c_ptr.strides=c_stride_dim_0,c_stride_dim_1
@@ -54,7 +62,11 @@ class Fp8BlockGemm(Adapter):
 
 class Int8Gemm(Adapter):
     kernel = ao("prototype.quantized_training.int8_mm", "_scaled_int8_mm_kernel")
-    where = "BLOCK_K >= 64 and 8 <= BLOCK_M * BLOCK_N // num_warps // 32 <= 128"
+    params = {"BLOCK_K": (256,)}
+    where = (
+        "BLOCK_K >= 64 and 8 <= BLOCK_M * BLOCK_N // num_warps // 32 <= 128 and "
+        f"(BLOCK_M + BLOCK_N) * BLOCK_K * num_stages <= {SHARED_BYTES}"
+    )
     text = """
         A_ptr[M,K]:i8<100 B_ptr[N,K]:i8<100 >C_ptr[M,N] row_scale_ptr[M] col_scale_ptr[N] M N K
         A_ptr.strides=stride_am,stride_ak B_ptr.strides=stride_bn,stride_bk C_ptr.strides=stride_cm,stride_cn
@@ -76,7 +88,7 @@ class GroupedSwiglu(Adapter):
         **{"BLOCK_N": (16, 32, 256), "BLOCK_K": (128,)},
         **{"num_warps": (2, 16), "num_stages": (1, 2), "maxnreg": (None, 128)},
     }
-    where = "8 <= 2 * BLOCK_N // num_warps <= 128"
+    where = f"8 <= 2 * BLOCK_N // num_warps <= 128 and (64 + 2 * BLOCK_N) * BLOCK_K * num_stages * 2 <= {SHARED_BYTES}"
     text = """
         x_ptr[T,H] gate_up_proj_ptr[E,2*I,H] x_gather_idx_ptr[T*K]:i32<T
         +expert_start_ptr[E+1]:i32=torch.arange(E+1)*(T*K//E) +tile_row_start_ptr[T*K//64]:i32=torch.arange(T*K//64)*64
@@ -118,7 +130,7 @@ class SplitKGemm(Adapter):
 class Gemm(Adapter):
     kernel = fla("ops.utils.matmul", "matmul_kernel")
     params = {"BK": (128,), "num_stages": (2,)}
-    where = "16 <= BM * BN // num_warps // 32 <= 128 and (BM + BN) * BK * num_stages <= 2**17"
+    where = f"16 <= BM * BN // num_warps // 32 <= 128 and (BM + BN) * BK * num_stages * 2 <= {SHARED_BYTES}"
     text = """
         a[1,M,K] b[K,N] >c[1,M,N] input=None alpha=None beta=None M N K a.strides=stride_ab,stride_am,stride_ak
         b.strides=stride_bk,stride_bn c.strides=stride_cb,stride_cm,stride_cn ACTIVATION='leaky_relu' HAS_INPUT=False

@@ -21,7 +21,7 @@ class FlashAttention(Adapter):
         **{"num_stages": (1, 2, 3, 4, 5), "maxnreg": (None, 128)},
     }
     default = {"BT": 128, "BS": 64, "num_warps": 8}
-    where = "BT >= BS and 8 <= BT // num_warps <= 32"
+    where = "BT >= BS and 8 <= BT // num_warps <= 32 and (2 * BS * num_stages + BT) * k * 2 <= 232448"
     text = """
         q[B,T,HQ,K] k[B,T,H,K] v[B,T,H,K] >o[B,T,HQ,K] g_cumsum=None sink_bias=None >lse[B,T,HQ]:f32 scale=K**-0.5
         cu_seqlens=None chunk_indices=None T W=None B H HQ G=HQ//H K V=K BK=K BV=K
@@ -49,7 +49,10 @@ class ChunkedScan(Adapter):
         **{"BLOCK_SIZE_M": (16,), "BLOCK_SIZE_N": (16,), "BLOCK_SIZE_K": (128,)},
         **{"num_stages": (1, 2, 3)},
     }
-    where = "BLOCK_SIZE_N <= p and 8 <= BLOCK_SIZE_M * BLOCK_SIZE_N // num_warps // 32 <= 64"
+    where = (
+        "BLOCK_SIZE_N <= p and 8 <= BLOCK_SIZE_M * BLOCK_SIZE_N // num_warps // 32 <= 64 and "
+        "(2 * BLOCK_SIZE_M + BLOCK_SIZE_N) * BLOCK_SIZE_K * num_stages * 2 <= 200000"
+    )
     text = """
         cb_ptr[B,T//C,G,C,C]:f32 x_ptr[B,T,H,P] z_ptr=None >out_ptr[B,T,H,P] out_x_ptr=None dt_ptr[B,H,T//C,C]:f32
         dA_cumsum_ptr[B,H,T//C,C]:f32 seq_idx_ptr=None C_ptr[B,T,G,S] prev_states_ptr[B,T//C,H,P,S] D_ptr[H]:f32
@@ -144,7 +147,10 @@ class ChunkOutput(Adapter):
 class ChunkedProduct(Adapter):
     kernel = mamba("ssd_bmm", "_bmm_chunk_fwd_kernel")
     params = {"BLOCK_SIZE_K": (128,), "num_stages": (1, 2)}
-    where = "BLOCK_SIZE_K <= s and 16 <= BLOCK_SIZE_M * BLOCK_SIZE_N // num_warps // 32 <= 128"
+    where = (
+        "BLOCK_SIZE_K <= s and 16 <= BLOCK_SIZE_M * BLOCK_SIZE_N // num_warps // 32 <= 128 and "
+        "(BLOCK_SIZE_M + BLOCK_SIZE_N) * BLOCK_SIZE_K * num_stages * 2 <= 232448"
+    )
     text = """
         a_ptr[B,T,G,S] b_ptr[B,T,G,S] >out_ptr[B,T//C,G,C,C]:f32 seq_idx_ptr=None seqlen=T chunk_size=C K=S ngroups=G
         a_ptr.strides=stride_a_batch,stride_a_seqlen,stride_a_head,stride_ak
