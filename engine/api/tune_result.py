@@ -28,7 +28,7 @@ from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.dataframe import config_columns, dataframe
 from gemmtune.engine.store.files import write_whole
 from gemmtune.engine.tables.earlier import EarlierRow, with_earlier
-from gemmtune.engine.tables.export import served_rows
+from gemmtune.engine.tables.export import left_out_line
 from gemmtune.engine.tables.table_file import write_table
 
 if TYPE_CHECKING:
@@ -196,9 +196,7 @@ def export_everywhere(table: Table, out: Path) -> tuple[list[Path], list[str], l
             runs = not kinds or not kinds.isdisjoint(exporter.workloads)
             if runs and not exporter.on_request and (not exporter.spaces or not tuned.isdisjoint(exporter.spaces)):
                 files = table.export(name, out)
-                refusals += (
-                    [f"exported to {name}: {line}"] if (line := exporter.left_out(served_rows(exporter, table))) else []
-                )
+                refusals += [line] if (line := left_out_line(name, table)) else []
         except (ContractError, TableError) as error:
             refusals.append(f"not exported to {name}: {error}")
             broken += [name] if isinstance(error, ContractError) else []

@@ -268,6 +268,7 @@ def export(
     with show_work(f"exporting {', '.join(sources)}", quiet=as_json):
         from gemmtune.engine.api.output_folder import left_behind, with_packages
         from gemmtune.engine.api.reporting import tables_of
+        from gemmtune.engine.tables.export import left_out_line
 
         joined = tables_of(sources, objective=objective, margin=margin, device=device)
         folder = out or joined.folder
@@ -281,6 +282,8 @@ def export(
             paths, left = [*map(str, with_packages(written))], left_behind(folder / to, written)
             report, broken = Report({"written": paths}, ["\n".join(paths)]), False
             notices = [f"gemmtune: {left}"] if left else []
+            lines = [left_out_line(to, table) for table in joined.tables]
+            notices += [f"gemmtune: {line}" for line in lines if line]
     output.show(report, as_json=as_json)
     for line in notices:
         print_notice(line)

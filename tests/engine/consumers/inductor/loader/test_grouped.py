@@ -7,9 +7,11 @@ from dataclasses import replace
 from importlib.util import find_spec
 
 import pytest
+from typer.testing import CliRunner
 
 from gemmtune.engine.api.table import Table
 from gemmtune.engine.api.tune_result import export_everywhere
+from gemmtune.engine.cli.commands import app
 from gemmtune.engine.consumers.inductor.exporter import InductorExporter
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.errors import TableError
@@ -17,7 +19,7 @@ from gemmtune.engine.records.grouped.product import Grouped
 from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.records.table import Choice, RangeRow, Row
 from gemmtune.engine.tables.export import export_table
-from gemmtune.engine.tables.table_file import table_sha256
+from gemmtune.engine.tables.table_file import table_sha256, write_table
 from gemmtune.engine.testing.exporter_conformance import example_table
 
 pytestmark = [
@@ -131,8 +133,8 @@ def test_aten_stands_behind_a_binary_whatever_else_was_timed():
 @pytest.mark.usefixtures("unbuilt")
 @pytest.mark.parametrize(("quack_ns", "template"), [(101.0, "cute::quack_grouped"), (119.5, "aten::_grouped_mm")])
 def test_the_fastest_choice_that_inductor_runs_stands_for_one_that_it_cannot(tmp_path, quack_ns, template):
-    best, rest = choice("triton_grouped"), replace(choice("quack_grouped", QUACK), time_ns=quack_ns)
-    base = replace(choice("aten_grouped"), time_ns=120.0)
+    best, rest = choice("triton_grouped"), replace(choice("quack_grouped", QUACK), time_ns=quack_ns, high_ns=quack_ns)
+    base = replace(choice("aten_grouped"), time_ns=120.0, high_ns=121.0)
     found = Row(Grouped.parse(UP), (best, base, rest), base, 0.2, ())
     ranged = replace(RANGES[0], choice=best)
     table = replace(example_table(), rows=(found, row(DOWN, "aten_grouped")), ranges=(ranged,))
@@ -148,3 +150,7 @@ def test_the_fastest_choice_that_inductor_runs_stands_for_one_that_it_cannot(tmp
     assert all(name in note for name in (UP, f"{ranged.problem.name} from 2 on"))
     assert paths
     assert not broken
+
+    write_table(tmp_path / "table.json", table)
+    done = CliRunner().invoke(app, ["export", str(tmp_path / "table.json"), "--out", str(tmp_path / "again")])
+    assert (done.exit_code, f"gemmtune: {note}" in done.output) == (0, True)
