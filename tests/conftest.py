@@ -6,6 +6,7 @@ than 5 seconds, with the seconds it takes on a core of its own:
     pytestmark = pytest.mark.slow(20)   a file whose tests share a fixture: it stays together and starts early
     @pytest.mark.slow(20)               a test, or a case of `parametrize`, that runs apart from the rest of its file
     slow(20, together="probes")         a file that shares a session's fixture with other files of that name
+    slow(20, together="commands")       a file that shares the server of `served`
     slow(20, together="waiting")        a file that leaves the cores idle: one process waits, and the others fill them
 
 Tests that need the GPU run one after the other, in one process.
@@ -17,6 +18,7 @@ import gc
 import importlib
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -29,6 +31,7 @@ from types import SimpleNamespace
 import pytest
 
 EXPERIMENTS = Path(__file__).parents[1] / "experiments"
+SERVED = Path(__file__).with_name("served")
 # In each new cache folder Inductor would first compile C++ headers, and programs that try the CPU's instructions; each
 # process that compiles would start workers that import torch. All cost more than the few kernels of a test.
 os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
@@ -55,6 +58,21 @@ def modules_of() -> Iterator[Callable[..., SimpleNamespace]]:
             return SimpleNamespace(**{name: importlib.import_module(name) for name in names})
 
         yield imported
+
+
+@pytest.fixture(scope="session")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Serve commands that need not start from nothing; return the folder of `gemmtune` and `python`, see served/."""
+    folder = tmp_path_factory.mktemp("served")
+    (folder / "bin").symlink_to(Path(sys.executable).parent)
+    for name in ("gemmtune", "python"):
+        (folder / name).write_text(f"#!{sys.executable} -IS\n{(SERVED / 'client.py').read_text()}")
+        (folder / name).chmod(0o700)
+    command = [sys.executable, "-P", "-W", "ignore", SERVED / "server.py", folder / "socket"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:
+        assert server.stdout.readline() == b"ready\n"
+        yield folder
+        server.stdin.close()
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 DOCS = Path(__file__).parents[1]
+PROGRAMS = Path(sys.executable).parent
 PAGES = [*sorted(DOCS.glob("quickstart-*.md")), DOCS / "own-space.md"]
 FENCE = re.compile(r"^```(?P<info>[^\n]*)\n(?P<content>.*?)^```$", re.MULTILINE | re.DOTALL)
 TITLE = re.compile(r'title="([^"]+)"')
@@ -48,7 +49,7 @@ def _commands(content: str) -> Iterator[str]:
 
 
 def _shown(command: str, folder: Path) -> str:
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    path = f"{PROGRAMS}{os.pathsep}{os.environ['PATH']}"
     environment = os.environ | {"PATH": path, "CUDA_VISIBLE_DEVICES": ""}
     shell = ["bash", "-o", "pipefail", "-c", command]
     done = subprocess.run(shell, cwd=folder, env=environment, capture_output=True, text=True, check=False)  # noqa: S603

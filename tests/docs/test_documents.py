@@ -16,8 +16,6 @@ from markdown_it.token import Token
 from gemmtune.engine.api.plans import read_plan
 from gemmtune.engine.toolchain.gpu_info import present_device
 
-pytestmark = pytest.mark.slow(12)
-
 ROOT = Path(__file__).parents[2]
 GUIDE = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 EXPERIMENTS = sorted((ROOT / "experiments").glob("*/README.md"))
@@ -82,13 +80,14 @@ EXAMPLES = [
 ]
 
 
+@pytest.mark.slow(0.5, together="commands")
 @pytest.mark.skipif(present_device() is not None, reason="with a GPU the examples measure for minutes")
 @pytest.mark.parametrize("text", EXAMPLES)
-def test_every_python_example_runs(text: str, tmp_path: Path):
+def test_every_python_example_runs(text: str, tmp_path: Path, served: Path):
     script = tmp_path / "example.py"
     script.write_text(re.sub(r"\b(budget|seeds)=\d+", r"\1=2", text), encoding="utf-8")  # a large one takes long
     done = subprocess.run(
-        [sys.executable, script], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=110
+        [served / "python", script], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=110
     )
     assert done.returncode == 0, done.stderr
     for picture in re.findall(r'savefig\("([^"]+)"\)', text):

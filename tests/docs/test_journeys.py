@@ -31,10 +31,13 @@ def site(name: str) -> ModuleType:
 JOURNEYS = site("journeys")
 
 
-@pytest.mark.slow(15)
+@pytest.mark.slow(5, together="commands")
 @pytest.mark.skipif(present_device() is not None, reason="with a GPU the commands measure for minutes")
 @pytest.mark.parametrize("page", JOURNEYS.PAGES, ids=lambda page: page.stem)
-def test_a_page_shows_what_its_commands_print(page: Path, tmp_path: Path):
+def test_a_page_shows_what_its_commands_print(
+    page: Path, tmp_path: Path, served: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(JOURNEYS, "PROGRAMS", served)
     text = page.read_text(encoding="utf-8")
     now = JOURNEYS.run_page(text, tmp_path)
     assert JOURNEYS.masked(now) == JOURNEYS.masked(text), "run `make docs`"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import sqlite3
 import subprocess
-import sys
 import time
 from collections import defaultdict
 from contextlib import closing
@@ -16,31 +15,36 @@ import pytest
 from gemmtune.engine.toolchain.gpu_info import present_device
 
 pytestmark = [
-    pytest.mark.slow(12),
+    pytest.mark.slow(5, together="commands"),
     pytest.mark.skipif(present_device() is not None, reason="with a GPU the command line measures"),
 ]
 
-GEMMTUNE = Path(sys.executable).with_name("gemmtune")
-COMMAND = (GEMMTUNE, "tune", "--problem", "16x4096x4096", "--problem", "128x2880x2880", "--sampler", "evolution",
+TUNE = ("tune", "--problem", "16x4096x4096", "--problem", "128x2880x2880", "--sampler", "evolution",
            "--budget", "60", "--batch", "1", "--seed", "5", "--no-report")  # fmt: skip
+Command = tuple[str | Path, ...]
 FILES = ("table.json", "inductor/lookup_table.json", "inductor/inductor_table.json", "summary.txt")
 ALL = 2 * (60 + 1)
 """Measurements of the whole campaign: two problems and their baselines."""
 
 
-def tune(folder: Path) -> None:
-    done = subprocess.run(COMMAND, cwd=folder, capture_output=True, text=True, check=False, timeout=60)
+@pytest.fixture
+def command(served: Path) -> Command:
+    return (served / "gemmtune", *TUNE)
+
+
+def tune(command: Command, folder: Path) -> None:
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr
 
 
-def kill_after(folder: Path, rows: int, seconds: float) -> None:
+def kill_after(command: Command, folder: Path, rows: int, seconds: float) -> None:
     """Run until the database holds that many rows, then some seconds more, and kill."""
-    process = subprocess.Popen(COMMAND, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     while process.poll() is None and (rows and count(folder) < rows):
         time.sleep(0.005)
     time.sleep(seconds)
     process.kill()
-    process.wait()
+    process.communicate()  # until the command is gone, which its client only stands for
 
 
 def count(folder: Path) -> int:
@@ -70,14 +74,20 @@ def stored(folder: Path) -> dict[str, list[tuple]]:
     return dict(found)
 
 
-def kills(folder: Path, expected: dict[str, list[tuple]], instants: random.Random, seconds: float) -> list[int]:
+def kills(
+    command: Command,
+    folder: Path,
+    expected: dict[str, list[tuple]],
+    instants: random.Random,
+    seconds: float,
+) -> list[int]:
     """Kill a campaign of that many seconds three times; return the measurements behind each kill, which are checked."""
-    starts = [(0, instants.uniform(0.0, seconds / 2))]  # while it starts: imports, landscapes, the database
+    starts = [(0, instants.uniform(0.0, seconds / 2))]  # while it starts: landscapes, the database
     searches = [(instants.randrange(1, ALL - 40), instants.uniform(0.0, 0.05)) for _ in range(2)]
     grown = []
     for rows_to_see, further in (*starts, *sorted(searches)):
         before = stored(folder)
-        kill_after(folder, rows_to_see, further)
+        kill_after(command, folder, rows_to_see, further)
         after = stored(folder)
         for task, rows in after.items():
             kept = before.get(task, [])
@@ -87,11 +97,11 @@ def kills(folder: Path, expected: dict[str, list[tuple]], instants: random.Rando
     return grown
 
 
-def test_a_killed_campaign_ends_as_an_undisturbed_one(tmp_path):
+def test_a_killed_campaign_ends_as_an_undisturbed_one(tmp_path, command):
     calm = tmp_path / "calm"
     calm.mkdir()
     began = time.monotonic()
-    tune(calm)
+    tune(command, calm)
     seconds = time.monotonic() - began
     expected = stored(calm)
     assert sum(map(len, expected.values())) == ALL
@@ -100,13 +110,13 @@ def test_a_killed_campaign_ends_as_an_undisturbed_one(tmp_path):
     for attempt in range(5):  # on a busy machine a campaign may be over before its kill comes
         killed = tmp_path / f"killed{attempt}"
         killed.mkdir()
-        grown = kills(killed, expected, instants, seconds)
+        grown = kills(command, killed, expected, instants, seconds)
         if sum(0 < rows < ALL for rows in grown) >= 2:
             break
     else:
         pytest.fail(f"too few kills met the search: {grown}")
 
-    tune(killed)
+    tune(command, killed)
     assert stored(killed) == expected
     for rows in stored(killed).values():
         assert len({config for config, *_ in rows}) == len(rows)

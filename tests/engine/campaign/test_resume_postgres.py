@@ -5,9 +5,7 @@ from __future__ import annotations
 import random
 import signal
 import subprocess
-import sys
 import time
-from pathlib import Path
 
 import pytest
 
@@ -15,12 +13,11 @@ from gemmtune.engine.store.database import Database
 from gemmtune.engine.toolchain.gpu_info import present_device
 
 pytestmark = [
-    pytest.mark.slow(7, together="waiting"),
+    pytest.mark.slow(5, together="commands"),
     pytest.mark.skipif(present_device() is not None, reason="with a GPU the command line measures"),
 ]
 
-GEMMTUNE = Path(sys.executable).with_name("gemmtune")
-TUNE = (GEMMTUNE, "tune", "--problem", "16x4096x4096", "--problem", "128x2880x2880", "--sampler", "evolution",
+TUNE = ("tune", "--problem", "16x4096x4096", "--problem", "128x2880x2880", "--sampler", "evolution",
         "--budget", "50", "--batch", "1", "--seed", "5", "--no-report")  # fmt: skip
 FILES = ("table.json", "inductor/lookup_table.json", "inductor/inductor_table.json")
 ALL = 2 * (50 + 1)
@@ -39,11 +36,12 @@ def count(server, url: str) -> int:
     return server.execute("SELECT count(*) FROM measurements", url)[0][0]
 
 
-def test_dropped_connections_and_killed_drivers_lose_and_double_nothing(postgres_server, tmp_path):
+def test_dropped_connections_and_killed_drivers_lose_and_double_nothing(postgres_server, tmp_path, served):
+    command = (served / "gemmtune", *TUNE)
     calm, disturbed = tmp_path / "calm", tmp_path / "disturbed"
     calm.mkdir()
     disturbed.mkdir()
-    done = subprocess.run(TUNE, cwd=calm, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(command, cwd=calm, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr
     expected = measured(str(calm / "out/measurements.db"))
     assert sum(map(len, expected.values())) == ALL
@@ -55,7 +53,9 @@ def test_dropped_connections_and_killed_drivers_lose_and_double_nothing(postgres
     for kill_at in (40, None):
         begun_with = count(postgres_server, url)
         with (disturbed / "said.txt").open("w") as said:
-            process = subprocess.Popen([*TUNE, "--database", url], cwd=disturbed, stdout=said, stderr=said)
+            process = subprocess.Popen(
+                [*command, "--database", url], cwd=disturbed, stdout=subprocess.PIPE, stderr=said
+            )
         while process.poll() is None:
             time.sleep(chance.uniform(0.0, 0.2))
             rows = count(postgres_server, url)
@@ -64,6 +64,7 @@ def test_dropped_connections_and_killed_drivers_lose_and_double_nothing(postgres
                 process.wait()
             elif rows > begun_with:  # a server that is away when a campaign begins is an error at once
                 dropped += postgres_server.drop_connections()
+        process.communicate()  # until the command is gone, which its client only stands for
         held = measured(url)
         assert all(rows == expected[task][: len(rows)] for task, rows in held.items())
         assert process.returncode == (0 if kill_at is None else -signal.SIGKILL), (disturbed / "said.txt").read_text()

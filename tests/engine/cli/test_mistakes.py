@@ -72,9 +72,10 @@ def test_half_precision_has_torchs_short_name(run, refusal):
     refusal(run("tune", "--problem", "16x4096x4096:f16:nt"), "16x4096x4096:fp16:nt is not recorded")
 
 
-def test_a_campaign_says_that_it_waits_while_another_process_has_the_database_locked(tmp_path):
+@pytest.mark.slow(1, together="commands")
+def test_a_campaign_says_that_it_waits_while_another_process_has_the_database_locked(tmp_path, served):
     (tmp_path / "out").mkdir()
-    command = [GEMMTUNE, "tune", "--problem", DECODE, "--budget", "2", "--sampler", "random", "--no-report"]
+    command = [served / "gemmtune", "tune", "--problem", DECODE, "--budget", "2", "--sampler", "random", "--no-report"]
     with closing(sqlite3.connect(tmp_path / "out/measurements.db")) as other:
         other.execute("BEGIN EXCLUSIVE")
         process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -89,8 +90,9 @@ def test_a_campaign_says_that_it_waits_while_another_process_has_the_database_lo
     assert said.count(waiting) == 1
 
 
-def test_two_same_campaigns_at_once_write_the_same_table(tmp_path):
-    command = [GEMMTUNE, "tune", "--problem", DECODE, "--budget", "24", "--sampler", "random", "--no-report"]
+@pytest.mark.slow(1, together="commands")
+def test_two_same_campaigns_at_once_write_the_same_table(tmp_path, served):
+    command = [served / "gemmtune", "tune", "--problem", DECODE, "--budget", "24", "--sampler", "random", "--no-report"]
     both = [subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     first, second = (process.communicate()[0].split("\n\n")[0] for process in both)
     assert [process.returncode for process in both] == [0, 0]
