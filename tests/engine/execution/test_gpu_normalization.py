@@ -6,6 +6,7 @@ What a GPU that lies measured does not count, and the table is the one that hone
 from __future__ import annotations
 
 import random
+import shutil
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import replace
@@ -231,10 +232,10 @@ def test_one_gpu_keeps_its_times_as_they_are_and_several_in_the_database(recorde
             assert choice.time_ns == measured[row.problem, choice.space, choice.config].time_ns
 
 
-def test_a_campaign_that_goes_on_elsewhere_keeps_its_scale(recorded, tmp_path):
+def test_a_campaign_that_goes_on_elsewhere_keeps_its_scale(recorded, half, tmp_path):
     whole, _ = tuned(recorded, {"GPU-a": 1.0}, tmp_path / "whole.db", holds_finals=False)
-    tuned(recorded, {"GPU-a": 1.0}, tmp_path / "moved.db", holds_finals=False, plan=replace(PLAN, budget=24))
-    moved, held = tuned(recorded, {"GPU-b": 1.25}, tmp_path / "moved.db", holds_finals=False)
+    path = shutil.copy(half, tmp_path / "moved.db")
+    moved, held = tuned(recorded, {"GPU-b": 1.25}, path, holds_finals=False)
     assert {m.worker for m in held if m.status is Status.OK} == {"GPU-a", "GPU-b"}
     assert winners(moved) == winners(whole)
     for one, other in zip(moved.table.rows, whole.table.rows, strict=True):
@@ -370,11 +371,18 @@ def test_a_failure_counts_once_another_gpu_has_it_too(recorded, alone, tmp_path,
         assert winners(found) == winners(alone)
 
 
+@pytest.fixture(scope="module")
+def half(recorded, tmp_path_factory):
+    """The database of half a campaign on the GPU that was recorded; copy it."""
+    path = tmp_path_factory.mktemp("half") / "half.db"
+    tuned(recorded, {"GPU-a": 1.0}, path, holds_finals=False, plan=replace(PLAN, budget=24))
+    return path
+
+
 @pytest.mark.parametrize("lie", LIES)
-def test_one_gpu_alone_is_compared_with_what_another_one_measured_before(recorded, alone, tmp_path, lie):
+def test_one_gpu_alone_is_compared_with_what_another_one_measured_before(recorded, alone, half, tmp_path, lie):
     holds_finals, alone = alone
-    path, half = tmp_path / "m.db", replace(PLAN, budget=24)
-    tuned(recorded, {"GPU-a": 1.0}, path, holds_finals=False, plan=half)
+    path = shutil.copy(half, tmp_path / "m.db")
     with pytest.raises(GemmtuneError, match=f"^{lie} is quarantined, and no other GPU is left: "):
         tuned(recorded, {lie: 1.0}, path, holds_finals=holds_finals)
     found, held = tuned(recorded, {"GPU-b": 1.0}, path, holds_finals=holds_finals)
