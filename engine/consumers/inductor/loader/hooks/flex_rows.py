@@ -37,11 +37,14 @@ _METHODS = {
 
 
 def serve_flex(handler: TableChoices) -> None:
-    """Let the rows of a handler's table serve attention; a torch without one of the methods asks for none."""
+    """Let the rows of a handler's table serve attention; a torch without one of the methods asks for none.
+
+    A recording puts the handler in place again, so its methods may be replaced already.
+    """
     for phase, method in _METHODS.items():
-        inductors = getattr(handler, method, None)
+        inductors = getattr(type(handler), method, None)
         if inductors is not None:
-            setattr(handler, method, partial(_configs, handler, phase, inductors))
+            setattr(handler, method, partial(_configs, handler, phase, partial(inductors, handler)))
 
 
 def _configs(handler: TableChoices, phase: str, inductors: Callable[..., list[Any]], *asked: Any, **named: Any) -> Any:  # noqa: ANN401 (torch's)

@@ -10,6 +10,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("triton", reason="triton is not installed")
 
 from torch._inductor import config  # noqa: E402 (torch is there)
+from torch._inductor.choices import InductorChoices  # noqa: E402
 from torch._inductor.codegen.common import custom_backend_passes  # noqa: E402
 from torch._inductor.codegen.triton import TritonKernel  # noqa: E402
 from torch._inductor.fx_passes import pad_mm  # noqa: E402
@@ -113,3 +114,11 @@ def test_a_thread_that_has_chosen_by_one_loader_chooses_by_the_next(exported, lo
 def test_cache_keys_name_memory_formats_in_torch(install):
     install()
     assert copyreg.dispatch_table[torch.memory_format](torch.channels_last) == "channels_last"
+
+
+def test_a_table_answers_for_attention_once_after_a_recording(install, tmp_path):
+    install()
+    loader.record(tmp_path / "problems.jsonl")
+    loader.stop_recording()
+    *_, inductors = V.choices.get_flex_attention_fwd_configs.args
+    assert inductors.func is InductorChoices.get_flex_attention_fwd_configs
