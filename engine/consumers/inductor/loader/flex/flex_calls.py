@@ -11,7 +11,7 @@ from torch.fx import GraphModule, Node
 from gemmtune.engine.consumers.inductor.loader.loader_rows import DTYPE_NAMES
 from gemmtune.engine.records.flex.attention_text import SIZES, attention_text
 from gemmtune.engine.records.flex.functions import NAMES, Function, canonical, text_of
-from gemmtune.engine.records.flex.masks import short
+from gemmtune.engine.records.flex.masks import NONE, short
 
 FORWARD, BACKWARD = "flex_attention", "flex_attention_backward"
 """Names of the operators."""
@@ -27,6 +27,8 @@ _KERNEL_OPTIONS = {
 }
 """Options that torch adds to a call that states none; a row is for these."""
 _FREE = ("OUTPUT_LOGSUMEXP",)
+_WITHOUT_MASK = (1 << 30, 1 << 30)
+"""Blocks of the mask that torch makes for a call without one."""
 _ALIKE = {
     **{"bitwise_and": "and", "logical_and": "and", "bitwise_or": "or", "logical_or": "or"},
     **{"bitwise_not": "not", "logical_not": "not", "remainder": "mod", "floor_divide": "floordiv"},
@@ -54,6 +56,8 @@ def flex_key(node: Node, phase: str) -> str:
         raise ValueError("one of its sizes is dynamic")
     if k.shape[0] != q.shape[0]:
         raise ValueError("its sequences share keys")
+    if len({q.dtype, k.dtype, v.dtype}) > 1:
+        raise ValueError("queries, keys and values have several dtypes")
     dtype = str(q.dtype).removeprefix("torch.")
     module: Any = node.graph.owning_module
     score = short(text_of(read_function(_graph(module, node.args[at_graph]), NAMES[:5])))
@@ -61,6 +65,8 @@ def flex_key(node: Node, phase: str) -> str:
     block = tuple(blocks[-3:-1])
     if not all(isinstance(size, int) for size in block):
         raise ValueError("the blocks of its mask are dynamic")
+    if mask == NONE and block != _WITHOUT_MASK:
+        raise ValueError(f"its mask is blocks of {block[0]}x{block[1]} alone")
     named = dict(zip(SIZES.values(), sizes, strict=True))
     return attention_text(phase, named, DTYPE_NAMES.get(dtype, dtype), mask, score, "", (block[0], block[1]))
 

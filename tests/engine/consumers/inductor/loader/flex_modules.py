@@ -6,7 +6,7 @@ from functools import partial
 
 import torch
 from corpus_modules import INT32, Case, T
-from torch.nn.attention.flex_attention import and_masks, create_block_mask, flex_attention
+from torch.nn.attention.flex_attention import and_masks, create_block_mask, flex_attention, noop_mask
 
 CASES: dict[str, Case] = {}
 S, D = 512, 64
@@ -28,8 +28,9 @@ def lopsided(s, b, h, q, kv):
     return s + torch.erf(s)
 
 
-def attended(q, k, v, mask=None, score=None, options=None):
-    blocks = None if mask is None else create_block_mask(mask, None, None, q.shape[2], k.shape[2], device="cuda")
+def attended(q, k, v, mask=None, score=None, options=None, size=128):
+    sizes = q.shape[2], k.shape[2]
+    blocks = None if mask is None else create_block_mask(mask, None, None, *sizes, device="cuda", BLOCK_SIZE=size)
     return flex_attention(q, k, v, score, blocks, enable_gqa=True, kernel_options=options)
 
 
@@ -52,4 +53,6 @@ CASES["no row"] = Case(attended, tensors())
 CASES["other score"] = Case(partial(attended, score=lopsided), tensors())
 CASES["user's tile"] = Case(partial(attended, options={"BLOCK_M": 64, "BLOCK_N": 32}), tensors(heads=2))
 CASES["open length"] = Case(attended, tensors(dynamic=(2,)))
+CASES["blocks alone"] = Case(partial(attended, mask=noop_mask, size=64), tensors(heads=2))
+CASES["several types"] = Case(attended, (tensors()[0], *[T((1, 2, S, D), torch.float32)] * 2))
 CASES["default"] = Case(attended, tensors(heads=2))

@@ -88,6 +88,12 @@ def test_a_users_options_win(report):
     assert (use["outcome"], use["detail"]) == ("no problem", "its kernel_options set BLOCK_M, BLOCK_N")
 
 
+def test_blocks_without_a_mask_and_several_types_are_other_kernels(report):
+    for case, said in (("blocks alone", "blocks of 64x64 alone"), ("several types", "several dtypes")):
+        assert report["table"][case]["described"] == report["stock"][case]["described"], case
+        assert said in report["table"][case]["uses"][0]["detail"]
+
+
 def test_what_has_no_row_is_compiled_as_without_a_table(report):
     for case in ("no row", "other score", "open length"):
         assert report["table"][case]["described"] == report["stock"][case]["described"], case
