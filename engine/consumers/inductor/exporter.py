@@ -13,6 +13,7 @@ from typing import Any
 from gemmtune.engine.consumers.inductor.loader.export import loader_files
 from gemmtune.engine.consumers.inductor.loader.loader_rows import PACKAGES, SCHEMA, parse_inductor_table
 from gemmtune.engine.consumers.inductor.loader.lookup import lookup_table
+from gemmtune.engine.consumers.inductor.loader.one_order import other_kind
 from gemmtune.engine.consumers.inductor.loader.templates import Product, is_cute, multiplied, template_of
 from gemmtune.engine.consumers.inductor.next_choice import runnable
 from gemmtune.engine.consumers.inductor.written import parse_written_table
@@ -68,9 +69,8 @@ class InductorExporter(Exporter):
             _kernel_entry,
         )
         rows, made_with = _rows(table, kernels), _made_with(table)
-        for its in rows.values() if table.batch_invariant else ():
-            fuses_cheap = all(row["fuses_cheap"] for row in its)  # what is fused is rounded once less, at every m
-            its[:] = [{**row, "fuses_cheap": fuses_cheap} for row in its]
+        if table.batch_invariant:
+            _fuse_alike(rows)
         content = {
             "made_with": made_with,
             "templates": _templates(rows, made_with.get("torch", [])),
@@ -184,6 +184,15 @@ def _rows(table: Table, kernels: Mapping[tuple[Task, Config], Built]) -> dict[st
         key = product_key(problem)
         found[f"{key.removesuffix('static')}dynamic" if isinstance(problem, Grouped) else key].append(entry)
     return dict(found)
+
+
+def _fuse_alike(rows: Mapping[str, list[dict[str, Any]]]) -> None:
+    """Let all rows of a product fuse a cheap epilogue, or none: what is fused is rounded once less."""
+    fusing = {
+        key: all(row["fuses_cheap"] for row in (*its, *rows.get(other_kind(key), ()))) for key, its in rows.items()
+    }
+    for key, its in rows.items():
+        its[:] = [{**row, "fuses_cheap": fusing[key]} for row in its]
 
 
 def _kernel_entry(task: Task, artifact: Artifact, binary: bytes) -> Built | str:

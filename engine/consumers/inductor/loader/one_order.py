@@ -13,7 +13,7 @@ def require_one_order(rows: Mapping[str, Sequence[Any]]) -> None:
         ValueError: a row runs no Triton template, or two have several BLOCK_K; the message names the product.
     """
     for key, its in rows.items():
-        both = (*its, *rows.get(_other_kind(key), ()))
+        both = (*its, *rows.get(other_kind(key), ()))
         if others := {row.template for row in both if not row.template.startswith("triton::")}:
             raise ValueError(f"{key}: a batch-invariant table has no row of {', '.join(sorted(others))}")
         if len(blocks := {row.kwargs.get("BLOCK_K") for row in both}) > 1:
@@ -28,8 +28,8 @@ def every_m(rows: Mapping[str, Sequence[Any]]) -> Mapping[str, Sequence[Any]]:
     kind, and without any, each row also serves the m below it.
     """
     found: dict[str, Sequence[Any]] = {}
-    for key in dict.fromkeys((*rows, *map(_other_kind, rows))):
-        own, other = (rows.get(each, ()) for each in (key, _other_kind(key)))
+    for key in dict.fromkeys((*rows, *map(other_kind, rows))):
+        own, other = (rows.get(each, ()) for each in (key, other_kind(key)))
         lone, ranges = ([row for row in own if (row.first == row.last) is alone] for alone in (True, False))
         ranges = ranges or [row for row in other if row.first < row.last] or [*own, *other]
         spread, first = [], 0
@@ -40,7 +40,7 @@ def every_m(rows: Mapping[str, Sequence[Any]]) -> Mapping[str, Sequence[Any]]:
     return found
 
 
-def _other_kind(key: str) -> str:
+def other_kind(key: str) -> str:
     """Return the key of a product for graphs of a dynamic m in place of a static one, or the other way round."""
     one, other = (":static", ":dynamic") if ":static" in key else (":dynamic", ":static")
     return key.replace(one, other, 1)

@@ -13,7 +13,7 @@ from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.errors import TableError
 from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.measurement import Evidence
-from gemmtune.engine.records.table import Choice, RangeRow
+from gemmtune.engine.records.table import Choice, RangeRow, Row
 from gemmtune.engine.tables.export import export_table
 from gemmtune.engine.testing.exporter_conformance import example_table
 
@@ -76,6 +76,16 @@ def test_rows_of_several_orders_are_not_exported(tiles, said):
     with pytest.raises(TableError, match=said):
         export_table(InductorExporter(), mixed)
     assert export_table(InductorExporter(), replace(mixed, batch_invariant=False))
+
+
+def test_an_epilogue_is_fused_in_graphs_of_both_kinds_or_in_none():
+    ranges = (ranged(17, 64, BLOCK_M=256, BLOCK_N=128, num_warps=8),)  # whose accumulators leave no room
+    row = Row(Problem.parse("16x96x256:bf16:nt"), (RANGES[0].choice,), None, 0.0, ())
+    table = replace(example_table(), rows=(row,), ranges=ranges, batch_invariant=True)
+    for of_table, fuses in ((table, False), (replace(table, ranges=()), True)):
+        file = InductorExporter().export(of_table)["inductor_table.json"]
+        rows = parse_inductor_table(file.encode()).rows.values()
+        assert {each.fuses_cheap for its in rows for each in its} == {fuses}
 
 
 def test_the_loader_refuses_rows_of_several_block_k_and_rows_of_the_vendor_library():
