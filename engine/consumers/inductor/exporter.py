@@ -15,7 +15,7 @@ from gemmtune.engine.consumers.inductor.loader.loader_rows import PACKAGES, SCHE
 from gemmtune.engine.consumers.inductor.loader.lookup import lookup_table
 from gemmtune.engine.consumers.inductor.loader.one_order import other_kind
 from gemmtune.engine.consumers.inductor.loader.templates import Product, is_cute, multiplied, template_of
-from gemmtune.engine.consumers.inductor.next_choice import runnable
+from gemmtune.engine.consumers.inductor.next_choice import runnable, runs
 from gemmtune.engine.consumers.inductor.written import parse_written_table
 from gemmtune.engine.records.artifact import Artifact, Toolchain
 from gemmtune.engine.records.config import Config, Value
@@ -238,7 +238,9 @@ def _kernel(
 def _next_choice(row: Row) -> Choice:
     """Return the row's fastest choice that needs torch alone; the vendor library's if none is faster."""
     vendor = row.baseline or _vendor(row.problem, row.choices[0])
-    others = [each for each in row.choices if not is_cute(each.space)] if isinstance(row.problem, Problem) else []
+    problem = row.problem
+    own = row.choices if isinstance(problem, Problem) else ()
+    others = [each for each in own if runs(problem, each) and not is_cute(each.space)]
     best = min(others, key=lambda choice: choice.time_ns, default=vendor)
     return vendor if row.baseline is not None and best.time_ns > vendor.time_ns else best
 

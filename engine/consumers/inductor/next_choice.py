@@ -25,7 +25,7 @@ def runnable(table: Table) -> tuple[Table, Mapping[str, list[str]]]:
         rows.append(kept)
     ranges = []
     for ranged in table.ranges:
-        if _runs(multiplied(ranged.problem), ranged.choice):
+        if runs(multiplied(ranged.problem), ranged.choice):
             ranges.append(ranged)
         else:
             found.setdefault(ranged.choice.space, []).append(f"{ranged.problem.name} from {ranged.first} on")
@@ -35,9 +35,9 @@ def runnable(table: Table) -> tuple[Table, Mapping[str, list[str]]]:
 def _kept(row: Row, margin: float) -> Row:
     """Return the row, or one that begins with its fastest choice that Inductor runs; see `Table.margin`."""
     product, first = multiplied(row.problem), row.choices[0]
-    if _runs(product, first):
+    if runs(product, first):
         return row
-    choices = sorted((each for each in row.choices if _runs(product, each)), key=lambda each: each.time_ns)
+    choices = sorted((each for each in row.choices if runs(product, each)), key=lambda each: each.time_ns)
     if not choices:
         return row
     base = next((each for each in choices if each.space == product.baseline_space), None)
@@ -48,7 +48,8 @@ def _kept(row: Row, margin: float) -> Row:
     return replace(row, choices=tuple(choices), loss=loss).with_lead()
 
 
-def _runs(product: Product, choice: Choice) -> bool:
+def runs(product: Product, choice: Choice) -> bool:
+    """Return whether Inductor has a template for a choice, or the export contains its kernel."""
     try:
         return bool(template_of(product, choice))
     except TableError:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from gemmtune.engine.consumers.inductor.exporter import InductorExporter, product_key
+from gemmtune.engine.consumers.inductor.exporter import InductorExporter, _next_choice, product_key
 from gemmtune.engine.consumers.inductor.loader.lookup import lookup_keys
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.errors import TableError
@@ -255,3 +255,9 @@ def test_an_output_of_fp32_is_a_part_of_the_loaders_key():
     files = export(row(problem, choice("triton_mm", TILES)), row("64x96x256:bf16:nt", choice("aten", {})))
     assert len(json.loads(files["inductor_table.json"])["rows"]) == 2
     assert [*json.loads(files["lookup_table.json"])] == [*lookup_keys(TABLE.device, Problem.parse("64x96x256:bf16:nt"))]
+
+
+def test_a_row_of_a_binary_has_the_fastest_choice_beside_it_that_torch_renders():
+    times = {"cute_splitk": 10.0, "mine": 11.0, "triton_mm": 12.0}
+    choices = [replace(choice(space, TILES), time_ns=time_ns) for space, time_ns in times.items()]
+    assert _next_choice(row("8x96x256:bf16:nt", *choices)).space == "triton_mm"
