@@ -19,7 +19,7 @@ from gemmtune.engine.measure.timing.timing_context import TimingContext
 from gemmtune.engine.records.measurement import ReferenceLevel
 from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.seams.kinds import kind_of
-from gemmtune.engine.seams.space import Launchable
+from gemmtune.engine.seams.space import Completable, Launchable
 from gemmtune.engine.seams.workload import Restorable
 from gemmtune.engine.statistics import estimate
 
@@ -88,6 +88,8 @@ class ProblemSetup:
         if isinstance(operands, Restorable):
             operands.restore()
         kernel(*operands.arguments)
+        if isinstance(kernel, Completable):
+            kernel.complete(*operands.arguments)
         norms = reference.norms(*operands.outputs)
         return lambda: reference.evaluate(norms, *operands.outputs)
 

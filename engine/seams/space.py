@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 from gemmtune.engine.records.artifact import Artifact, KernelCode, Toolchain
 from gemmtune.engine.records.config import Config, Param, spanned
@@ -39,6 +39,14 @@ class Launchable(Protocol):
 
     def close(self) -> None:
         """Free the kernel's resources on the device; it is not called afterwards."""
+
+
+@runtime_checkable
+class Completable(Protocol):
+    """Kernel whose outputs a kernel completes that is equal for all configs, and not timed."""
+
+    def complete(self, *arguments: Any) -> None:  # noqa: ANN401 (as of a launch)
+        """Enqueue what completes the outputs of a launch; a check calls it behind one, with equal arguments."""
 
 
 class Space(ABC):

@@ -14,8 +14,7 @@ _PARTS = ("acc", "m", "l")
 class FlexKernel:
     """Kernel of attention; one for decoding writes parts, which another of Inductor's kernels sums.
 
-    That kernel is equal for all configs, so it is not timed: outside a capture the parts are summed for those who read
-    the output.
+    That kernel is equal for all configs, so it is not timed: `complete` sums the parts for those who read the output.
     """
 
     def __init__(self, artifact: Artifact, attention: Flex) -> None:
@@ -44,7 +43,10 @@ class FlexKernel:
     def __call__(self, *arguments: torch.Tensor) -> None:
         """Enqueue one launch on torch's current stream, with the tensors of `Flex.argument_names`."""
         self._kernel(*arguments)
-        if self._parts and not torch.cuda.is_current_stream_capturing():
+
+    def complete(self, *arguments: torch.Tensor) -> None:
+        """Sum the parts of the last launch into the output, behind it on torch's current stream."""
+        if self._parts:
             arguments[-1].copy_(summed(*self._parts))
 
     def close(self) -> None:

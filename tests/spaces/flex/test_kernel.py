@@ -1,0 +1,49 @@
+"""The launch of a decoding kernel, whose parts are summed for a check and not for a timing."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
+
+from gemmtune.engine.measure.operands.operand_memory import OperandMemory  # noqa: E402
+from gemmtune.engine.measure.operands.operand_sets import OperandSets  # noqa: E402
+from gemmtune.engine.measure.problem_setup import ProblemSetup  # noqa: E402 (it imports torch)
+from gemmtune.engine.records.flex.attention import Flex  # noqa: E402
+from gemmtune.engine.records.measurement import ReferenceLevel  # noqa: E402
+from gemmtune.spaces.flex import reference  # noqa: E402
+from gemmtune.spaces.inductor import flex_kernel  # noqa: E402
+
+DECODE = Flex.parse("flex:decode:b2:h4:kvh2:q1:kv64:d16:bf16")
+
+
+class Parts:
+    """Binary that writes one whole part of the output, and one of keys that nobody sees."""
+
+    def __init__(self, *_):
+        self.parts = ()
+
+    def __call__(self, q, k, v, *rest):
+        acc, m, l = self.parts  # noqa: E741 (Inductor's name)
+        out, lse = reference.forward(DECODE, q, k, v, ())
+        acc[:, 0], m[:, 0], l[:, 0] = out, lse, 1.0
+        acc[:, 1], m[:, 1], l[:, 1] = 0.0, -torch.inf, 0.0
+
+
+@pytest.fixture
+def kernel():
+    made = object.__new__(flex_kernel.FlexKernel)
+    made._kernel = Parts()
+    made._parts = made._kernel.parts = tuple(torch.empty(2, 2, 4, 1, *rest) for rest in ((16,), (), ()))
+    return made
+
+
+def test_a_check_sums_the_parts_of_a_launch_and_a_timing_does_not(kernel):
+    sets = OperandSets.make(DECODE, True, 1, 1 << 20, OperandMemory(torch.device("cpu"), [], list))
+    setup = ProblemSetup(DECODE, sets, ReferenceLevel("torch 2.13.0", "GPU-0", 1000.0))
+    assert setup.check(kernel, 0).reason == ""
+    arguments = sets.kernel[0].arguments
+    arguments[-1].fill_(7)
+    kernel(*arguments)
+    assert bool((arguments[-1] == 7).all())
