@@ -48,7 +48,7 @@ _ARMS_HELP = f"Arms to run, of {','.join(ARMS)}. [default: eager,compile, and ta
 
 _MODEL_HELP = "A config.json, its folder, or a model of the local Hugging Face cache: Qwen/Qwen3-30B-A3B."
 _EP_HELP = "Expert-parallel ranks: of SGLang a divisor of --tp, of vLLM 1 or all ranks."
-_TOKENS_HELP = "Token counts to tune. [default: those of the engine's own tuner]"
+_COUNTS_HELP = "Token counts to tune. [default: those of the engine's own tuner]"
 _DTYPE_HELP = "Type of the experts in place of the model's: fp8_tensor for vLLM's --quantization fp8."
 
 
@@ -111,7 +111,7 @@ def problems(
     model: Annotated[str, typer.Option(metavar="MODEL", help=_MODEL_HELP)],
     tp: Annotated[int, typer.Option(min=1, metavar="N", help="Tensor-parallel ranks.")] = 1,
     ep: Annotated[int, typer.Option(min=1, metavar="N", help=_EP_HELP)] = 1,
-    tokens: Annotated[str | None, typer.Option(metavar="N[,N]...", help=_TOKENS_HELP)] = None,
+    tokens: Annotated[str | None, typer.Option(metavar="N[,N]...", help=_COUNTS_HELP)] = None,
     dtype: Annotated[str | None, typer.Option(metavar="TYPE", help=_DTYPE_HELP)] = None,
     out: Annotated[Path, typer.Option(help="The campaign file to write.")] = Path("problems.toml"),
     as_json: AsJson = False,
