@@ -23,6 +23,7 @@ from gemmtune.engine.cli.options import (
     SamplerOptions,
     Where,
     named,
+    refuse_others,
     takes_plan_options,
     with_options,
 )
@@ -47,6 +48,7 @@ _PRICE_HELP = "Price per GPU-hour, and per core-hour as in gpu=2.5,core=0.04; th
 
 @takes_plan_options
 def tune(
+    context: typer.Context,
     campaign: Annotated[list[Path] | None, typer.Argument(metavar="CAMPAIGN", help=_CAMPAIGN_HELP)] = None,
     problem: Problems = None,
     kernel: Kernels = None,
@@ -84,6 +86,7 @@ def tune(
     their times estimated, where the space has a model of them.
     """
     if init is not None:
+        refuse_others(context, "tune --init", "init")
         _write_template(init)
         return
     with show_work("at work", quiet=as_json):

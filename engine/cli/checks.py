@@ -9,7 +9,7 @@ import typer
 
 from gemmtune.engine.cli import output
 from gemmtune.engine.cli.choices import Kind, names, one_of
-from gemmtune.engine.cli.options import AsJson, Builders, Problems, named
+from gemmtune.engine.cli.options import AsJson, Builders, Problems, named, refuse_others
 from gemmtune.engine.io.printing import print_text
 from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.report.layout import Report
@@ -38,6 +38,7 @@ _HTML_HELP = "Write all findings as a page, too."
 
 
 def check(
+    context: typer.Context,
     targets: Annotated[list[str], typer.Argument(metavar="TARGET", help=_TARGET_HELP)],
     problem: Problems = None,
     device: Annotated[str | None, named(Kind.DEVICES, _DEVICE_HELP, "Where")] = None,
@@ -69,11 +70,15 @@ def check(
     if (draft or is_class or problem) and others:
         raise UsageError(f"{first} and {others[0]}: name one kernel or space at a time")
     if draft:
+        refuse_others(context, "check --draft", "targets", "draft", "out")
         _draft(first, out)
         return
     if is_class or problem or first in names(Kind.SPACES):
+        read = ("targets", "problem", "device", "configs", "builders", "as_json")
+        refuse_others(context, "check of a kernel or a space", *read)
         report, holds = _built(first, problem or (), device or "H200", configs, builders, is_class, quiet=as_json)
     else:
+        refuse_others(context, "check of tuned files", "targets", "device", "triton", "table", "html", "as_json")
         report, holds = _audited(targets, device, triton, table, html, quiet=as_json)
     output.show(report, as_json=as_json)
     raise typer.Exit(0 if holds else 1)

@@ -7,7 +7,7 @@ import typer
 
 from gemmtune.engine.cli import output
 from gemmtune.engine.cli.choices import SEAMS, Kind, kind_named, names
-from gemmtune.engine.cli.options import PROBLEM_HELP, AsJson, named
+from gemmtune.engine.cli.options import PROBLEM_HELP, AsJson, named, refuse_others
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.errors import UsageError, did_you_mean
 from gemmtune.engine.records.task import Task
@@ -23,6 +23,7 @@ _CHECKED_HELP = "The database to look at: file or URL."
 
 
 def list_choices(
+    context: typer.Context,
     kind: Annotated[
         str | None,
         typer.Argument(
@@ -49,6 +50,7 @@ def list_choices(
             report = _space_report(name, problem, device)
         output.show(report, as_json=as_json)
         return
+    refuse_others(context, "list without --problem", "kind", "name", "as_json")
     found = {each.value: _choices(each) for each in kinds}
     sections: list[str | Grid] = []
     for title, lines in found.items():

@@ -51,6 +51,24 @@ def time_span(given: str | float) -> float:
         raise UsageError(f"{given!r} is no time: write 300, 5m or 1h") from None
 
 
+def refuse_others(context: typer.Context, use: str, *read: str) -> None:
+    """Refuse what is on the command line and one use of the command does not read.
+
+    Args:
+        context: of the command.
+        use: the use in a user's words, such as `show --live`.
+        read: names of the parameters that it reads.
+
+    Raises:
+        UsageError: another parameter is on the command line.
+    """
+    sources = {each: context.get_parameter_source(str(each.name)) for each in context.command.params}
+    given = [each for each, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
+    others = [each.opts[0] for each in given if each.name not in read]
+    if others:
+        raise UsageError(f"{use} does not read {', '.join(others)}; see {context.command_path} --help")
+
+
 def integers(name: str, given: str | None) -> tuple[int, ...]:
     """Return the integers that the text of an option lists, 1,16,512; none for None.
 

@@ -8,7 +8,7 @@ import typer
 
 from gemmtune.engine.cli import output
 from gemmtune.engine.cli.choices import Kind
-from gemmtune.engine.cli.options import AsJson, named, plan_option
+from gemmtune.engine.cli.options import AsJson, named, plan_option, refuse_others
 from gemmtune.engine.io.printing import print_json, print_text
 from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.report.progress.work import show_work
@@ -34,6 +34,7 @@ _OUT_HELP = "Folder for the curves and the results. [default: comparison, of sev
 
 
 def compare(
+    context: typer.Context,
     files: Annotated[
         list[Path] | None, typer.Argument(metavar="FILE", help=_LANDSCAPES_HELP, show_default=False)
     ] = None,
@@ -59,6 +60,8 @@ def compare(
     (OUT/comparison.json), and what to publish with them: every trial, versions, seeds and the landscapes' hashes
     (OUT/study.json). Unless --apart is given, the searches of one seed are a campaign in the order of the landscapes.
     """
+    if extend is not None:
+        refuse_others(context, "compare --extend", "files", "sampler", "workers", "extend", "out", "as_json")
     with show_work("at work", quiet=as_json):
         from gemmtune.engine.api.landscapes import landscapes
         from gemmtune.engine.api.output_folder import make_folder

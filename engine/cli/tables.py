@@ -23,6 +23,7 @@ from gemmtune.engine.cli.options import (
     Where,
     named,
     plan_option,
+    refuse_others,
 )
 from gemmtune.engine.execution.hosts import LOCAL
 from gemmtune.engine.io.blame import account
@@ -75,6 +76,15 @@ _WARM_HELP = (
     "compiled model with an input of that m."
 )
 _SHA256_HELP = "Refuse an exported table whose bytes have another digest than this one, which sha256sum prints."
+_READ = {
+    "--as": ("problem", "form"),
+    "--live": ("live", "address"),
+    "--optuna": ("optuna", "as_json"),
+    "--graphs": ("graphs", "inputs", "torch", "grad", "input_grad", "padding", "device", "csv", "as_json"),
+    "--html": ("html", "device", "sort", "contains", "csv", "as_json"),
+    "PATH": ("sort", "contains", "csv", "as_json"),
+}
+"""Parameters that each use of `show` reads beside PATH."""
 _NEW = "New table"
 _WARM = "Ahead of serving"
 _LIVE_HELP = "Serve a page of a running campaign to browsers of this machine, until Ctrl-C."
@@ -83,6 +93,7 @@ _CSV_HELP = "Print the lines of the first table as CSV, with the numbers as they
 
 
 def show(
+    context: typer.Context,
     source: Annotated[str | None, typer.Argument(metavar="PATH", help=_SHOWN_HELP)] = None,
     sort: Annotated[str | None, typer.Option(metavar="COLUMN", help="Sort the lines by this column.")] = None,
     contains: Annotated[str, typer.Option("--filter", metavar="TEXT", help="Only lines that have this text.")] = "",
@@ -124,8 +135,9 @@ def show(
         raise UsageError("--json prints all that there is, in order; leave out --sort, --filter and --csv")
     if source is None and graphs is None:
         raise UsageError("name what to show: a table, a campaign's folder, a database, landscapes or another file")
-    if html is not None and graphs is not None:
-        raise UsageError("--html writes the page of PATH; leave out --graphs")
+    uses = {"--as": problem or form, "--live": live, "--optuna": optuna, "--graphs": graphs, "--html": html}
+    use = next((each for each, given in uses.items() if given), "PATH")
+    refuse_others(context, f"show {use}", "source", *_READ[use])
     if source is not None and (problem is not None or form is not None):
         print_code(source, problem, form)
         return
@@ -236,6 +248,7 @@ def diff(
 
 
 def export(
+    context: typer.Context,
     sources: Annotated[list[str], typer.Argument(metavar="SOURCE", help=_EXPORTED_HELP)],
     to: Annotated[
         str | None, typer.Option(metavar="CONSUMER", help=_TO_HELP, autocompletion=completed(Kind.EXPORTERS))
@@ -263,6 +276,7 @@ def export(
     nothing.
     """
     if warm is not None:
+        refuse_others(context, "export --warm", "sources", "warm", "out", "sha256", "no_binaries")
         _warm_up(sources, warm, out or Path("warm.bin"), sha256, binaries=not no_binaries)
         return
     with show_work(f"exporting {', '.join(sources)}", quiet=as_json):

@@ -75,7 +75,7 @@ def run(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(work, "_SILENT_SECONDS", 600.0)  # a busy machine makes quick commands slow
 
     def command(*arguments: str | Path) -> Ran:
-        if arguments[:1] == ("tune",) and "--report" not in arguments:
+        if arguments[:1] == ("tune",) and not {"--report", "--init"} & {*arguments}:
             arguments += ("--no-report",)  # drawing a page takes longer than most campaigns here
         monkeypatch.setattr(sys, "argv", ["gemmtune", *map(str, arguments)])
         with pytest.raises(SystemExit) as ended:

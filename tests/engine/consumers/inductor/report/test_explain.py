@@ -177,7 +177,7 @@ def test_the_command_shows_the_graphs_of_the_layers_of_a_table(run, tmp_path):
             "torch 2.10 are not known without it; known: 2.11, 2.12, 2.13, 2.14, 2.15",
         ),
         (("1x64x64:bf16:nn",), "1x64x64:bf16:nn is no linear layer's product: MxNxK:DTYPE:nt, DTYPE of bf16, fp16"),
-        (("1x64x64:bf16:nt", "--html", "page.html"), "leave out --graphs"),
+        (("1x64x64:bf16:nt", "--html", "page.html"), "show --graphs does not read --html; see gemmtune show --help"),
     ],
 )
 def test_command_names_what_has_no_graphs(run, arguments: tuple[str, ...], complaint: str):
