@@ -134,7 +134,7 @@ def _estimable(space: str) -> str:
     if space not in _CUTE_SPACES:
         return ""
     cute = install_command("cute")
-    return f"; with {cute} and --device B200 its kernels are built, and their times estimated"
+    return f"; gemmtune tune --device B200 builds its kernels and estimates their times, with {cute}"
 
 
 def read_all(paths: Sequence[Path], problems: Set[Workload | None] | None = None) -> tuple[Landscape, ...]:
