@@ -104,6 +104,8 @@ def campaign_report(
         by = "for the ranges, or by other campaigns" if plan.ranges else "by other campaigns"
         lines.append(f"{best} {'was' if others == 1 else 'were'} found {by} that share the database")
     lines.append(_rows_text(plan, result))
+    if result.table.batch_invariant:
+        lines.append("loss: what equal bits cost: the row's config (gemmtune show) is slower by it than the best one")
     if portfolio is not None:
         lines.append(portfolio.to_text())
     if result.ranges is not None:
@@ -153,6 +155,9 @@ def _columns(
     columns["ships"] = [ships.get(f.problem, "-") for f in findings]
     if reasons:
         columns["why"] = [str(reasons.get(f.problem, "-")) for f in findings]
+    if result.table.batch_invariant:
+        loss = {row.problem: f"{row.loss:.1%}" for row in rows}
+        columns["loss"] = [loss.get(f.problem, "-") for f in findings]
     if not all(f.found_here for f in findings):
         columns["found by"] = ["this search" if f.found_here else "another" for f in findings]
     columns["best config"] = [config_text(Task(f.problem, device, f.space), f.config) for f in findings]

@@ -102,6 +102,16 @@ def test_regret_bound_of_a_final_is_shown(regret_bound, cell):
     assert ("regret" in header, cell in line if cell else "≤" in line) == (cell is not None, cell is not None)
 
 
+def test_a_batch_invariant_campaign_says_what_each_row_loses():
+    found = result(8e4, 1e5)
+    rows = tuple(replace(row, loss=1.739) for row in found.table.rows)
+    text, _ = shown("latency", replace(found, table=replace(found.table, rows=rows, batch_invariant=True)))
+    header, _, line = text.splitlines()[3:6]
+    assert dict(zip(header.split()[-3:], line.split()[-2:], strict=False))["loss"] == "173.9%"
+    assert "\nloss: what equal bits cost: the row's config (gemmtune show)" in text
+    assert "loss" not in shown("latency", found)[0]
+
+
 def test_a_baseline_that_failed_is_named_with_its_reason():
     lost = replace(MEASUREMENTS[3], task=Task(TASK.problem, TASK.device, "aten"), reason="no kernel for this shape")
     text, record = shown("latency", replace(result(8e4, None), measurements=(*MEASUREMENTS[:3], lost)))
