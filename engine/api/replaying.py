@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property, partial
@@ -243,8 +244,8 @@ def replay(
     Raises:
         UnknownPlugin: no sampler has that name.
         UsageError: a number is below 1, two samplers share a name, or `out` cannot be written.
-        LandscapeError: a landscape is malformed, or none has two feasible configs; or `noise` is wanted, and a config
-            that is ok has no recorded launches.
+        LandscapeError: a landscape is malformed or given twice, or none has two feasible configs; or `noise` is wanted,
+            and a config that is ok has no recorded launches.
 
     Example:
         >>> import gemmtune as gt
@@ -268,6 +269,10 @@ def replay(
         checked(value, name, int, least=1)
     chosen = _chosen([sampler] if isinstance(sampler, str | type) else sampler, workers)
     searched = searchable(read_sources(sources))
+    for digest, times in Counter(map(landscape_hash, searched)).items():
+        if times > 1:
+            name = next(each.name for each in searched if landscape_hash(each) == digest)
+            raise LandscapeError(f"landscape {name} is given {times} times, and would count as {times}: give it once")
     if out is not None:
         make_folder(folder_of(out))
     found: dict[str, list[Replay]] = {}

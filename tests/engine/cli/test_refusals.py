@@ -64,6 +64,7 @@ def problem_columns(problem: str) -> Mapping[str, str]:
         (["tune", "--replay", "none.csv"], ["no file or folder none.csv", "a landscape file"]),
         (["compare", "none.csv"], ["no file or folder none.csv", "a landscape file"]),
         (["compare", "out/table.json"], ["out/table.json"]),
+        (["compare", "small.csv", "small.csv"], [f"landscape {DECODE} is given 2 times", "give it once"]),
         (["show", "none.json"], ["no file or folder none.json", "a table, a database"]),
         (["campaigns", "none.db"], ["no file or folder none.db", "gemmtune tune"]),
         (["show", "out/summary.txt"], ["out/summary.txt is a file of something else", "out/table.json"]),
