@@ -86,7 +86,7 @@ class ModelConfig:
         if isinstance(sparse, list):
             return frozenset(number for number, has in zip(self.layers, sparse, strict=False) if has)
         dense = self.text.get("mlp_only_layers")
-        without = frozenset(dense) if isinstance(dense, list) else frozenset()
+        without = frozenset(each for each in dense if type(each) is int) if isinstance(dense, list) else frozenset()
         first, every = self.number("first_k_dense_replace"), self.number("moe_layer_freq") or 1
         step = self.number("decoder_sparse_step", "interleave_moe_layer_step") or 1
         with_experts = (n for n in self.layers if n >= first and n % every == 0 and (n + 1) % step == 0)

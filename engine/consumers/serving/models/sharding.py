@@ -49,11 +49,11 @@ class Sharding:
         return size // ranks
 
     def local_experts(self, experts: int) -> tuple[int, ...]:
-        """Return the numbers of experts that a rank may have, the largest first.
+        """Return the numbers of experts that a rank with any may have, the largest first.
 
         Raises:
             UsageError: SGLang takes no experts that its ranks do not divide.
         """
         if self.engine is Engine.SGLANG:
             return (self.cut(experts, self.ep, "the number of experts"),)
-        return tuple(dict.fromkeys((-(-experts // self.ep), experts // self.ep)))
+        return tuple(each for each in dict.fromkeys((-(-experts // self.ep), experts // self.ep)) if each)

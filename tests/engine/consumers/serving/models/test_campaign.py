@@ -167,6 +167,8 @@ def test_a_rank_that_cuts_a_block_of_scales_is_named_and_other_layers_stay(model
 def test_ranks_of_vllm_with_different_numbers_of_experts_have_a_layer_each(model):
     found = engine_problems("vllm", model(PUBLISHED.GLM_45), tp=1, ep=3)
     assert [name for name, _ in listed(found)] == [f"vllm_moe:m:e{e}:k8:h5120:n1536:bf16" for e in (54, 53)]
+    found = engine_problems("vllm", model(PUBLISHED.GLM_45), tp=1, ep=200)  # 40 of which have no expert
+    assert [name for name, _ in listed(found)] == ["vllm_moe:m:e1:k1:h5120:n1536:bf16"]
 
 
 def test_a_rank_with_fewer_experts_than_a_token_takes_runs_each_once(model):

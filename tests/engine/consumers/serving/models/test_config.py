@@ -66,7 +66,7 @@ def test_modelopt_s_file_beside_says_how_weights_are_quantised(tmp_path):
     [
         ({}, [0, 1, 2, 3]),
         ({"first_k_dense_replace": 1}, [1, 2, 3]),
-        ({"decoder_sparse_step": 2, "mlp_only_layers": [3]}, [1]),
+        ({"decoder_sparse_step": 2, "mlp_only_layers": [3, {}]}, [1]),
         ({"interleave_moe_layer_step": 2}, [1, 3]),
         ({"moe_layer_freq": 2}, [0, 2]),
         ({"moe_layer_freq": [0, 1, 1, 0]}, [1, 2]),
