@@ -238,9 +238,9 @@ def _kernel(
 def _next_choice(row: Row) -> Choice:
     """Return the row's fastest choice that needs torch alone; the vendor library's if none is faster."""
     vendor = row.baseline or _vendor(row.problem, row.choices[0])
-    problem = row.problem
-    own = row.choices if isinstance(problem, Problem) else ()
-    others = [each for each in own if runs(problem, each) and not is_cute(each.space)]
+    others: list[Choice] = []
+    if isinstance(problem := row.problem, Problem):
+        others = [each for each in row.choices if runs(problem, each) and not is_cute(each.space)]
     best = min(others, key=lambda choice: choice.time_ns, default=vendor)
     return vendor if row.baseline is not None and best.time_ns > vendor.time_ns else best
 
