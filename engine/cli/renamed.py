@@ -15,7 +15,7 @@ def renamed(arguments: Sequence[str]) -> list[str]:
     """Return a command line in today's names; where it had earlier ones, say on stderr which it is.
 
     Raises:
-        UsageError: an option of an earlier command has no value.
+        UsageError: an option of an earlier command has no value, or an argument is missing.
     """
     parts = [each.partition("=") for each in arguments]
     spelled = ["".join((_OPTIONS.get(name, name), *value)) for name, *value in parts]
@@ -28,6 +28,10 @@ def renamed(arguments: Sequence[str]) -> list[str]:
             spelled = respelled(*parser.parse_known_args(spelled[1:]))
         except ArgumentError as error:
             raise UsageError(str(error)) from None
+        if "" in spelled:
+            raise UsageError(
+                f"{arguments[0]} lacks an argument, and is another command now: gemmtune {spelled[0]} --help"
+            )
     if spelled != arguments:
         print_notice(f"gemmtune: the command is now gemmtune {shlex.join(spelled)}")
     return spelled

@@ -279,6 +279,8 @@ def export(
         refuse_others(context, "export --warm", "sources", "warm", "out", "sha256", "no_binaries")
         _warm_up(sources, warm, out or Path("warm.bin"), sha256, binaries=not no_binaries)
         return
+    if sha256 is not None or no_binaries:
+        raise UsageError("--sha256 and --no-binaries are for --warm: name the call, or leave them out")
     with show_work(f"exporting {', '.join(sources)}", quiet=as_json):
         from gemmtune.engine.api.output_folder import left_behind, with_packages
         from gemmtune.engine.api.reporting import tables_of
@@ -342,7 +344,7 @@ def _warm_up(sources: list[str], call: str, out: Path, sha256: str | None, *, bi
 
 def _compiled(table: Path, call: str, *, sha256: str | None, binaries: bool) -> tuple[tuple[int, ...], bytes]:
     """Return every m of a table, and Inductor's cached code of a call at them."""
-    require_extra("triton", "warmup", "torch", "triton")
+    require_extra("triton", "export --warm", "torch", "triton")
     from gemmtune.engine.consumers.inductor.loader import loader as inductor
 
     try:

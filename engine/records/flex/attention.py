@@ -263,7 +263,9 @@ class Flex(Workload):
             if size := re.fullmatch(r"(b|h|kvh|q|kv|s|d|dv)(\d+)", part):
                 found = {SIZES[each]: size[2] for each in (("q", "kv") if size[1] == "s" else (size[1],))}
             elif name == "block" and said:
-                found = dict(zip(("block_q", "block_kv"), (value.split("x") * 2)[:2], strict=True))
+                if (blocks := re.fullmatch(r"(\d+)(?:x(\d+))?", value)) is None:
+                    raise ProblemError(f"{text[:SHOWN]!r}: block={value[:SHOWN]} is neither 64 nor 64x128")
+                found = {"block_q": blocks[1], "block_kv": blocks[2] or blocks[1]}
             else:
                 found = {name: value} if said else {"dtype": part}
             if twice := sorted(set(found) & set(record)):

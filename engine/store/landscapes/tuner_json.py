@@ -63,7 +63,7 @@ def parse(file: Path, text: str) -> Landscape:
     """Return the landscape of a JSON file; `file` names it and the errors.
 
     Raises:
-        LandscapeError: the text is no JSON, or of neither format, or breaks its format.
+        LandscapeError: the text is no JSON, or of no format that is known, or breaks its format.
     """
     found, is_cut = _load(file, text)
     if "cache" in found:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from gemmtune.engine.cli.renamed import renamed
+from gemmtune.engine.records.errors import UsageError
 
 INPUTS = "--input bf16[m:1..65536,64] --input bf16[64,32]"
 
@@ -51,6 +52,12 @@ def test_an_earlier_command_answers_with_todays_and_names_it_once(tmp_path, monk
     Path("folder/table.json").touch()
     assert renamed(shlex.split(earlier)) == shlex.split(today)
     assert capsys.readouterr().err == f"gemmtune: the command is now gemmtune {shlex.join(shlex.split(today))}\n"
+
+
+@pytest.mark.parametrize("earlier", [["merge"], ["forget", "m.db"], ["warmup", "out"]])
+def test_an_earlier_command_without_its_argument_says_which_it_is_now(earlier):
+    with pytest.raises(UsageError, match=f"^{earlier[0]} lacks an argument, and is another command now: gemmtune "):
+        renamed(earlier)
 
 
 def test_todays_names_say_nothing(capsys):

@@ -47,6 +47,8 @@ def expert_layers(config: ModelConfig, sharding: Sharding, of: WeightType) -> tu
             f"a rank of tp={sharding.tp} and ep={sharding.ep} has {inter} of an expert's inputs, which cuts a scale's "
             f"{depth}, and {sharding.engine} refuses that, too: lower tp, or deal the experts to the ranks by ep"
         )
+    if config.needed(*_TOP_K) > config.needed(*EXPERTS):
+        raise UsageError(f"a token takes {config.needed(*_TOP_K)} of {config.needed(*EXPERTS)} experts")
     shared = fused_experts(config, sharding, of)
     found = []
     for local in sharding.local_experts(config.needed(*EXPERTS)):

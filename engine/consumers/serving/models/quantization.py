@@ -91,7 +91,7 @@ def _awq(stated: Mapping[str, object]) -> WeightType:
 
 
 def _integers(bits: object, group: object, *, has_zeros: bool) -> WeightType:
-    if bits in _BITS and type(bits) is int and type(group) is int and group > 0:
+    if type(bits) is int and bits in _BITS and type(group) is int and group > 0:
         words = f"int{bits} with a scale per {group}{' and zero points' if has_zeros else ''}"
         return WeightType(_BITS[bits], words, group=group, zeros=has_zeros)
     return WeightType(None, f"integers of {bits} bits with a scale per {group}")
