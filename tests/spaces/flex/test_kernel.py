@@ -34,8 +34,9 @@ class Parts:
 @pytest.fixture
 def kernel():
     made = object.__new__(flex_kernel.FlexKernel)
-    made._kernel = Parts()
-    made._parts = made._kernel.parts = tuple(torch.empty(2, 2, 4, 1, *rest) for rest in ((16,), (), ()))
+    binary = Parts()
+    binary.parts = tuple(torch.empty(2, 2, 4, 1, *rest) for rest in ((16,), (), ()))
+    vars(made).update(_kernel=binary, _parts=binary.parts)
     return made
 
 
@@ -43,7 +44,8 @@ def test_a_check_sums_the_parts_of_a_launch_and_a_timing_does_not(kernel):
     sets = OperandSets.make(DECODE, True, 1, 1 << 20, OperandMemory(torch.device("cpu"), [], list))
     setup = ProblemSetup(DECODE, sets, ReferenceLevel("torch 2.13.0", "GPU-0", 1000.0))
     assert setup.check(kernel, 0).reason == ""
-    arguments = sets.kernel[0].arguments
-    arguments[-1].fill_(7)
+    *_, out = arguments = sets.kernel[0].arguments
+    assert isinstance(out, torch.Tensor)
+    out.fill_(7)
     kernel(*arguments)
-    assert bool((arguments[-1] == 7).all())
+    assert bool((out == 7).all())
