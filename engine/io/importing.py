@@ -3,6 +3,7 @@
 import importlib
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 from gemmtune.engine.io.blame import STOPS, account, line_of
 from gemmtune.engine.records.errors import UsageError, did_you_mean
@@ -16,7 +17,7 @@ def parse_callable(path: str) -> tuple[str, str]:
     """
     module, _, name = path.partition(":")
     if module.endswith(".py") and name:
-        raise UsageError(f"{path} names a file: name the module, {module.removesuffix('.py')}:{name}")
+        raise UsageError(f"{path} names a file: name the module, {Path(module).stem}:{name}, in the file's folder")
     if not all(part.isidentifier() for part in (*module.split("."), *name.split("."))):
         raise UsageError(f"malformed callable {path[:200]!r}: expected module:function")
     if "." in name:

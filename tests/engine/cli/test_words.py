@@ -44,7 +44,7 @@ MOE = "vllm_moe:m64:e128:k8:h2048:n768:bf16"
         (["list", "sampelr"], ["did you mean samplers?"]),
         (["capture", "m:build", "--input", "16,1024", "--device", "H200"], ["malformed input '16,1024'"]),
         (["capture", "m:build", "--input", "flaot[16]", "--device", "H200"], ["did you mean float?"]),
-        (["capture", "m.py:build", "--device", "H200"], ["names a file", "m:build"]),
+        (["capture", "sub/m.py:build", "--device", "H200"], ["names a file", "module, m:build, in the file's folder"]),
         (["capture", "m:Block.forward", "--device", "H200"], ["names forward of Block", "m:Block"]),
         (["bench", "m:build", "--arms", "compiel"], ["did you mean compile?"]),
         (["verify", "out"], ["verify measures, and no NVIDIA GPU", "--replay"]),
