@@ -58,7 +58,7 @@ def test_a_live_page_is_served_until_ctrl_c(run, tuned):
     seen = []
 
     def look():
-        for _ in range(400):
+        for _ in range(4000):  # a loaded machine takes a while to import
             try:
                 seen.append(urlopen(f"http://{address}/", timeout=20).read().decode())
                 break
