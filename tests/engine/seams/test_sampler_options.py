@@ -22,6 +22,14 @@ def test_options_reach_the_constructor_and_the_class_travels():
     assert gt.sampler("evolution") is EvolutionSampler
 
 
+class InSteps(gt.sampler("evolution", children=16)):
+    """A class that is derived from one with options."""
+
+
+def test_a_class_derived_from_one_with_options_travels_as_itself():
+    assert pickle.loads(pickle.dumps(InSteps)) is InSteps
+
+
 def test_a_text_spells_the_options(tmp_path):
     found = class_named(gt.Sampler, "evolution(initial=12, children=16)", Path())
     assert found.__name__ == "evolution(initial=12,children=16)"
