@@ -28,7 +28,7 @@ def sampler(named: str | type[Sampler], **options: Value) -> type[Sampler]:
     """Return a sampler's class with options in the place of its defaults, for `replay`, `tune` or `AskTell`.
 
     Args:
-        named: registered name, or class derived from `Sampler`.
+        named: registered name, or class derived from `Sampler`; one with options keeps those that are not given anew.
         **options: arguments by keyword of the class's constructor.
 
     Raises:
@@ -43,6 +43,9 @@ def sampler(named: str | type[Sampler], **options: Value) -> type[Sampler]:
     """
     kind = registry.sampler(named) if isinstance(named, str) else named
     label = named if isinstance(named, str) else registry.name_of(kind)
+    if "parts" in vars(kind):
+        kind, label, earlier = vars(kind)["parts"]
+        label, options = label.partition("(")[0], {**earlier, **options}
     parameters = inspect.signature(kind).parameters.values()
     known = [each.name for each in parameters if each.default is not each.empty]
     for name in options:

@@ -22,6 +22,13 @@ def test_options_reach_the_constructor_and_the_class_travels():
     assert gt.sampler("evolution") is EvolutionSampler
 
 
+def test_a_class_with_options_takes_further_ones():
+    first = gt.sampler("evolution", children=16, initial=2)
+    assert gt.sampler(first, population=8, initial=3).__name__ == "evolution(children=16,initial=3,population=8)"
+    with pytest.raises(gt.UsageError, match="sampler evolution has no option 'childs'; did you mean children"):
+        gt.sampler(first, childs=3)
+
+
 class InSteps(gt.sampler("evolution", children=16)):
     """A class that is derived from one with options."""
 
