@@ -144,11 +144,13 @@ class Study:
         self.written += write_all(drawn, Path(folder))
         return self.written
 
+    @checks_arguments
     def extend(
         self,
         sampler: SamplerLike | Iterable[SamplerLike],
         *,
         workers: int = 1,
+        out: str | os.PathLike[str] | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> Study:
         """Return the study with further samplers, searched as the others were; arguments and errors as of `replay`.
@@ -156,12 +158,18 @@ class Study:
         Raises:
             UsageError: the study has a sampler of that name.
         """
-        options = {**self.settings, "budget": self.budget, "seeds": self.seeds, "workers": workers}
-        added = replay(self.landscapes, sampler, **options, progress=progress)
-        if both := self.found.keys() & added.found.keys():
+        samplers = [sampler] if isinstance(sampler, str | type) else list(sampler)
+        if both := self.found.keys() & _chosen(samplers, workers).keys():
             raise UsageError(f"the study has sampler {min(both)} already")
+        if out is not None:
+            make_folder(folder_of(out))
+        options = {**self.settings, "budget": self.budget, "seeds": self.seeds, "workers": workers}
+        added = replay(self.landscapes, samplers, **options, progress=progress)
         found, code = {**self.found, **added.found}, {**self.code, **added.code}
-        return Study(self.landscapes, found, self.budget, self.seeds, self.settings, code)
+        study = Study(self.landscapes, found, self.budget, self.seeds, self.settings, code)
+        if out is not None:
+            study.save(out)
+        return study
 
     def _provenance(self) -> list[str]:
         """Return what the landscapes say of their origin: devices, spaces, toolchains and dates."""

@@ -62,9 +62,10 @@ def compare(
     """
     if extend is not None:
         refuse_others(context, "compare --extend", "files", "sampler", "workers", "extend", "out", "as_json")
+        if sampler is None:
+            raise UsageError("compare --extend adds the samplers that --sampler names: name one")
     with show_work("at work", quiet=as_json):
         from gemmtune.engine.api.landscapes import landscapes
-        from gemmtune.engine.api.output_folder import make_folder
         from gemmtune.engine.api.replaying import read_study, replay
         from gemmtune.engine.report.progress.display import progress_bar
         from gemmtune.engine.report.studies import comparison_report, study_report
@@ -78,10 +79,8 @@ def compare(
     chosen = [class_named(Sampler, name, Path()) for name in names]
     folder = out or (Path("comparison") if len(names) > 1 or extend else None)
     with progress_bar("searches", quiet=as_json) as count:
-        if extend is not None and folder is not None:
-            make_folder(folder)
-            study = read_study(extend, *files or ()).extend(chosen, workers=workers, progress=count)
-            study.save(folder)
+        if extend is not None:
+            study = read_study(extend, *files or ()).extend(chosen, workers=workers, out=folder, progress=count)
         else:
             study = replay(
                 files or landscapes(),

@@ -85,7 +85,7 @@ def test_a_saved_study_reads_back_and_takes_a_further_sampler(tmp_path, monkeypa
     both = back.extend(InOrder)
     assert both.found == gt.replay(back.landscapes, ["random", InOrder], budget=4, seeds=2, batch=2, apart=True).found
     with pytest.raises(UsageError, match="has sampler random already"):
-        both.extend("random")
+        both.extend("random", progress=lambda *_: pytest.fail("it searches first"))
     (tmp_path / "mine.csv").write_text((tmp_path / "mine.csv").read_text().replace(",ok,", ",timed_out,", 1))
     with pytest.raises(LandscapeError, match=r"no landscape is as 1x6144x4096:bf16:nt of .*mine.csv was"):
         gt.read_study(tmp_path)

@@ -76,6 +76,13 @@ def test_compare_adds_a_sampler_to_a_saved_study(run, hills):
     run("compare", hills, "--sampler", "random,evolution(children=8,initial=2)", *budget, "--out", "both")
     for name in ("study.json", "comparison.json"):
         assert Path("two", name).read_bytes() == Path("both", name).read_bytes()
+    for arguments, said in (
+        (("one",), "compare --extend adds the samplers that --sampler names: name one"),
+        (("one", "--sampler", "random"), "the study has sampler random already"),
+        (("nowhere", "--sampler", "tpe"), "nowhere"),
+    ):
+        status, _, err = run("compare", "--extend", *arguments, "--out", "three")
+        assert (status, said in err, Path("three").exists()) == (2, True, False)
 
 
 def test_compare_says_what_budget_the_score_needs(run, hills):
