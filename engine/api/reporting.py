@@ -23,6 +23,7 @@ from gemmtune.engine.seams import registry
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.files import write_whole
 from gemmtune.engine.tables.diff import Conflict, merge_tables
+from gemmtune.engine.tables.earlier import require_mixing
 from gemmtune.engine.tables.table_file import table_sha256
 
 REPORT_FILE = "report.html"
@@ -151,7 +152,11 @@ def tables_of(sources: Sequence[str], *, objective: str, margin: float, device: 
 
 
 def replaced_rows(path: Path, table: Table) -> str:
-    """Return the rows in which a table differs from that in the file it will replace; empty for none, or no file."""
+    """Return the rows in which a table differs from that in the file it will replace; empty for none, or no file.
+
+    Raises:
+        UsageError: one of both tables is batch-invariant, and the other is not.
+    """
     if not path.exists():
         return ""
     try:
@@ -159,6 +164,10 @@ def replaced_rows(path: Path, table: Table) -> str:
         found = earlier.diff(table)
     except (TableError, DeviceError) as error:
         return f"gemmtune: replaces an earlier table: {error}"
+    try:
+        require_mixing(path, earlier, batch_invariant=table.batch_invariant)
+    except TableError as error:
+        raise UsageError(f"{error}; name another folder with --out") from None
     return "" if found.same else f"gemmtune: replaces {path}: {diff_report(found, table.device).to_text()}"
 
 

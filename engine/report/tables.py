@@ -130,6 +130,7 @@ def diff_report(found: TableDiff, device: Device) -> Report:
     ]
     record = {
         "same": found.same,
+        "batch_invariant": list(found.batch_invariant),
         **{
             name: [{"problem": row.problem.name, "choice": _choice_json(row.choices[0])} for row in of]
             for name, of in rows.items()
@@ -137,9 +138,12 @@ def diff_report(found: TableDiff, device: Device) -> Report:
         **{name: [_change_json(change) for change in of] for name, of in changes.items()},
         **{name: [range_row_json(row) for row in of] for name, of in ranges.items()},
     }
+    which = "first" if found.batch_invariant[0] else "second"
+    flag = f"only the {which} table is batch-invariant" if len({*found.batch_invariant}) > 1 else ""
     if not lines:
-        return Report(record, ["no difference"])
-    return Report(record, [count(len(lines), "difference"), Grid.of_rows(_DIFF_HEADERS, lines, _LEFT)])
+        return Report(record, [flag or "no difference"])
+    number = count(len(lines), "difference")
+    return Report(record, [f"{number}; {flag}" if flag else number, Grid.of_rows(_DIFF_HEADERS, lines, _LEFT)])
 
 
 def merged_tables_report(table: Table, conflicts: Sequence[Conflict]) -> Report:

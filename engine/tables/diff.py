@@ -44,12 +44,14 @@ class TableDiff:
     """Ranges of m that only the second table has, with the same ends and choice."""
     ranges_gone: tuple[RangeRow, ...] = ()
     """Ranges of m that only the first table has."""
+    batch_invariant: tuple[bool, bool] = (False, False)
+    """Whether the first and the second table are batch-invariant."""
 
     @property
     def same(self) -> bool:
         """Whether there is no difference."""
         rows = self.added or self.gone or self.winner or self.terms or self.time
-        return not (rows or self.ranges_added or self.ranges_gone)
+        return not (rows or self.ranges_added or self.ranges_gone) and len({*self.batch_invariant}) == 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +180,7 @@ def diff_tables(before: Table, after: Table) -> TableDiff:
         time=tuple(change for kind, change in kinds if kind == "time"),
         ranges_added=tuple(row for key, row in after_ranges.items() if key not in before_ranges),
         ranges_gone=tuple(row for key, row in before_ranges.items() if key not in after_ranges),
+        batch_invariant=(before.batch_invariant, after.batch_invariant),
     )
 
 

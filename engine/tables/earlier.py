@@ -65,12 +65,17 @@ def read_earlier(path: Path, device: Device, objective: str, *, batch_invariant:
         require_device(found, device)
         if found.objective != objective:
             raise TableError(f"{path}: a table of objective {found.objective}, not {objective}")
-        if found.batch_invariant is not batch_invariant:
-            which = "batch-invariant, and the new one is not" if found.batch_invariant else "not batch-invariant"
-            raise TableError(f"{path}: this table is {which}, and their rows do not mix")
+        require_mixing(path, found, batch_invariant=batch_invariant)
     except (TableError, DeviceError) as error:
         raise UsageError(f"{error}; name another folder with --out, or drop its rows with --replace") from None
     return found
+
+
+def require_mixing(path: Path, found: Table, *, batch_invariant: bool) -> None:
+    """Raise TableError where the table of a file or a new one is batch-invariant, and the other is not."""
+    if found.batch_invariant is not batch_invariant:
+        which = "batch-invariant, and the new one is not" if found.batch_invariant else "not batch-invariant"
+        raise TableError(f"{path}: this table is {which}, and their rows do not mix")
 
 
 def with_earlier(

@@ -47,3 +47,14 @@ def test_estimated_rows_are_exported_only_when_asked_for(run, tuned, tmp_path, r
     assert run("export", "paper.json", "--estimated").status == 0
     rows = json.loads((tmp_path / "inductor/inductor_table.json").read_text())["rows"].values()
     assert {row["facts"]["evidence"] for of_product in rows for row in of_product} == {"estimated"}
+
+
+def test_a_new_table_takes_the_place_of_no_batch_invariant_one(run, tuned, tmp_path, refusal):
+    table = read_table(tuned / "out/table.json")
+    for name in ("one.json", "two.json"):
+        write_table(tmp_path / name, table)
+    (tmp_path / "bi").mkdir()
+    write_table(tmp_path / "bi/table.json", replace(table, batch_invariant=True))
+    said = "bi/table.json: this table is batch-invariant, and the new one is not, and their rows do not mix"
+    refusal(run("export", "one.json", "two.json", "--out", "bi"), said, "name another folder with --out")
+    assert read_table(tmp_path / "bi/table.json").batch_invariant

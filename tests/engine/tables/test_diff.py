@@ -33,6 +33,12 @@ def test_a_table_does_not_differ_from_itself():
     assert diff_report(found, H200).to_text() == "no difference"
 
 
+def test_a_batch_invariant_table_differs_from_one_that_is_not():
+    found = diff_tables(replace(table(m1=CHOICE), batch_invariant=True), table(m1=CHOICE))
+    assert not found.same
+    assert diff_report(found, H200).to_text() == "only the first table is batch-invariant"
+
+
 def test_added_rows_gone_rows_and_changed_winners_are_listed_apart():
     before = table(m1=CHOICE, m2=CHOICE, m3=CHOICE, m4=CHOICE)
     other, vendor = changed(config=Config({"x": 2})), changed(space="aten", config=Config({}), time_ns=1001.0)
