@@ -179,8 +179,8 @@ class TuneResult:
         return f"TuneResult({self.device.sku}, rows={len(self.rows)})"
 
 
-def export_everywhere(table: Table, out: Path) -> tuple[list[Path], list[str], list[str]]:
-    """Export to every consumer of the tuned spaces.
+def export_everywhere(table: Table, out: Path, *, estimated: bool = False) -> tuple[list[Path], list[str], list[str]]:
+    """Export to every consumer of the tuned spaces; with `estimated`, rows that were estimated, too.
 
     Returns:
         The files and packages, a line per consumer that refused the table, left out choices or has files of an earlier
@@ -195,7 +195,7 @@ def export_everywhere(table: Table, out: Path) -> tuple[list[Path], list[str], l
             exporter = registry.exporter(name)
             runs = not kinds or not kinds.isdisjoint(exporter.workloads)
             if runs and not exporter.on_request and (not exporter.spaces or not tuned.isdisjoint(exporter.spaces)):
-                files = table.export(name, out)
+                files = table.export(name, out, estimated=estimated)
                 refusals += [line] if (line := left_out_line(name, table)) else []
         except (ContractError, TableError) as error:
             refusals.append(f"not exported to {name}: {error}")

@@ -321,7 +321,7 @@ def _write_new(
     notices = replaced_rows(path, table).splitlines()
     table.save(path)
     if to is None:
-        written, refusals, broken = export_everywhere(table, folder)
+        written, refusals, broken = export_everywhere(table, folder, estimated=estimated)
     else:
         written, refusals, broken = with_packages(table.export(to, folder, estimated=estimated)), [], []
     report = merged_tables_report(table, joined.conflicts or ()) if is_merged else table_report(table)

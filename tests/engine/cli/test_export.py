@@ -47,6 +47,10 @@ def test_estimated_rows_are_exported_only_when_asked_for(run, tuned, tmp_path, r
     assert run("export", "paper.json", "--estimated").status == 0
     rows = json.loads((tmp_path / "inductor/inductor_table.json").read_text())["rows"].values()
     assert {row["facts"]["evidence"] for of_product in rows for row in of_product} == {"estimated"}
+    (tmp_path / "again.json").write_bytes((tmp_path / "paper.json").read_bytes())
+    joined = ("export", "paper.json", "again.json", "--out", "new")
+    assert "not exported to inductor: 2 of 2 rows are estimated" in run(*joined).out
+    assert "new/inductor/inductor_table.json" in run(*joined, "--estimated").out
 
 
 def test_a_new_table_takes_the_place_of_no_batch_invariant_one(run, tuned, tmp_path, refusal):
