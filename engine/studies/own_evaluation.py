@@ -1,9 +1,10 @@
 """Ask and tell: a search whose configs the caller evaluates, however that is done."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import isfinite
 
 from gemmtune.engine.io.arguments import checks_arguments
-from gemmtune.engine.io.numbers import checked
+from gemmtune.engine.io.numbers import checked, shown
 from gemmtune.engine.records.config import Config, Param, Value, spanned
 from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.records.measurement import Status, Trial
@@ -50,15 +51,24 @@ class AskTell:
 
         Raises:
             UnknownPlugin: no sampler has that name.
-            UsageError: a number is out of bounds, no config is valid, or one of `first` is none of the valid ones.
+            UsageError: a number is out of bounds, there is no parameter, one has no values, an equal one or one that is
+                not finite, no config is valid, or one of `first` is none of the valid ones.
             ContractError: the sampler breaks its contract.
         """
-        listed = tuple(_param(*each) for each in params.items()) if isinstance(params, Mapping) else tuple(params)
+        if isinstance(params, Mapping):
+            listed = tuple(_param(*each) for each in params.items())
+        else:
+            listed = tuple(params)
+            for each in listed:
+                _check_values(each.name, each.values)
+        if not listed:
+            raise UsageError("no parameter is given; a search needs at least one: {'tile': (16, 32)}")
         feasible = tuple(filter(valid, spanned(listed)))
         seeds = tuple(map(Config, first))
         if not feasible:
             raise UsageError("no config is valid")
-        if wrong := next((config for config in seeds if config not in set(feasible)), None):
+        known = set(feasible) if seeds else set()
+        if wrong := next((config for config in seeds if config not in known), None):
             raise UsageError(f"{wrong} of first is no valid config")
         kind = registry.sampler(sampler) if isinstance(sampler, str) else sampler
         most, own = checked(budget, "budget", int, least=1), checked(seed, "seed", int, least=0)
@@ -105,5 +115,23 @@ class AskTell:
 
 def _param(name: str, values: Sequence[Value]) -> Param:
     """Return the parameter of a name; its values are ordered if all are numbers."""
+    _check_values(name, values)
     is_ordered = not any(isinstance(value, bool | str) for value in values)
     return Param(name, tuple(sorted(values) if is_ordered else values), is_ordered)
+
+
+def _check_values(name: str, values: object) -> None:
+    """Raise UsageError unless these are a parameter's values: one at least, each once, numbers finite."""
+    if isinstance(values, str) or not isinstance(values, Sequence):
+        raise UsageError(f"parameter {name}: {shown(values)} is no sequence of values; write ({shown(values)},)")
+    if not values:
+        raise UsageError(f"parameter {name} has no value; give at least one")
+    seen = set[Value]()
+    for value in values:
+        if not isinstance(value, bool | int | float | str) or (isinstance(value, float) and not isfinite(value)):
+            raise UsageError(
+                f"parameter {name}: value {shown(value)} is no finite number, text or truth value; leave it out"
+            )
+        if value in seen:
+            raise UsageError(f"parameter {name} has value {shown(value)} twice; give each value once")
+        seen.add(value)

@@ -57,6 +57,17 @@ def test_what_cannot_be_searched_or_told_is_refused():
         gt.AskTell(PARAMS, valid=lambda config: False)
     with pytest.raises(gt.UsageError, match=r"Config\(tile=1\) of first is no valid config"):
         gt.AskTell(PARAMS, first=[{"tile": 1}])
+    for params, said in (
+        ({}, "no parameter is given; a search needs at least one"),
+        ({"a": 3}, r"parameter a: 3 is no sequence of values; write \(3,\)"),
+        ({"a": ()}, "parameter a has no value; give at least one"),
+        ({"a": (1, 1, 2)}, "parameter a has value 1 twice; give each value once"),
+        ([gt.Param("a", (1, 1))], "parameter a has value 1 twice"),
+        ({"a": (1.0, float("nan"))}, "parameter a: value nan is no finite number"),
+        ({"a": (1, None)}, "parameter a: value None is no finite number, text or truth value"),
+    ):
+        with pytest.raises(gt.UsageError, match=said):
+            gt.AskTell(params, "random")
     with pytest.raises(gt.UsageError, match="budget=0 is not an integer from 1 on"):
         gt.AskTell(PARAMS, budget=0)
     search = gt.AskTell(PARAMS, "random")
