@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from gemmtune.engine.io.numbers import checked
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.measurement import Trial
 from gemmtune.engine.records.search import Search
@@ -16,6 +17,9 @@ class AutoSampler(Sampler):
         search: task to search.
         most_for_transfer: largest feasible set left to `transfer`, whose model stays fast up to there.
 
+    Raises:
+        UsageError: the number is below 0.
+
     Example:
         >>> import gemmtune as gt
         >>> AutoSampler(gt.testing.example_search(budget=1000)).notice
@@ -27,7 +31,7 @@ class AutoSampler(Sampler):
 
     def __init__(self, search: Search, *, most_for_transfer: int = 50_000) -> None:
         super().__init__(search)
-        name, why = _choice(search, most_for_transfer)
+        name, why = _choice(search, checked(most_for_transfer, "most_for_transfer", int, least=0))
         self._chosen = registry.sampler(name)(search)
         self.notice = f"sampler auto chose {name}: {why}"
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from gemmtune.engine.io.numbers import checked
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.measurement import Trial
 from gemmtune.engine.records.search import Search
@@ -42,6 +43,9 @@ class EvolutionSampler(Sampler):
         mean_mutations: mean number of parameters mutated per child.
         restart_after: results without an improvement after which a new population starts.
 
+    Raises:
+        UsageError: a number is out of bounds.
+
     Example:
         >>> import gemmtune as gt
         >>> sampler = EvolutionSampler(gt.testing.example_search(), children=16)
@@ -62,17 +66,17 @@ class EvolutionSampler(Sampler):
         restart_after: int = 64,
     ) -> None:
         super().__init__(search)
-        self._children = children
-        self._tournament_size = tournament_size
-        self._mean_mutations = mean_mutations
-        self._restart_after = restart_after
+        self._children = checked(children, "children", int, least=1)
+        self._tournament_size = checked(tournament_size, "tournament_size", int, least=1)
+        self._mean_mutations = checked(mean_mutations, "mean_mutations", float, least=0)
+        self._restart_after = checked(restart_after, "restart_after", int, least=1)
         self._encoding = Encoding(search.params, search.feasible)
         self._rng = np.random.default_rng(search.seed)
         self._free = np.ones(len(search.feasible), np.bool_)
         self._initial = [self._encoding.position(config) for config in reversed(self.initial_configs())]
-        self._generation_size = generation
-        self._population_size = population
-        self._draws_left = max(0, initial - len(self._initial))
+        self._generation_size = checked(generation, "generation", int, least=1)
+        self._population_size = checked(population, "population", int, least=1)
+        self._draws_left = max(0, checked(initial, "initial", int, least=0) - len(self._initial))
         self._population: list[tuple[float, int]] = []
         self._since_improvement = 0
         self._pending: list[int] = []

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from gemmtune.engine.io.numbers import checked
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.measurement import Trial
 from gemmtune.engine.records.search import Search
@@ -58,6 +59,9 @@ class TransferSampler(Sampler):
         small_batch: largest batch while each outcome changes the model much.
         small_batch_until: number of proposals after which batches may be larger than `small_batch`.
 
+    Raises:
+        UsageError: a number is out of bounds.
+
     Example:
         >>> import gemmtune as gt
         >>> sampler = TransferSampler(gt.testing.example_search(), small_batch=2)
@@ -81,12 +85,14 @@ class TransferSampler(Sampler):
         small_batch_until: int = 32,
     ) -> None:
         super().__init__(search)
-        self._skeptical_every = skeptical_every
-        self._more_seeds_after = more_seeds_after
-        self._promising = promising
-        self._evolution_after = evolution_after
-        self._small_batch = small_batch
-        self._small_batch_until = small_batch_until
+        checked(initial, "initial", int, least=0)
+        checked(initial_seeds, "initial_seeds", int, least=0)
+        self._skeptical_every = checked(skeptical_every, "skeptical_every", int, least=1)
+        self._more_seeds_after = checked(more_seeds_after, "more_seeds_after", int, least=0)
+        self._promising = checked(promising, "promising", float, least=0)
+        self._evolution_after = checked(evolution_after, "evolution_after", int, least=0)
+        self._small_batch = checked(small_batch, "small_batch", int, least=1)
+        self._small_batch_until = checked(small_batch_until, "small_batch_until", int, least=0)
         self._encoding = Encoding(search.params, search.feasible)
         self._rng = np.random.default_rng(search.seed)
         self._free = np.ones(len(search.feasible), np.bool_)

@@ -29,6 +29,23 @@ def test_a_class_with_options_takes_further_ones():
         gt.sampler(first, childs=3)
 
 
+@pytest.mark.parametrize(
+    ("named", "options", "bound"),
+    [
+        ("evolution", {"children": -1}, "an integer from 1 on"),
+        ("evolution", {"initial": -1}, "an integer from 0 on"),
+        ("evolution", {"mean_mutations": -0.5}, "a number from 0 on"),
+        ("transfer", {"skeptical_every": 0}, "an integer from 1 on"),
+        ("transfer", {"initial_seeds": -1}, "an integer from 0 on"),
+        ("auto", {"most_for_transfer": -1}, "an integer from 0 on"),
+    ],
+)
+def test_a_number_out_of_bounds_is_refused(named, options, bound):
+    [(name, value)] = options.items()
+    with pytest.raises(gt.UsageError, match=f"{name}={value} is not {bound}"):
+        gt.sampler(named, **options)(gt.testing.example_search())
+
+
 class InSteps(gt.sampler("evolution", children=16)):
     """A class that is derived from one with options."""
 
