@@ -31,9 +31,11 @@ from statistics import fmean
 from gemmtune.engine.io.numbers import checked, shown
 from gemmtune.engine.io.reading import parse_json
 from gemmtune.engine.records.config import Config, Value
-from gemmtune.engine.records.errors import LandscapeError
+from gemmtune.engine.records.errors import LandscapeError, ProblemError, UnknownPlugin
 from gemmtune.engine.records.landscape import Landscape, Point
 from gemmtune.engine.records.measurement import Status
+from gemmtune.engine.records.workload import Workload
+from gemmtune.engine.seams.kinds import workload_of
 from gemmtune.engine.store.files import file_stem
 from gemmtune.engine.store.landscapes.csv_cells import LEAST_NS, MOST_NS, read_status
 from gemmtune.engine.store.landscapes.csv_reader import recorded_params
@@ -44,6 +46,7 @@ _MOST_CUTS = 8  # brackets that an entry may have
 _CACHE_ERRORS = ("InvalidConfig", "CompilationFailedConfig", "RuntimeFailedConfig", "ErrorConfig")
 _CACHE_COSTS = ("compile_time", "verification_time", "benchmark_time", "framework_time", "strategy_time")
 _T4_COSTS = ("compilation", "benchmark", "framework", "search_algorithm", "validation")
+_NOT_FACTS = ("timeunit", "kernel", "gemmtune")  # metadata of a file of ours that is no fact of its task
 _KTT_STATUS = {
     "Ok": Status.OK,
     "ComputationFailed": Status.RUN_FAILED,
@@ -127,8 +130,9 @@ def _parse_cache(file: Path, found: Mapping[str, object], *, is_cut: bool) -> La
         for key, entry in entries.items()
     ]
     cut = _CUT_OFF if is_cut else None
-    context = _known(device=found.get("device_name"), kernel=found.get("kernel_name"), cut=cut)
-    return _landscape(file, names, points, context)
+    known = _known(device=found.get("device_name"), kernel=found.get("kernel_name"), cut=cut)
+    context, problem = _own_facts(file, found.get("metadata"))
+    return _landscape(file, names, points, {**known, **context}, problem)
 
 
 def _cache_point(where: str, names: Sequence[str], entry: Mapping[str, object]) -> Point:
@@ -157,8 +161,9 @@ def _parse_t4(file: Path, found: Mapping[str, object]) -> Landscape:
     for index, result in enumerate(_array(f"{file}, results", found["results"])):
         where = f"{file}, results[{index}]"
         points.append(_t4_point(where, _object(where, result), _UNITS_NS[unit.lower()]))
-    context = _known(device=metadata.get("device"), kernel=metadata.get("kernel"))
-    return _landscape(file, list(points[0].config) if points else [], points, context)
+    known = _known(device=metadata.get("device"), kernel=metadata.get("kernel"))
+    context, problem = _own_facts(file, metadata)
+    return _landscape(file, list(points[0].config) if points else [], points, {**known, **context}, problem)
 
 
 def _t4_point(where: str, result: Mapping[str, object], unit_ns: float) -> Point:
@@ -237,7 +242,27 @@ def _known(**facts: object) -> dict[str, str]:
     return {name: str(fact) for name, fact in facts.items() if fact}
 
 
-def _landscape(file: Path, names: Sequence[str], points: Iterable[Point], context: Mapping[str, str]) -> Landscape:
+def _own_facts(file: Path, metadata: object) -> tuple[dict[str, str], Workload | None]:
+    """Return the facts and the problem of a file that `tuner_writer` wrote; none of another tool's."""
+    if not isinstance(metadata, Mapping) or "gemmtune" not in metadata:
+        return {}, None
+    facts = {name: fact for name, fact in metadata.items() if isinstance(fact, str) and name not in _NOT_FACTS}
+    if "problem" not in metadata:
+        return facts, None
+    fields = _object(f"{file}, metadata.problem", metadata["problem"])
+    try:
+        return facts, workload_of({name: str(field) for name, field in fields.items()})
+    except (ProblemError, UnknownPlugin) as error:
+        raise LandscapeError(f"{file}, metadata.problem: {error}") from None
+
+
+def _landscape(
+    file: Path,
+    names: Sequence[str],
+    points: Iterable[Point],
+    context: Mapping[str, str],
+    problem: Workload | None = None,
+) -> Landscape:
     found: dict[Config, Point] = {}
     for point in points:
         if set(point.config) != set(names):
@@ -245,7 +270,8 @@ def _landscape(file: Path, names: Sequence[str], points: Iterable[Point], contex
         found.setdefault(point.config, point)  # a tuner that returns to a config writes it again, at a cost of 0
     if not found or not names:
         raise LandscapeError(f"{file} holds no config; a landscape has at least one, with at least one parameter")
-    return Landscape(file_stem(file), str(file), recorded_params(names, found), found, context=context)
+    name = file_stem(file) if problem is None else problem.name
+    return Landscape(name, str(file), recorded_params(names, found), found, problem, context)
 
 
 def _config(where: str, values: Mapping[str, object]) -> Config:

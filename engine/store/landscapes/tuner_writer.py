@@ -8,6 +8,7 @@ from pathlib import Path
 from gemmtune.engine.records.errors import LandscapeError
 from gemmtune.engine.records.landscape import Landscape, Point
 from gemmtune.engine.records.measurement import Status
+from gemmtune.engine.seams.kinds import fields_of
 from gemmtune.engine.store.files import write_whole
 
 _INVALIDITY = {
@@ -38,8 +39,14 @@ def write_for_tuner(path: Path, landscape: Landscape, form: str) -> None:
     write_whole(path, (json.dumps(_FORMS[form](landscape), indent=1) + "\n").encode())
 
 
+def _own_facts(landscape: Landscape) -> dict[str, object]:
+    """Return the facts by which `tuner_json` knows a file that is written here."""
+    problem = {} if landscape.problem is None else {"problem": fields_of(landscape.problem)}
+    return {**problem, "gemmtune": version("gemmtune")}
+
+
 def _t4(landscape: Landscape) -> dict[str, object]:
-    facts = {**landscape.context, "kernel": landscape.name, "gemmtune": version("gemmtune")}
+    facts = {**landscape.context, "kernel": landscape.name, **_own_facts(landscape)}
     results = [_t4_result(point) for point in landscape.points.values()]
     return {"schema_version": "1.0.0", "metadata": {"timeunit": "milliseconds", **facts}, "results": results}
 
@@ -69,7 +76,7 @@ def _cache(landscape: Landscape) -> dict[str, object]:
         "tune_params_keys": names,
         "tune_params": {param.name: list(param.values) for param in landscape.params},
         "objective": "time",
-        "metadata": {**landscape.context, "gemmtune": version("gemmtune")},
+        "metadata": {**landscape.context, **_own_facts(landscape)},
         "cache": entries,
     }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -230,6 +231,14 @@ def test_what_is_written_for_another_tuner_reads_back(tmp_path, form):
             assert other.time_ns == pytest.approx(point.time_ns)
             assert other.samples_ns == pytest.approx(point.samples_ns)
             assert other.cost_seconds == pytest.approx(point.cost_seconds)
+    source = gt.landscapes("h200", space="triton_mm")[0]
+    few = replace(source, points=dict(list(source.points.items())[:9]))
+    gt.write_landscapes(tmp_path / "out.json", few, form=form)
+    [back] = read_landscapes(tmp_path / "out.json")
+    assert (back.name, back.problem) == (few.name, few.problem)
+    assert {**back.context, "kernel": ""} == {**few.context, "kernel": ""}
+    broken = (tmp_path / "out.json").read_text().replace('"k": "', '"k": "-')
+    assert "metadata.problem: " in refusal(tmp_path, broken)
     with pytest.raises(LandscapeError, match="holds one landscape, and 2 are given"):
         gt.write_landscapes(tmp_path / "out.json", [landscape, landscape], form=form)
     with pytest.raises(LandscapeError, match="no format 'xml'; known: csv, t4, kernel_tuner"):
