@@ -231,8 +231,8 @@ def test_what_is_written_for_another_tuner_reads_back(tmp_path, form):
             assert other.time_ns == pytest.approx(point.time_ns)
             assert other.samples_ns == pytest.approx(point.samples_ns)
             assert other.cost_seconds == pytest.approx(point.cost_seconds)
-    source = gt.landscapes("h200", space="triton_mm")[0]
-    few = replace(source, points=dict(list(source.points.items())[:9]))
+    ours = gt.landscapes("h200", space="triton_mm")[0]
+    few = replace(ours, points=dict(list(ours.points.items())[:9]))
     gt.write_landscapes(tmp_path / "out.json", few, form=form)
     [back] = read_landscapes(tmp_path / "out.json")
     assert (back.name, back.problem) == (few.name, few.problem)
