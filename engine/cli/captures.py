@@ -13,6 +13,7 @@ from gemmtune.engine.cli.options import NO_BINARIES_HELP, AsJson, integers, name
 from gemmtune.engine.consumers.inductor.bench.arms import ARMS
 from gemmtune.engine.consumers.inductor.hugging_face.settings import CONTEXT
 from gemmtune.engine.io.printing import print_notice, print_text
+from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.report.progress.work import show_work
 from gemmtune.engine.store.files import write_whole
 
@@ -80,6 +81,7 @@ def capture(
     from gemmtune.engine.consumers.inductor.capture.model_calls import read_calls
     from gemmtune.engine.consumers.inductor.report.captures import capture_report
 
+    _require_campaign(out)
     sys.path.insert(0, str(Path.cwd()))
     with show_work("lowering the model", quiet=as_json):
         found = capture_call(
@@ -106,6 +108,12 @@ def capture(
         raise typer.Exit(1)
 
 
+def _require_campaign(out: Path) -> None:
+    """Refuse to write a campaign over a file of another kind."""
+    if out.suffix != ".toml":
+        raise UsageError(f"--out {out}: a campaign file ends in .toml")
+
+
 def problems(
     engine: Annotated[str, typer.Option(metavar="ENGINE", help="The serving engine: vllm or sglang.")],
     model: Annotated[str, typer.Option(metavar="MODEL", help=_MODEL_HELP)],
@@ -124,6 +132,7 @@ def problems(
     """
     from gemmtune.engine.consumers.serving.models.campaign import engine_problems
 
+    _require_campaign(out)
     found = engine_problems(engine, model, tp=tp, ep=ep, tokens=integers("--tokens", tokens), dtype=dtype)
     write_whole(out, found.to_toml().encode())
     output.show(found.report(str(out)), as_json=as_json)

@@ -293,6 +293,7 @@ def export(
         if joined.conflicts is not None:
             report, notices, broken = _write_new(joined, len(sources) > 1, folder, to, estimated)
         else:
+            refuse_others(context, "export of a table", "sources", "to", "out", "device", "estimated", "as_json")
             to = adopted(Exporter, to or "inductor")
             written = joined.tables[0].export(to, folder, estimated=estimated, beside=joined.tables[1:])
             paths, left = [*map(str, with_packages(written))], left_behind(folder / to, written)

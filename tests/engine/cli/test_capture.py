@@ -21,6 +21,15 @@ def test_the_records_of_ranks_become_one_campaign(run, tmp_path):
     assert "# 32x64x128:fp16:nn, 2 runs" in out.read_text(encoding="utf-8").splitlines()
 
 
+def test_a_campaign_replaces_no_file_of_another_kind(run, tmp_path):
+    mine = tmp_path / "mine.py"
+    mine.write_text("kept", encoding="utf-8")
+    for command in (("capture", "m:f"), ("problems", "--engine", "vllm", "--model", str(tmp_path))):
+        refused = run(*command, "--out", str(mine))
+        assert (refused.status, f"--out {mine}: a campaign file ends in .toml" in refused.err) == (2, True)
+    assert mine.read_text(encoding="utf-8") == "kept"
+
+
 def test_a_record_with_nothing_to_tune_leaves_the_campaign_as_it_was_and_fails(run, tmp_path):
     record, out = tmp_path / "tunableop_untuned0.csv", tmp_path / "problems.toml"
     record.write_text("GemmTunableOp_double_NN,nn_64_32_128_ld_64_128_64\n", encoding="utf-8")
