@@ -85,19 +85,23 @@ def codes(folder):
 
 
 def test_the_programs_of_kernels_check_what_they_launch(codes, tmp_path):
+    import triton
+
     gemm, batched, own = (code.script for code in codes)
-    wrong = batched.replace("acc += tl.dot", "acc -= tl.dot")
-    assert wrong != batched
-    files = []
-    for number, script in enumerate((gemm, batched, own, wrong)):
-        files.append(tmp_path / f"kernel{number}.py")
-        files[-1].write_text(script, encoding="utf-8")
+    wrong = gemm.replace("acc += tl.dot", "acc -= tl.dot")
+    assert wrong != gemm
+    told = {own: ["out"], wrong: ["out", "the result is wrong"], gemm: ["out", "out2"]}
+    if tuple(map(int, triton.__version__.split(".")[:2])) < (3, 9):  # whose interpreter refuses the mask of a batch
+        told[batched] = ["out"]
+    files = [tmp_path / f"kernel{number}.py" for number in range(len(told))]
+    for file, script in zip(files, told, strict=True):
+        file.write_text(script, encoding="utf-8")
     environment = os.environ | {"TRITON_INTERPRET": "1"}
     done = subprocess.run(
         [sys.executable, "-c", RUN, *files], env=environment, capture_output=True, text=True, check=True, timeout=100
     )
-    told = [line.partition(":")[0] for line in done.stdout.splitlines()]
-    assert told == ["out", "out2", "out", "out", "out", "the result is wrong"], done.stdout
+    lines = [line.partition(":")[0] for line in done.stdout.splitlines()]
+    assert lines == [line for its in told.values() for line in its], done.stdout
 
 
 def test_the_ptx_is_of_the_tables_gpu_and_of_the_kernel_that_the_program_launches(codes):
