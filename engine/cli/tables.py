@@ -231,7 +231,8 @@ def diff(
     """List the rows in which two tables differ.
 
     A row differs if only one table has it, if its winner changed, or if the winner's time changed beyond both
-    intervals or has other evidence or another protocol. The exit status is 1 if any row differs.
+    intervals or has other evidence or another protocol. The exit status is 1 if any row differs, or
+    if one table alone is batch-invariant.
     """
     with show_work(f"reading {before} and {after}", quiet=as_json):
         from gemmtune.engine.api.table import read_table
