@@ -41,9 +41,14 @@ ROWS = (
 )
 
 
+COMPARED = ("default", "user's tile", "blocks alone", "several types", "no row", "other score", "open length")
+ARMS = (f"stock={','.join(COMPARED)}", "table", "max=causal,training,decode,default")
+"""Which cases are compiled how: without the table those alone that are compared."""
+
+
 @pytest.fixture(scope="module")
 def report(probed, exported):
-    return probed("flex_probe.py", exported(ROWS), "stock", "table", "max=causal,training,decode,default")
+    return probed("flex_probe.py", exported(ROWS), *ARMS)
 
 
 def chosen(report, arm, case):
