@@ -90,8 +90,10 @@ def test_the_programs_of_kernels_check_what_they_launch(codes, tmp_path):
     gemm, batched, own = (code.script for code in codes)
     wrong = gemm.replace("acc += tl.dot", "acc -= tl.dot")
     assert wrong != gemm
-    told = {own: ["out"], wrong: ["out", "the result is wrong"], gemm: ["out", "out2"]}
-    if tuple(map(int, triton.__version__.split(".")[:2])) < (3, 9):  # whose interpreter refuses the mask of a batch
+    version, told = tuple(map(int, triton.__version__.split(".")[:2])), {own: ["out"]}
+    if version >= (3, 7):  # the interpreter before takes no computed range with today's numpy
+        told |= {wrong: ["out", "the result is wrong"], gemm: ["out", "out2"]}
+    if (3, 7) <= version < (3, 9):  # and that of 3.9 at a mask of tensors and a scalar, as a batch has
         told[batched] = ["out"]
     files = [tmp_path / f"kernel{number}.py" for number in range(len(told))]
     for file, script in zip(files, told, strict=True):
