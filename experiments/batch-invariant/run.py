@@ -1,4 +1,4 @@
-"""What equal bits at every m cost, on 12 products of two models. Usage: run.py --out FOLDER [--seconds 540].
+"""Measure the cost of equal bits at every m, on 12 products. Usage: run.py --out FOLDER [--seconds 540].
 
 Tunes two tables in one folder, one of them batch-invariant. Then it compiles each product with each table, compares the
 bits of a row at every m and at two places, and times both in alternating CUDA graphs. A run whose time was over goes on
@@ -226,7 +226,7 @@ def wall_us(launches: Callable[[], None]) -> float:
 
 
 def summary(result: dict[str, Any], timed: tuple) -> dict[str, Any]:
-    """Return what the issue of equal bits is judged by."""
+    """Return the figures that judge equal bits: ratios of times, sizes m of other bits, digests per order."""
     products = result["products"]
     ratios = {name: ratios_of(its["times_us"], "invariant", "table") for name, its in products.items()}
     eager = [ratio for its in products.values() for ratio in ratios_of(its["times_us"], "invariant", "eager").values()]

@@ -36,7 +36,7 @@ class Role(StrEnum):
     KNOWN = "best known"
     """Fastest kernel of the problem in the database."""
     BASELINE = "baseline"
-    """What runs untuned: for a GEMM the vendor library."""
+    """Kernel that runs untuned: for a GEMM the vendor library's."""
 
 
 @dataclass(frozen=True, slots=True)

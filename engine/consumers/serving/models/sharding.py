@@ -1,4 +1,4 @@
-"""How an engine cuts the layers of a model over its ranks."""
+"""Shares of a model's layers that an engine gives to each rank."""
 
 from dataclasses import dataclass
 
