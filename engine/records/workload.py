@@ -2,15 +2,15 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
-from typing import ClassVar, Self, TypeVar
+from dataclasses import fields, replace
+from typing import Any, ClassVar, Self, TypeVar
 
 from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.errors import ProblemError, did_you_mean
 
 OUTPUT_SIZES = ("m", "n")
 """Names of the two sizes of an output matrix, in workloads that have one to cut into tiles."""
-
-
+_SHOWN = 200  # characters of a wrong text in a message
 _W = TypeVar("_W", bound="Workload")
 
 
@@ -138,6 +138,23 @@ class Workload(ABC):
     @abstractmethod
     def family(self) -> Self:
         """Workload with every size and the weight 1: workloads of one family can share a compiled kernel."""
+
+
+def fields_of(workload: Any) -> Mapping[str, str]:  # noqa: ANN401 (a dataclass)
+    """Return every compared field of a workload as text."""
+    return {each.name: str(getattr(workload, each.name)) for each in fields(workload) if each.compare}
+
+
+def refuse_unknown(kind: Any, record: Mapping[str, str]) -> None:  # noqa: ANN401 (a dataclass)
+    """Refuse text fields that a class of workloads lacks.
+
+    Raises:
+        ProblemError: a field is unknown; the message names those that are known.
+    """
+    known = {each.name for each in fields(kind)}
+    if unknown := sorted(set(record) - known):
+        meant = did_you_mean(unknown[0], known)
+        raise ProblemError(f"unknown field {unknown[0][:_SHOWN]!r}; {meant}known: {', '.join(sorted(known))}")
 
 
 def summed(workloads: Iterable[_W]) -> tuple[_W, ...]:

@@ -5,17 +5,17 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import ClassVar, Self
 
-from gemmtune.engine.records.errors import ProblemError, did_you_mean
+from gemmtune.engine.records.errors import ProblemError
 from gemmtune.engine.records.flex.attention_text import SIZES, USUAL_BLOCK, attention_text
 from gemmtune.engine.records.flex.functions import dimensions, reads
 from gemmtune.engine.records.flex.masks import NONE, coverage, function_of, lengths_of, short
 from gemmtune.engine.records.gemm.terms import MAX_SIZE, DType
 from gemmtune.engine.records.gemm.text import SHOWN
-from gemmtune.engine.records.workload import Workload
+from gemmtune.engine.records.workload import Workload, fields_of, refuse_unknown
 
 _HELP = "write flex:forward:b2:h32:kvh8:s4096:d128:bf16:mask=causal"
 _DTYPES = (DType.BF16, DType.FP16)
@@ -220,7 +220,7 @@ class Flex(Workload):
 
     def to_fields(self) -> Mapping[str, str]:
         """Return every compared field as text, which `from_fields` reads."""
-        return {each.name: str(getattr(self, each.name)) for each in fields(self) if each.compare}
+        return fields_of(self)
 
     @classmethod
     def from_fields(cls, record: Mapping[str, str]) -> Self:
@@ -229,10 +229,7 @@ class Flex(Workload):
         Raises:
             ProblemError: a field is unknown, missing or malformed.
         """
-        known = {each.name for each in fields(cls)}
-        if unknown := sorted(set(record) - known):
-            meant = did_you_mean(unknown[0], known)
-            raise ProblemError(f"unknown field {unknown[0][:SHOWN]!r}; {meant}known: {', '.join(sorted(known))}")
+        refuse_unknown(cls, record)
         usual = {"kv_heads": record.get("heads", ""), "value_dim": record.get("head_dim", "")}
         record = {**usual, **record}
         if missing := [name for name in ("phase", *SIZES.values()) if not record.get(name)]:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import ClassVar, Self
 
-from gemmtune.engine.records.errors import ProblemError, did_you_mean
+from gemmtune.engine.records.errors import ProblemError
 from gemmtune.engine.records.gemm.terms import MAX_SIZE, DType, Layout
 from gemmtune.engine.records.gemm.text import SHOWN
 from gemmtune.engine.records.grouped.routing import UNIFORM, canonical, counts_of
-from gemmtune.engine.records.workload import Workload
+from gemmtune.engine.records.workload import Workload, fields_of, refuse_unknown
 
 _LETTERS = {"m": "m", "g": "groups", "n": "n", "k": "k"}
 _HELP = "write grouped:rows:m1024:g8:n4096:k2048:bf16:nt:routing=zipf"
@@ -205,7 +205,7 @@ class Grouped(Workload):
 
     def to_fields(self) -> Mapping[str, str]:
         """Return every compared field as text, which `from_fields` reads."""
-        return {each.name: str(getattr(self, each.name)) for each in fields(self) if each.compare}
+        return fields_of(self)
 
     @classmethod
     def from_fields(cls, record: Mapping[str, str]) -> Self:
@@ -214,12 +214,9 @@ class Grouped(Workload):
         Raises:
             ProblemError: a field is unknown, missing or malformed.
         """
-        known = {each.name for each in fields(cls)}
         if unserved := [name for name in _UNSERVED if name in record]:
             raise ProblemError(f"no kernel of grouped products here computes {unserved[0]}=: leave it out")
-        if unknown := sorted(set(record) - known):
-            meant = did_you_mean(unknown[0], known)
-            raise ProblemError(f"unknown field {unknown[0][:SHOWN]!r}; {meant}known: {', '.join(sorted(known))}")
+        refuse_unknown(cls, record)
         if missing := [name for name in ("form", *_LETTERS.values()) if not record.get(name)]:
             raise ProblemError(f"{missing[0]} is missing: {_HELP}")
         if record["form"] not in set(Form):

@@ -4,11 +4,11 @@ import math
 import re
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
-from gemmtune.engine.records.errors import ProblemError, did_you_mean
-from gemmtune.engine.records.workload import Workload
+from gemmtune.engine.records.errors import ProblemError
+from gemmtune.engine.records.workload import Workload, fields_of, refuse_unknown
 
 SCALE_BLOCK = 128
 """Rows and columns of a weight that share a scale, and elements of an activation's row that do."""
@@ -61,7 +61,7 @@ class Layer(Workload):
 
     def to_fields(self) -> Mapping[str, str]:
         """Return every compared field as text, which `from_fields` reads."""
-        return {each.name: str(getattr(self, each.name)) for each in fields(self) if each.compare}
+        return fields_of(self)
 
     @classmethod
     def from_fields(cls, record: Mapping[str, str]) -> Self:
@@ -70,10 +70,7 @@ class Layer(Workload):
         Raises:
             ProblemError: a field is unknown, missing or malformed.
         """
-        known = {each.name for each in fields(cls)}
-        if unknown := sorted(set(record) - known):
-            names = ", ".join(sorted(known))
-            raise ProblemError(f"unknown field {unknown[0]!r}; {did_you_mean(unknown[0], known)}known: {names}")
+        refuse_unknown(cls, record)
         if missing := [name for name in cls.letters.values() if name not in record]:
             raise ProblemError(f"{missing[0]} is missing: {cls.form}")
         try:
