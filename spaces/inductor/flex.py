@@ -171,14 +171,20 @@ def _lower(graph: GraphLowering, attention: Flex, splits: int) -> None:
         call: Any = lowerings[torch.ops.higher_order.flex_attention]
         call(q, k, v, _subgraph("score", score, scores), fields, scale, options, (), read)
         return
-    wanted = torch.zeros((), dtype=dtype, requires_grad=True)
-    forward, joint = create_fw_bw_graph(score, (wanted, *index), ())
     out = made("out", dtype, a.batch, a.heads, a.queries, a.value_dim)
     grad = made("do", dtype, a.batch, a.heads, a.queries, a.value_dim)
     lse = made("lse", torch.float32, a.batch, a.heads, a.queries)
-    graphs = _subgraph("forward", forward, scores), _subgraph("joint", joint, (*scores, scores[0]))
     call = lowerings[torch.ops.higher_order.flex_attention_backward]
-    call(q, k, v, out, lse, grad, None, *graphs, fields, scale, options, (), read)
+    call(q, k, v, out, lse, grad, None, *score_graphs(score, dtype), fields, scale, options, (), read)
+
+
+def score_graphs(score: Callable[..., torch.Tensor], dtype: torch.dtype) -> tuple[ir.Subgraph, ir.Subgraph]:
+    """Return a score function's graph, and that of its gradient, whose last input is the gradient of the result."""
+    index: Any = [torch.zeros((), dtype=torch.int32) for _ in range(4)]
+    forward, joint = create_fw_bw_graph(score, (torch.zeros((), dtype=dtype, requires_grad=True), *index), ())
+    # Each input is a tensor of its own: one that stood for two would be traced as one of them.
+    inputs, grad = (torch.zeros((), dtype=dtype), *index), torch.zeros((), dtype=dtype)
+    return _subgraph("forward", forward, inputs), _subgraph("joint", joint, (*inputs, grad))
 
 
 class _Inputs:

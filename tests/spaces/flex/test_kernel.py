@@ -1,4 +1,4 @@
-"""The launch of a decoding kernel, whose parts are summed for a check and not for a timing."""
+"""A score's gradient as kernels compute it, and the launch of a decoding kernel, which sums parts for a check alone."""
 
 from __future__ import annotations
 
@@ -49,3 +49,15 @@ def test_a_check_sums_the_parts_of_a_launch_and_a_timing_does_not(kernel):
     out.fill_(7)
     kernel(*arguments)
     assert bool((out == 7).all())
+
+
+def test_a_gradient_is_that_of_the_score_and_not_of_its_own_gradient():
+    pytest.importorskip("triton", reason="triton is not installed")
+    from gemmtune.spaces.flex.torch_functions import score_function
+    from gemmtune.spaces.inductor.flex import score_graphs
+
+    capped = Flex.parse("flex:backward:b1:h4:s64:d16:bf16:score=softcap(2)")
+    _, joint = score_graphs(score_function(capped), torch.float32)
+    score, grad = torch.tensor(1.5), torch.tensor(10.0)
+    found, *_ = joint.graph_module(score, *[torch.tensor(0)] * 4, grad)
+    assert float(found) == pytest.approx(float(grad * (1 - torch.tanh(score / 2) ** 2)))
