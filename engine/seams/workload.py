@@ -77,6 +77,9 @@ class Expected:
     whose elements differ much in size."""
     least_rms: float = 0.0
     """Root mean square that the values count with at least, so that rounding near 0 is no large relative error."""
+    of_row: float = 0.0
+    """Share of the root mean square along the last axis that rounding may cost each element, in place of `of_each`; for
+    outputs whose rows differ much in size."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,9 +82,9 @@ class ReferenceResult:
         return self.evaluate(self.norms(*outputs), *outputs)
 
     def norms(self, *outputs: torch.Tensor) -> torch.Tensor:
-        """Enqueue and return ‖out − reference‖ and the largest absolute difference beyond `of_each`, without waiting.
+        """Enqueue and return ‖out − reference‖ and the largest difference beyond each element's own share.
 
-        The shape is (outputs, 2).
+        Nothing is waited for. The shape is (outputs, 2).
         """
         rows = []
         for out, expected, infinite in zip(outputs, self._expected, self._infinite, strict=True):
@@ -94,11 +94,12 @@ class ReferenceResult:
                 right = torch.where(_real(out) == right, 0.0, right)
             difference = _floats(whole - right)  # float32, unless the output is of integers or float64
             rows.append(torch.linalg.vector_norm(difference).float())
-            if expected.of_each:
+            if expected.of_row:
+                difference = difference.abs() - expected.of_row * right.square().mean(-1, keepdim=True).sqrt()
+            elif expected.of_each:
                 difference = difference.abs() - expected.of_each * right.abs()
-            rows.append(
-                torch.linalg.vector_norm(difference, ord=float("inf")) if not expected.of_each else difference.max()
-            )
+            beyond = expected.of_row or expected.of_each
+            rows.append(difference.max() if beyond else torch.linalg.vector_norm(difference, ord=float("inf")))
         return torch.stack(rows).view(len(outputs), 2)
 
     def evaluate(self, norms: torch.Tensor, *outputs: torch.Tensor) -> OutputCheck:

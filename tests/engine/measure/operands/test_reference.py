@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from gemmtune.engine.records.flex.attention import Flex
 from gemmtune.engine.records.gemm.problem import Problem
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -320,3 +321,18 @@ def test_the_bytes_of_a_matrix_for_a_whole_batch_count_once():
     operands: Any = make_operands(Problem.parse("5x64x48x128:bf16:nn:bmm:lda=640:batch_stride_b=0"), CPU)
     assert (_touched_bytes(operands.a), _touched_bytes(operands.b)) == (2 * 5 * 64 * 128, 2 * 128 * 48)
     assert (_spanned_bytes(operands.a), _spanned_bytes(operands.b)) == (2 * (319 * 640 + 128), 2 * 128 * 48)
+
+
+def test_rows_of_attention_that_see_few_keys_may_round_more_and_a_wrong_late_row_is_caught():
+    """Weights are rounded as kernels round them; the first query has 20 times larger values than the last ones."""
+    causal = Flex.parse("flex:forward:b1:h1:s2048:d32:bf16:mask=causal")
+    operands: Any = make_operands(causal, CPU)
+    q, k, v = (operands.tensors[name][0, 0].float() for name in "qkv")
+    hidden = torch.ones(2048, 2048, dtype=torch.bool).triu(1)
+    scores = (q @ k.T * 32**-0.5).masked_fill(hidden, -torch.inf)
+    weights = (scores - scores.amax(-1, keepdim=True)).exp()
+    out = ((weights.bfloat16().float() @ v) / weights.sum(-1, keepdim=True)).bfloat16()[None, None]
+    reference = ReferenceResult(causal, operands)
+    assert reference.check(out).reason == ""
+    out[0, 0, 2000] = out[0, 0, 1999]
+    assert "an element is off by" in reference.check(out).reason
