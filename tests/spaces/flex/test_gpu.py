@@ -45,7 +45,8 @@ def bench():
 @pytest.mark.parametrize("name", CASES)
 def test_every_kernel_is_right(bench, name, tmp_path):
     problem = Flex.parse(name)
-    for kind in ("flex_default", "flex_attention"):
+    # Torch's own default has blocks of 128 queries, which a mask of 64 refuses.
+    for kind in ("flex_attention",) if "block=64" in name else ("flex_default", "flex_attention"):
         of, space = Task(problem, DEVICE, kind), registry.space(kind)
         for config in space.seeds(of)[:MOST]:
             reading = bench(MeasureJob(of, config, space.build(of, config, tmp_path)))
