@@ -25,8 +25,8 @@ from gemmtune.spaces.inductor.rules import (
     Numbers,
     busiest_sm_traffic,
     groups_differ,
-    instruction,
     is_wgmma,
+    order_of_sums,
     scaled_config,
     serves,
     template_config,
@@ -142,10 +142,8 @@ class TritonMmSpace(Space):
         return TritonKernel(artifact, gemm(task.problem))
 
     def summation(self, task: Task, config: Config) -> str:
-        """Return BLOCK_K and the instruction that multiplies: the template adds one block of k after another."""
-        if gemm(task.problem).a_dtype not in (DType.BF16, DType.FP16):
-            return ""
-        return f"BLOCK_K {config.integer('BLOCK_K')}, {instruction(task, config)}"
+        """Return the order of the template, which adds one block of k after another; empty but for 16-bit operands."""
+        return order_of_sums(task, config) if gemm(task.problem).a_dtype in (DType.BF16, DType.FP16) else ""
 
     def artifact_key(self, task: Task, config: Config) -> str:
         """Return a key that only values of a dynamic m share: those whose indices have one width."""

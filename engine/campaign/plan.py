@@ -49,6 +49,7 @@ _BATCH_INVARIANT = (
     "Give a product equal bits at every m: kernels of one (n, k) add in one order, the one that loses least over the "
     "m of the campaign. Rows run no vendor library and no kernel that splits k."
 )
+_ONE_BLOCK_K = "Give the kernels of one (n, k) one BLOCK_K, too, as vLLM's batch-invariant table has it."
 _HELD_OUT = "Problem that checks the ranges, gets no row and costs a search."
 
 
@@ -78,6 +79,7 @@ class Plan:
     portfolio: LossLimits | None = stated(None, Option(_PORTFOLIO, Value.LIMITS, "Table", LossLimits))
     ranges: RangeLimits | None = stated(None, Option(_RANGES, Value.LIMITS, "Table", RangeLimits))
     batch_invariant: bool = stated(False, Option(_BATCH_INVARIANT, Value.FLAG, "Table"))
+    one_block_k: bool = stated(False, Option(_ONE_BLOCK_K, Value.FLAG, "Table"))
     held_out: tuple[Workload, ...] = stated((), Option(_HELD_OUT, Value.PROBLEMS, "Problems", name="hold_out"))
 
     def __post_init__(self) -> None:
@@ -99,6 +101,8 @@ class Plan:
         if self.batch_invariant and (self.portfolio is not None or self.held_out):
             other = "portfolio" if self.portfolio is not None else "hold_out"
             raise UsageError(f"batch_invariant and {other} exclude each other: leave one out")
+        if self.one_block_k and not self.batch_invariant:
+            raise UsageError("one_block_k is for batch_invariant tables: ask for both, or for neither")
         for option in options_of(Plan).values():
             if option.value in (Value.NAME, Value.NAMES, Value.SAMPLER):
                 named = getattr(self, option.field)
@@ -174,6 +178,7 @@ class PlanOptions(TypedDict, total=False):
     portfolio: bool | Mapping[str, float] | LossLimits | None
     ranges: bool | Mapping[str, float] | RangeLimits | None
     batch_invariant: bool | None
+    one_block_k: bool | None
     hold_out: ProblemLike | Iterable[ProblemLike] | None
 
 

@@ -111,11 +111,17 @@ def _fills_warp_groups(block_m: Numbers, num_warps: Numbers) -> Numbers:
     return found
 
 
-def instruction(task: Task, config: Config) -> str:
-    """Return the tensor cores' instruction that multiplies 16-bit operands."""
-    if not _fills_warp_groups(config.integer("BLOCK_M"), config.integer("num_warps")):
-        return "mma"
-    return {9: "wgmma", 10: "tcgen05"}.get(task.device.capability[0], "mma")
+def order_of_sums(task: Task, config: Config) -> str:
+    """Return the order in which tensor cores add products of 16-bit operands, block of k after block of k.
+
+    Hopper adds alike with every BLOCK_K and with both of its instructions: experiments/batch-invariant found one digest
+    of bits per product, for 113 pairs of the two in 12 products of bf16 on an H100. Elsewhere nobody compared them.
+    """
+    major = task.device.capability[0]
+    if major == 9:
+        return "k in turn"
+    warp_groups = major == 10 and _fills_warp_groups(config.integer("BLOCK_M"), config.integer("num_warps"))
+    return f"BLOCK_K {config.integer('BLOCK_K')}, {'tcgen05' if warp_groups else 'mma'}"
 
 
 def groups_differ(task: Task, config: Config) -> Verdict:

@@ -24,7 +24,7 @@ from gemmtune.engine.tables.ranking import Ranking
 from gemmtune.engine.tables.summation import Order, SummationOf, orders_by_loss, restricted
 
 _ORDERS = 3
-"""Orders of a series that are measured further, of ten that there are on Hopper; most are far behind at some size."""
+"""Orders of a series that are measured further, of ten that there may be; most are far behind at some size."""
 _UNKNOWN = 0.25
 """Loss that an order is taken to have at a size where nothing of it was measured yet, as a fraction: one that is
 best at another size should be tried there."""
@@ -36,9 +36,10 @@ def summation_of(plan: Plan, device: Device) -> SummationOf:
     """Return the function that says the orders of summation of the plan's spaces; the baseline's is empty."""
 
     def found(problem: Workload, space: str, config: Config) -> str:
-        return (
-            plan.plugins.spaces[space].summation(Task(problem, device, space), config) if space in plan.spaces else ""
-        )
+        if space not in plan.spaces:
+            return ""
+        order = plan.plugins.spaces[space].summation(Task(problem, device, space), config)
+        return f"{order}, BLOCK_K {config.integer('BLOCK_K')}" if order and plan.one_block_k else order
 
     return found
 
@@ -86,9 +87,9 @@ def _searches_of_orders(
     for task in tasks:
         space, text, _ = orders.get(task.problem.bits_series, ("", "", ""))
         if task.space == space:
-            feasible = feasible_configs(plan.plugins.spaces[space], task)
+            feasible = [*feasible_configs(plan.plugins.spaces[space], task)]
             configs = [config for config in feasible if of(task.problem, space, config) == text]
-            if configs:
+            if 0 < len(configs) < len(feasible):  # the search before was of all
                 yield search_of(plan, task, min(-(-plan.budget // 2), len(configs)), partial(tuple, configs))
 
 

@@ -32,6 +32,7 @@ TUNE = {
     "portfolio": False,
     "ranges": False,
     "batch_invariant": False,
+    "one_block_k": False,
     "backend": "auto",
     "fleet": "local",
     "replace_table": False,

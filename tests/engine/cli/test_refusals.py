@@ -106,7 +106,10 @@ def test_a_wrong_use_is_one_line_and_touches_nothing(refused, arguments, said):
     [
         (
             "budgets = 5",
-            ["unknown key 'budgets'", "batch, batch_invariant, budget, gpu_seconds, hold_out, margin, objective"],
+            [
+                "unknown key 'budgets'",
+                "batch, batch_invariant, budget, gpu_seconds, hold_out, margin, objective, one_block_k",
+            ],
         ),
         ("budget = '5'", ["budget='5' is not an integer"]),
         ("budget = 5.5", ["budget=5.5 is not an integer"]),

@@ -37,7 +37,8 @@ class VllmBatchInvariantExporter(Exporter):
             The text of each file, by name.
 
         Raises:
-            TableError: vLLM runs no such product, two products have one (n, k), or rows of one add in several orders.
+            TableError: vLLM runs no such product, two products have one (n, k), or rows of one add in several orders or
+                have several BLOCK_K, where vLLM has one.
         """
         buckets: defaultdict[Problem, dict[int, Config]] = defaultdict(dict)
         ranged = {row.problem.bits_series for row in table.ranges}
@@ -54,8 +55,14 @@ class VllmBatchInvariantExporter(Exporter):
             key = f"{problem.n}x{problem.k}"
             if key in rows:
                 raise TableError(f"{problem.name}: another product has n={problem.n} and k={problem.k}: export one")
+            blocks = {config.integer("BLOCK_K") for config in of_size.values()}
+            if len(blocks) > 1:
+                several = ", ".join(map(str, sorted(blocks)))
+                raise TableError(
+                    f"{problem.name} has BLOCK_K {several}, and vLLM one per (n, k): tune with --one-block-k"
+                )
             tiles = [[m, [config.integer(name) for name in TILE]] for m, config in sorted(of_size.items())]
-            rows[key] = {"block_k": next(iter(of_size.values())).integer("BLOCK_K"), "buckets": tiles}
+            rows[key] = {"block_k": blocks.pop(), "buckets": tiles}
         files = package("gemmtune.engine.consumers.serving.invariant.vllm_plugin")
         return {
             f"{CONSUMER}_table.json": sealed_json(table, SCHEMA, {"rows": rows}, parse_invariant_table),

@@ -76,6 +76,16 @@ def test_the_rounds_measure_the_best_orders_at_every_size_and_repeat_nothing(rec
         assert all(order_of(row.problem, row.choices[0].config) in orders for orders in measured.values())
 
 
+def test_rows_share_a_block_of_k_where_it_is_asked_for_and_lose_more(recorded, tmp_path):
+    free, bound = (
+        executed(replace(PLAN, budget=128, one_block_k=one), recorded, tmp_path / f"{one}.db").table
+        for one in (False, True)
+    )
+    blocks = [{row.choices[0].config.integer("BLOCK_K") for row in table.rows} for table in (free, bound)]
+    assert [len(each) for each in blocks] == [2, 1]
+    assert sum(row.loss for row in free.rows) < sum(row.loss for row in bound.rows)
+
+
 class Notices(Callback):
     def __init__(self):
         self.lines = []
@@ -106,6 +116,7 @@ def test_a_campaign_file_and_an_argument_ask_for_equal_bits(tmp_path):
     ("change", "said"),
     [
         ({"portfolio": LossLimits()}, "batch_invariant and portfolio exclude each other"),
+        ({"batch_invariant": False, "one_block_k": True}, "one_block_k is for batch_invariant tables"),
         ({"spaces": ("triton_mm", "cute_splitk")}, "excludes space cute_splitk"),
         ({"spaces": ("decompose_k",)}, "excludes space decompose_k"),
     ],

@@ -9,6 +9,7 @@ import pytest
 
 from gemmtune.engine.consumers.inductor.exporter import InductorExporter
 from gemmtune.engine.consumers.inductor.loader.loader_rows import parse_inductor_table
+from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.errors import TableError
 from gemmtune.engine.records.gemm.problem import Problem
@@ -69,10 +70,11 @@ def test_products_without_a_row_are_not_benchmarked(answers):
 
 @pytest.mark.parametrize(
     ("tiles", "said"),
-    [({"BLOCK_K": 128}, "by triton_mm, BLOCK_K 64, wgmma"), ({"BLOCK_M": 16}, "by triton_mm, BLOCK_K 64, wgmma")],
+    [({"BLOCK_K": 128}, "by triton_mm, BLOCK_K 64, tcgen05"), ({"BLOCK_M": 16}, "by triton_mm, BLOCK_K 64, tcgen05")],
 )
 def test_rows_of_several_orders_are_not_exported(tiles, said):
-    mixed = replace(example_table(), rows=(), ranges=(RANGES[0], ranged(17, 64, **tiles)), batch_invariant=True)
+    ranges, device = (RANGES[0], ranged(17, 64, **tiles)), catalogue.device("B200")
+    mixed = replace(example_table(), device=device, rows=(), ranges=ranges, batch_invariant=True)
     with pytest.raises(TableError, match=said):
         export_table(InductorExporter(), mixed)
     assert export_table(InductorExporter(), replace(mixed, batch_invariant=False))
