@@ -3,7 +3,7 @@
 interpret   compare the kernel with the reference under Triton's interpreter, on the CPU
 own         let the kernel's own autotuner choose, per case
 warm        compile a part of the autotuner's configs into Triton's cache, without a GPU
-program     load a table and launch every case, eager and compiled, and count what is benchmarked
+program     launch every case, eager and compiled, and count what is benchmarked: with a table, if one is given
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def main() -> None:
     parser.add_argument("verb", choices=("interpret", "warm", "own", "program"))
     parser.add_argument("adapter", help="FILE.py:CLASS")
     parser.add_argument("--part", type=int, default=0, help=f"one of {PARTS} parts, for warm")
-    parser.add_argument("--table", type=Path, help="folder of the exported table, for program")
+    parser.add_argument("--table", type=Path, help="folder of an exported table, for program")
     given = parser.parse_args()
     file, name = given.adapter.rsplit(":", 1)
     definition = load_definition(Path(file).resolve(), name)
@@ -212,16 +212,22 @@ def counted() -> Iterator[dict[str, int]]:
         yield counts
 
 
-def program(definition: Definition, folder: Path) -> dict[str, Any]:
-    """Return per case how many configs were benchmarked and the error, eager and in torch.compile, with the table."""
+def loaded(folder: Path) -> Any:
+    """Return the loader of an exported table."""
     spec = importlib.util.spec_from_file_location("gemmtune_triton", folder / "gemmtune_triton.py")
     loader = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(loader)
+    return loader
+
+
+def program(definition: Definition, folder: Path | None) -> dict[str, Any]:
+    """Return per case how many configs were benchmarked and the error, eager and in torch.compile."""
     kernel = definition.kernel
     if not any(map(is_autotuner, layers(kernel))):
         key = list(definition.scalars(next(iter(definition.cases.values()))[0]))
         kernel = triton.autotune([default_of(definition)], key=key)(kernel)
-    found: dict[str, Any] = {"rows": loader.load(kernel)}
+    loader = loaded(folder) if folder else None
+    found: dict[str, Any] = {"rows": loader.load(kernel) if loader else 0}
     for sizes, _ in definition.cases.values():
         line = found[case_text(sizes)] = {}
         for mode in ("eager", "compiled"):
@@ -240,9 +246,9 @@ def program(definition: Definition, folder: Path) -> dict[str, Any]:
                 torch.cuda.synchronize()
                 line[mode] = {"benchmarked": sum(counts.values()), **errors(definition, arguments, expected)}
             except Exception as error:  # what torch.compile does not take is a result, too
-                line[mode] = {"fails": f"{type(error).__name__}: {error}".strip().splitlines()[0][:300]}
+                line[mode] = {"fails": f"{type(error).__name__}: {error}".strip()[:1000]}
     made_with = [torch.cuda.get_device_name(), f"torch {torch.__version__}", f"triton {triton.__version__}"]
-    return {**found, "missed": loader.report(), "made_with": made_with}
+    return {**found, "missed": loader.report() if loader else {}, "made_with": made_with}
 
 
 if __name__ == "__main__":

@@ -101,7 +101,7 @@ class ChunkState(Adapter):
     blocks = "(cdiv(k, BK), cdiv(v, BV), b * h)"
     sizes = (SEQUENCE, {**LONG, "bt": 32})
     small = TINY
-    tolerance = 0.015  # factors are rounded to bfloat16
+    tolerance = 0.03  # factors are rounded to bfloat16, and states of normal gates differ much in size
 
     def reference(self, case, arguments):
         k, v, gate = (arguments[name].double() for name in "kvg")
