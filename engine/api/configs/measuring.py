@@ -2,9 +2,10 @@
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import TypeAlias
 
 from gemmtune.engine.api.configs.report import comparison_report
@@ -14,7 +15,7 @@ from gemmtune.engine.api.plans import plan_with
 from gemmtune.engine.api.table import Table, read_table
 from gemmtune.engine.api.tune_result import TABLE_FILE
 from gemmtune.engine.api.tuning import database_url
-from gemmtune.engine.campaign.configs.compare import Comparison, Role, compare, rivals_of
+from gemmtune.engine.campaign.configs.compare import Comparison, Role, compare, require_recorded, rivals_of
 from gemmtune.engine.campaign.configs.written import written_config
 from gemmtune.engine.campaign.open_backend import open_backend
 from gemmtune.engine.campaign.plan import Plan, ProblemLike
@@ -124,7 +125,9 @@ def measure(
     if sku is not None:
         raise UsageError(f"backend {sku!r} is no landscape; leave it out to measure on the GPU that is here")
     told = partial(notify, callbacks)
-    with Database.open(database_url(database, folder), notify=told) as store:
+    with ExitStack() as stack:
+        made = _made(database, folder)
+        store = stack.enter_context(Database.open(made, notify=told)) if made is not None else None
         rivals = rivals_of(rows, store, plan)
         spaces = (*plan.spaces, *(choice.space for its in rivals.values() for _, choice in its))
         plan = replace(plan, spaces=tuple(dict.fromkeys(spaces)))
@@ -137,15 +140,24 @@ def measure(
             clock_mhz=lock_clocks,
             notify=told,
         )
-        with closing(opened):
-            for note in opened.notes:
-                told(note)
-            if rows is not None:
-                require_device(rows, opened.device)
-            own = {}
-            for problem in dict.fromkeys(search.task.problem for search in opened.searches):
-                task = Task(problem, opened.device, space or problem.searched_space)
-                of_space = plan.plugins.spaces[task.space]
-                texts = (each if isinstance(each, str) else Config(each).json for each in named)
-                own[task] = [written_config(of_space, task, text) for text in texts]
-            return MeasureResult(opened.device, compare(plan, opened, store, own, rivals, callbacks))
+        stack.enter_context(closing(opened))
+        for note in opened.notes:
+            told(note)
+        if rows is not None:
+            require_device(rows, opened.device)
+        own = {}
+        for problem in dict.fromkeys(search.task.problem for search in opened.searches):
+            task = Task(problem, opened.device, space or problem.searched_space)
+            of_space = plan.plugins.spaces[task.space]
+            texts = (each if isinstance(each, str) else Config(each).json for each in named)
+            own[task] = [written_config(of_space, task, text) for text in texts]
+        require_recorded(opened, own)
+        if store is None:
+            store = stack.enter_context(Database.open(database_url(database, folder), notify=told))
+        return MeasureResult(opened.device, compare(plan, opened, store, own, rivals, callbacks))
+
+
+def _made(database: str | os.PathLike[str] | None, folder: Path | None) -> str | None:
+    """Return the database that was made before, or is on a server; None where a refusal must leave none."""
+    path = database if database is not None or folder is None else folder / "measurements.db"
+    return os.fspath(path) if path is not None and ("://" in os.fspath(path) or os.path.lexists(path)) else None

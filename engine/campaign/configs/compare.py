@@ -80,16 +80,19 @@ Rivals = Mapping[tuple[Workload, str], Sequence[tuple[Role, Choice]]]
 """Choices to measure beside one's own configs, by problem and SKU of the device."""
 
 
-def rivals_of(table: Table | None, database: Database, plan: Plan) -> Rivals:
+def rivals_of(table: Table | None, database: Database | None, plan: Plan) -> Rivals:
     """Return the fastest kernels that a table and a database know for the plan's problems.
 
-    The database's is always among them, so that a final with slow configs leaves its best one in the first place.
+    The database's is always among them, so that a final with slow configs leaves its best one in the first place. None
+    in place of a database stands for one that is not made yet.
     """
     found: dict[tuple[Workload, str], list[tuple[Role, Choice]]] = {}
     # A backend may settle what a problem runs untuned, by which problems differ.
     problems = set(plan.problems).union(*(kind_of(each.kind).untuned(each) for each in plan.problems))
     if table is not None:
         _add(found, Role.ROW, table, problems)
+    if database is None:
+        return found
     objective, margin = plan.plugins.objective, plan.margin
     for sku in sorted({task.device.sku for task in database.tasks() if task.problem in problems}):
         known = known_table(database, objective, plan.objective, margin=margin, device=sku, problems=problems)
@@ -131,12 +134,9 @@ def compare(
         callbacks: follow the measurements.
 
     Raises:
-        UsageError: an own config was not recorded, and recordings answer.
         GemmtuneError: the executor has nothing left to measure with.
     """
     executor, objective = backend.executor, plan.plugins.objective
-    if isinstance(executor, ReplayExecutor):
-        _require_recorded(executor, own)
     wanted = _wanted(plan, backend, own, rivals, callbacks)
     by_task: dict[Task, list[Config]] = {}
     for task, config in wanted:
@@ -205,8 +205,14 @@ def _is_recorded(executor: ReplayExecutor, task: Task, config: Config) -> bool:
     return executor.recorded(task, config).status is not Status.INVALID
 
 
-def _require_recorded(executor: ReplayExecutor, own: Mapping[Task, Collection[Config]]) -> None:
-    for task, configs in own.items():
+def require_recorded(backend: Backend, own: Mapping[Task, Collection[Config]]) -> None:
+    """Check that recordings, where they answer, hold every config.
+
+    Raises:
+        UsageError: one was not recorded.
+    """
+    executor = backend.executor
+    for task, configs in own.items() if isinstance(executor, ReplayExecutor) else ():
         for config in configs:
             found = executor.recorded(task, config)
             if found.status is Status.INVALID:

@@ -80,11 +80,14 @@ def test_without_a_table_the_databases_best_is_measured_and_a_better_config_ship
 def test_a_bad_config_is_refused_with_its_value_and_bound(run, refusal, given, said):
     ran = run("measure", "--problem", DECODE, "--config", given)
     refusal(ran._replace(err=ran.err.removeprefix("No GPU found; using the recorded landscapes.\n")), said)
+    assert not Path("out").exists()
 
 
-def test_a_config_that_was_not_recorded_is_refused(run, refusal, small):
+def test_what_was_not_recorded_is_refused_and_leaves_no_database(run, refusal, small):
     ran = run("measure", "--problem", DECODE, "--config", MINE, "--replay", small)
     refusal(ran, "not in the recorded landscape small.csv, which holds", "measure it on a GPU")
+    refusal(run("measure", "--problem", DECODE.replace("16x", "17x", 1), "--config", MINE), "is not recorded in space")
+    assert not Path("out").exists()
 
 
 def test_a_problem_and_a_config_are_asked_for(run, refusal):
