@@ -17,12 +17,14 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EBADF)
 """Errors of a full disk or a closed output, whoever writes."""
 _NO_MEMORY = ("failed to map segment from shared object", "Cannot allocate memory")
 """Parts of what the linker and the system say where there is no memory for a library or a process."""
+_BUG = 70
+"""Exit status where gemmtune's own code is wrong (EX_SOFTWARE); 1 is an answer, such as that rows differ."""
 _OBJECTS_PER_COLLECTION = 200_000
 """Further objects in memory that start Python's search for cycles."""
 
 
 def main() -> None:
-    """Run the command line; end a wrong use with one line on stderr and exit status 2."""
+    """Run the command line; end a wrong use with one line on stderr and status 2, a bug with its traceback and 70."""
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # until the imports are done
     gc.set_threshold(_OBJECTS_PER_COLLECTION, 20, 50)  # records hold no cycles, and searching for them takes time
     try:
@@ -39,9 +41,11 @@ def main() -> None:
         status = 128 + stopped.signal
     except BaseException as error:
         reason = _reason(error) or (error.__cause__ and _reason(error.__cause__))  # typer puts Abort before some
-        if not reason:
+        if not reason and not isinstance(error, Exception):
             raise
-        status = _refused(reason)
+        status = _refused(reason) if reason else _BUG
+        if not reason:
+            sys.excepthook(type(error), error, error.__traceback__)
     silence()
     sys.exit(status)
 

@@ -136,7 +136,9 @@ def test_a_lack_of_memory_is_told_in_one_line(run, monkeypatch, refusal, error):
 
 
 @pytest.mark.usefixtures("packages")
-def test_a_bug_of_gemmtune_shows_its_traceback(run, monkeypatch):
+def test_a_bug_of_gemmtune_shows_its_traceback_and_ends_as_no_answer_does(run, monkeypatch):
     monkeypatch.setattr("gemmtune.engine.records.catalogue.devices", sys.getrefcount)
-    with pytest.raises(TypeError):
-        run("list", "devices")
+    ran = run("list", "devices")
+    assert (ran.status, ran.out) == (70, "")
+    assert ran.err.startswith("Traceback (most recent call last):\n")
+    assert ran.err.splitlines()[-1].startswith("TypeError: ")
