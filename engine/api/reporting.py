@@ -24,7 +24,7 @@ from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.files import write_whole
 from gemmtune.engine.tables.diff import Conflict, merge_tables
 from gemmtune.engine.tables.earlier import require_mixing
-from gemmtune.engine.tables.table_file import table_sha256
+from gemmtune.engine.tables.table_file import require_device, table_sha256
 
 REPORT_FILE = "report.html"
 """Name of a campaign's page in its folder."""
@@ -139,7 +139,7 @@ def tables_of(sources: Sequence[str], *, objective: str, margin: float, device: 
             if device is not None:
                 table.require_device(catalogue.device(device))
         by_gpu.setdefault(table.device.name, {})[source] = table
-    is_new = has_database or len(by_gpu) < len(found)
+    is_new = has_database or len(by_gpu) < len(found) or (len(by_gpu) == 1 < len(sources))  # one named twice, too
     if is_new and len(by_gpu) > 1:
         raise UsageError(f"these are for {' and '.join(by_gpu)}: make one table per GPU, and export those together")
     first = next(iter(found.values()))
@@ -155,17 +155,20 @@ def replaced_rows(path: Path, table: Table) -> str:
     """Return the rows in which a table differs from that in the file it will replace; empty for none, or no file.
 
     Raises:
-        UsageError: one of both tables is batch-invariant, and the other is not.
+        UsageError: the file's table is of another GPU or objective, or only one of both tables is batch-invariant.
     """
     if not path.exists():
         return ""
     try:
         earlier = read_table(path)
-        found = earlier.diff(table)
-    except (TableError, DeviceError) as error:
+    except TableError as error:
         return f"gemmtune: replaces an earlier table: {error}"
     try:
+        require_device(earlier, table.device)
         require_mixing(path, earlier, batch_invariant=table.batch_invariant)
+        found = earlier.diff(table)
+    except DeviceError as error:
+        raise UsageError(f"{path}: {error}, or name another folder with --out") from None
     except TableError as error:
         raise UsageError(f"{error}; name another folder with --out") from None
     return "" if found.same else f"gemmtune: replaces {path}: {diff_report(found, table.device).to_text()}"

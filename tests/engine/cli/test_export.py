@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from importlib.machinery import PathFinder
 
+from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.tables.table_file import read_table, write_table
 
@@ -53,7 +54,7 @@ def test_estimated_rows_are_exported_only_when_asked_for(run, tuned, tmp_path, r
     assert "new/inductor/inductor_table.json" in run(*joined, "--estimated").out
 
 
-def test_a_new_table_takes_the_place_of_no_batch_invariant_one(run, tuned, tmp_path, refusal):
+def test_a_new_table_takes_the_place_of_none_of_another_kind(run, tuned, tmp_path, refusal):
     table = read_table(tuned / "out/table.json")
     for name in ("one.json", "two.json"):
         write_table(tmp_path / name, table)
@@ -62,3 +63,13 @@ def test_a_new_table_takes_the_place_of_no_batch_invariant_one(run, tuned, tmp_p
     said = "bi/table.json: this table is batch-invariant, and the new one is not, and their rows do not mix"
     refusal(run("export", "one.json", "two.json", "--out", "bi"), said, "name another folder with --out")
     assert read_table(tmp_path / "bi/table.json").batch_invariant
+    other = replace(table, device=catalogue.device("B200"))
+    write_table(tmp_path / "bi/table.json", other)
+    refusal(run("export", "one.json", "two.json", "--out", "bi"), "NVIDIA B200", "name another folder with --out")
+    assert read_table(tmp_path / "bi/table.json") == other
+
+
+def test_a_table_that_is_named_twice_makes_a_new_table(run, tuned, tmp_path):
+    said = run("export", tuned / "out", tuned / "out", "--out", "new")
+    assert (said.status, said.out.splitlines()[-2]) == (0, "  new/inductor/gemmtune_record")
+    assert read_table(tmp_path / "new/table.json") == read_table(tuned / "out/table.json")
