@@ -60,7 +60,9 @@ def leads(record: CampaignRecord) -> Section:
         for value, dashes in ((0.0, "-"), (record.table.margin, ":")):
             (axes.axvline if named else axes.axhline)(value, color=COLORS["muted"].light, linestyle=dashes)
         label = f"lead over {baseline}"
-        (axes.xaxis if named else axes.yaxis).set_major_formatter(lambda value, _: f"{round(value * 100, 6):+g}%")
+        (axes.xaxis if named else axes.yaxis).set_major_formatter(
+            lambda value, _: f"{round(value * 100, 6):+g}%".replace("+0%", "0%")
+        )
         if named:
             axes.set_yticks(range(len(found)), names)
             axes.set_xlabel(label)

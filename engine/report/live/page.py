@@ -29,7 +29,7 @@ def live_html(database: str, folder: Path | None, now: datetime) -> str:
         folder: folder that holds its progress, and its report once it has ended; None for a database on a server.
         now: time of the look, in UTC.
     """
-    seen = f"seen at {now:%H:%M:%S} UTC; looks again every {REFRESH_SECONDS:g} s"
+    seen = f"seen at {now:%H:%M:%S} UTC; looks again every {REFRESH_SECONDS:g}\u00a0s"
     try:
         with Database.open(database, read_only=True) as store:
             found = read_status(store, now)
@@ -52,7 +52,7 @@ def _cards(found: CampaignStatus, progress: Progress | None, now: datetime, *, e
     leads = [lead for each in found.problems if (lead := lead_of(each.baseline_ns, each.best_ns)) is not None]
     if leads:
         mean = exp(fsum(log(1 + max(lead, 0.0)) for lead in leads) / len(leads)) - 1
-        of = f"lead over {found.baseline} so far, geometric mean of {count(len(leads), 'problem')}"
+        of = f"lead over {found.baseline} so far, 0 where it leads: geometric mean of {count(len(leads), 'problem')}"
         cards.append(Card(lead_text(mean), of))
     if found.measured_at:
         cards.append(

@@ -36,7 +36,7 @@ def capture_html(captured: Captured) -> str:
     ]
     found = [_parts(floor), _products(captured), _unserved(floor), _calls(captured)]
     title = f"gemmtune capture: {captured.source.removeprefix('Products of ').partition(',')[0]}"
-    subtitle = f"{captured.source} · torch {captured.torch}"
+    subtitle = f"{captured.source.removesuffix('.')} · torch {captured.torch}"
     return render(Page(title, subtitle, [section for section in found if section], cards))
 
 

@@ -55,7 +55,7 @@ def test_the_page_has_the_numbers_of_the_database_and_of_the_progress(folder):
     cards = re.findall(r'<div class="card"><b>(.*?)</b><span>(.*?)</span>', page)
     assert cards == [
         ("1 min 30 s left", "1 problem, 4 measurements"),
-        ("+12.5%", "lead over aten so far, geometric mean of 1 problem"),
+        ("+12.5%", "lead over aten so far, 0 where it leads: geometric mean of 1 problem"),
         ("4", "measured in the last minute; the last 35 s ago"),
         ("1", "failed: 1 timed_out"),
     ]
