@@ -182,6 +182,8 @@ def test_the_extra_all_has_every_package_that_a_command_uses():
     [
         (("tune", "--sampler", "tpe"), "optuna and cmaes", "study"),
         (("capture", "a:b", "--device", "H200"), "torch and triton", "triton"),
+        (("tune", "--kernel", "mine.py:Mine"), "torch and triton", "triton"),
+        (("check", "--draft", "mine.py:kernel"), "torch and triton", "triton"),
     ],
 )
 def test_a_command_names_the_extra_that_it_needs(empty: Path, tmp_path: Path, arguments, lacking, extra):

@@ -17,6 +17,7 @@ from gemmtune.engine.records.errors import ProblemError, UnknownDefinition, did_
 from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.seams.workload import DryLaunch, Expected, Operands, TensorSource, WorkloadKind, gemm_like
+from gemmtune.engine.toolchain.installed import require_extra
 from gemmtune.spaces.triton.case_fields import integers_of, names_of, pairs_text, values_of
 from gemmtune.spaces.triton.operands import KernelOperands
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
     from gemmtune.spaces.triton.definition import Definition
 
+_NEEDED = ("triton", "a kernel of your own", "torch", "triton")
+"""Extra, purpose and modules of whatever imports a user's file."""
 _NAME = re.compile(
     r"triton:(?P<kernel>[A-Za-z_]\w*)@(?P<source>[0-9a-f]{12}):(?P<sizes>\w+=\d+(,\w+=\d+)*)(?P<values>~[0-9a-f]{8})?"
 )
@@ -289,6 +292,7 @@ class TritonKernelKind(WorkloadKind[KernelCase]):
 
     def draft(self, kernel: str) -> tuple[str, str]:
         """Return the name and the text of a class for a kernel, `MODULE:KERNEL` or `FILE.py:KERNEL`."""
+        require_extra(*_NEEDED)
         from gemmtune.spaces.triton.draft import draft
 
         return draft(kernel)
@@ -331,6 +335,7 @@ def definition_of(workload: Workload) -> Definition:
 
 
 def _definition(file: Path, name: str) -> Definition:
+    require_extra(*_NEEDED)
     from gemmtune.spaces.triton.definition import load_definition
 
     found = load_definition(file, name)
