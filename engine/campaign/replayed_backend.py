@@ -102,8 +102,11 @@ def _tasks(
             # A landscape without a baseline is allowed: the table then has none.
 
 
+_NAMED = 8  # problems of a refusal
+
+
 def _require_recorded(plan: Plan, problems: Sequence[Workload], recorded: Mapping[str, Collection[Workload]]) -> None:
-    """Refuse a plan with problems that are not recorded in a space, and name all of them.
+    """Refuse a plan with problems that are not recorded in a space, and name the first of them.
 
     Raises:
         LandscapeError: there is such a problem.
@@ -114,7 +117,8 @@ def _require_recorded(plan: Plan, problems: Sequence[Workload], recorded: Mappin
         missing = [each.name for each in problems if each.kind == kind and each not in recorded[name]]
         if not missing:
             continue
-        listed = ", ".join(missing)
+        rest = len(missing) - _NAMED
+        listed = ", ".join(missing) if rest <= 1 else f"{', '.join(missing[:_NAMED])} and {rest} more"
         if recorded[name]:
             held = f"; recorded: {', '.join(p.name for p in recorded[name])}"
             verb, they = ("is", "it") if len(missing) == 1 else ("are", "they")

@@ -146,6 +146,9 @@ def test_all_problems_that_are_not_recorded_are_refused_in_one_message_with_thos
     other = replace(PLAN, problems=(*PLAN.problems, Problem(17, 4096, 4096), Problem(18, 4096, 4096)))
     with pytest.raises(LandscapeError, match=r"^17x4096x4096:bf16:nt, 18x4096x4096:bf16:nt are not recorded in space"):
         replayed(other, recorded)
+    many = replace(PLAN, problems=tuple(Problem(m, 4096, 4096) for m in range(17, 37)))
+    with pytest.raises(LandscapeError, match=r"^17x(\S+ ){7}24x\S+ and 12 more are not recorded in space"):
+        replayed(many, recorded)
     other = replace(PLAN, problems=(Problem(17, 4096, 4096),))
     with pytest.raises(LandscapeError, match=r"17x4096x4096:bf16:nt is not recorded in space triton_mm.*16x4096x4096"):
         replayed(other, recorded)
