@@ -30,7 +30,7 @@ def settings_text(settings: Mapping[str, object]) -> str:
 def comparison_report(result: Comparison, settings: Mapping[str, object]) -> Report:
     """Report the curves over all landscapes, and the score P per landscape; for `settings`, see `settings_text`."""
     terms = f"{count(len(result.landscapes), 'landscape')}, budget {result.budget}, {count(result.seeds, 'seed')}"
-    budgets = [budget for budget in BUDGETS if budget <= result.budget]
+    budgets = [budget for budget in BUDGETS if budget <= result.budget] or [result.budget]
     curves = [[arm, *(fraction_text(result.curve(arm), budget) for budget in budgets)] for arm in result.arms]
     goals = [[arm, *_goals(result.curve(arm), result.budget), mean_score_text(result, arm)] for arm in result.arms]
     sections: list[str | Grid] = [

@@ -33,6 +33,9 @@ def test_a_mean_score_says_how_many_landscapes_have_one(scores, cell):
     lines = comparison_report(comparison(*scores), CAMPAIGN).to_text().splitlines()
     assert lines[0].endswith("budget 2, 1 seed, batch 8, a campaign per seed:")
     assert lines[1] == "optimum / best found after so many evaluations (no interval below 5 seeds)"
+    curves = lines.index("") + 1
+    assert lines[curves].split() == ["sampler", "2"]  # where no round number of evaluations was reached
+    assert lines[curves + 2] == "random   0.900 [0.900, 0.900]"
     headline = [line for line in lines if line.startswith("random")][1]
     assert headline.endswith(f"  {cell}")
 
