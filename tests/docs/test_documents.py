@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import re
 import runpy
+import shlex
 import subprocess
 import sys
 from functools import cache
 from pathlib import Path
 
 import pytest
+import typer
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
+from typer.core import TyperGroup
 
 from gemmtune.engine.api.plans import read_plan
+from gemmtune.engine.cli.commands import app
 from gemmtune.engine.toolchain.gpu_info import present_device
 
 ROOT = Path(__file__).parents[2]
@@ -113,6 +117,19 @@ def test_the_page_of_commands_is_what_the_command_line_says():
 def test_the_page_of_the_python_api_is_what_the_docstrings_say():
     said = runpy.run_path(str(ROOT / "docs/site/python_api.py"))["page"]()
     assert (ROOT / "docs/python-api.md").read_text(encoding="utf-8") == said, "run `make docs`"
+
+
+def test_the_first_page_names_three_commands_at_most_for_each_task_and_the_command_line_takes_them():
+    section = (ROOT / "README.md").read_text(encoding="utf-8").partition("## Five tasks\n")[2].partition("\n## ")[0]
+    tasks = re.findall(r"^\| .* \| (`.*`) \|$", section, re.MULTILINE)
+    assert len(tasks) == 5
+    group = typer.main.get_command(app)
+    assert isinstance(group, TyperGroup)
+    for task in tasks:
+        commands = re.findall("`([^`]+)`", task)
+        assert len(commands) <= 3
+        for program, command, *arguments in map(shlex.split, commands):
+            assert program == "export" or group.commands[command].make_context(command, arguments).params, task
 
 
 @pytest.mark.parametrize(("document", "most"), MOST_LINES.items())

@@ -212,7 +212,9 @@ def require_recorded(backend: Backend, own: Mapping[Task, Collection[Config]]) -
         UsageError: one was not recorded.
     """
     executor = backend.executor
-    for task, configs in own.items() if isinstance(executor, ReplayExecutor) else ():
+    if not isinstance(executor, ReplayExecutor):
+        return
+    for task, configs in own.items():
         for config in configs:
             found = executor.recorded(task, config)
             if found.status is Status.INVALID:
