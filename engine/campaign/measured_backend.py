@@ -14,9 +14,11 @@ from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.scheduling.task_search import TaskSearch
+from gemmtune.engine.scheduling.tuner import own_seed
 from gemmtune.engine.seams.executor import Executor
 from gemmtune.engine.seams.space import Space
-from gemmtune.engine.search.enumeration import enumerate_space, feasible_configs
+from gemmtune.engine.search.enumeration import enumerate_space, feasible_configs, searched_configs
+from gemmtune.engine.search.samplers.exhaustive import ExhaustiveSampler
 from gemmtune.engine.toolchain.clock_lock import ClockLock
 from gemmtune.engine.toolchain.gpu_info import equal_gpus
 
@@ -102,4 +104,7 @@ def _tasks(plan: Plan, device: Device, problems: Sequence[Workload]) -> Iterator
             raise UsageError("; ".join(reason_of_none(s, t) for t, s in tasks.items() if t.space in plan.spaces))
         for task, space in tasks.items():
             if counts[task]:
-                yield search_of(plan, task, counts[task], partial(feasible_configs, space, task))
+                is_swept = task.is_baseline or plan.plugins.sampler is ExhaustiveSampler
+                drawn = partial(searched_configs, space, task, plan.budget, own_seed(plan.seed, task.key))
+                configs = partial(feasible_configs, space, task) if is_swept else drawn
+                yield search_of(plan, task, counts[task], configs)

@@ -39,7 +39,7 @@ class Search:
     params: tuple[Param, ...]
     """Parameters that span the space."""
     feasible: tuple[Config, ...]
-    """Configs that passed the space's check, each once, in the order of enumeration."""
+    """Configs that passed the space's check, each once, in the order of enumeration; with `may_ask`, some of them."""
     seeds: tuple[Config, ...]
     """Feasible configs known as good starting points, best guess first; may be empty."""
     budget: int
@@ -56,6 +56,11 @@ class Search:
     """Measurements of other tasks, the oldest first; empty for a sampler that does not learn from them."""
     first: tuple[Config, ...] = ()
     """Seeds to evaluate before anything else, at most the budget; empty where the sampler chooses."""
+    may_ask: Callable[[Config], bool] | None = None
+    """Whether a config may be asked for though `feasible` lacks it; None where that holds all.
+
+    A space too large to enumerate has such a check, and its `feasible` are drawn at random.
+    """
 
 
 @dataclass(frozen=True, slots=True)

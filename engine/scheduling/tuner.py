@@ -59,6 +59,7 @@ class Tuner:
         self._best_score = math.inf
         self._sampler: Sampler | None = None
         self._unasked: set[Config] = set()
+        self._added: set[Config] = set()  # asked, though they were not among those drawn of a large space
         self._pending: list[Config] = []
         # Columns take a quarter of the memory of Trial objects. A campaign keeps hundreds of thousands to its end.
         self._configs: list[Config] = []
@@ -126,12 +127,12 @@ class Tuner:
         if not asked:
             raise self._broken(f"asked for nothing while {len(self._unasked)} feasible configs were left")
         for config in asked:
-            if config not in self._unasked:
-                again = config in sampler.search.feasible
+            if config not in self._unasked and not self._may_add(sampler.search, config):
+                again = config in sampler.search.feasible or config in self._added
                 raise self._broken(
                     f"asked for {config} again" if again else f"asked for {config}, which is not feasible"
                 )
-            self._unasked.remove(config)
+            self._unasked.discard(config)
         self._pending = list(asked)
         return list(asked)
 
@@ -166,9 +167,16 @@ class Tuner:
             with _blaming(type(self._sampler), "tell"):
                 self._sampler.tell(trials)
 
+    def _may_add(self, search: Search, config: Config) -> bool:
+        """Return whether a config that is not among those left of the feasible set may be asked for, and note it."""
+        if search.may_ask is None or config in search.feasible or config in self._added or not search.may_ask(config):
+            return False
+        self._added.add(config)
+        return True
+
     def close(self) -> None:
         """Drop the sampler and the configs left to ask. The trials, the best and the counts stay."""
-        self._unasked = set()
+        self._unasked, self._added = set(), set()
         self._pending = []
         self._sampler = None
 

@@ -1,6 +1,6 @@
 """Feasible configs as integer vectors, with distances, steps and neighbours."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from itertools import chain
 
@@ -28,9 +28,21 @@ class Encoding:
     """Whether neighbouring levels behave alike, shape (axes,)."""
     points: NDArray[np.int16]
     """Levels of the feasible configs, shape (configs, axes)."""
+    configs: list[Config]
+    """The feasible configs."""
 
-    def __init__(self, params: Sequence[Param], feasible: Sequence[Config]) -> None:
+    def __init__(
+        self,
+        params: Sequence[Param],
+        feasible: Sequence[Config],
+        may_add: Callable[[Config], object] | None = None,
+    ) -> None:
         """Encode the feasible set.
+
+        Args:
+            params: params of the space.
+            feasible: the feasible set, or what was drawn of it.
+            may_add: whether `find` may add a config of the levels that occur, behind the others; None for never.
 
         Raises:
             KeyError: the configs lack a parameter, or have a value that its parameter does not list.
@@ -49,7 +61,11 @@ class Encoding:
         self.values = tuple(values for _, values in axes)
         self.ordered = np.array([param.ordered for param, _ in axes], np.bool_)
         self.points = np.stack(columns, axis=1) if columns else np.empty((len(feasible), 0), np.int16)
+        self._rows = self.points  # with room for the configs that are added
+        self.configs = list(feasible)
         self._by_config = {config: i for i, config in enumerate(feasible)}
+        self._may_add = may_add
+        self._refused: set[bytes] = set()
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -66,7 +82,9 @@ class Encoding:
 
     def find(self, point: Point) -> int | None:
         """Return the index of the config at a point, or None where no feasible config is."""
-        return self._by_point.get(point.astype(np.int16).tobytes())
+        key = point.astype(np.int16).tobytes()
+        found = self._by_point.get(key)
+        return found if found is not None or self._may_add is None or key in self._refused else self._add(point, key)
 
     def steps(self, point: Point, positions: Positions | Sequence[int]) -> NDArray[np.int64]:
         """Count the steps from a point to the configs at `positions`, shape (positions,).
@@ -90,10 +108,37 @@ class Encoding:
 
     def neighbours(self, position: int) -> Positions:
         """Return the ascending indices of the configs one step away."""
+        if self._may_add is not None:
+            self._add_neighbours(self.points[position])
         return np.flatnonzero(self.steps(self.points[position], np.arange(len(self.points))) == 1)
 
+    def _add_neighbours(self, point: Point) -> None:
+        for axis, (size, ordered) in enumerate(zip(self.sizes, self.ordered, strict=True)):
+            level = int(point[axis])
+            for other in (level - 1, level + 1) if ordered else range(size):
+                if 0 <= other < size:
+                    moved = point.copy()
+                    moved[axis] = other
+                    self.find(moved)
+
+    def _add(self, point: Point, key: bytes) -> int | None:
+        """Add the config at a point, and return its index; None where it may not be added."""
+        assert self._may_add is not None
+        values = {name: of[level] for name, of, level in zip(self.names, self.values, point, strict=True)}
+        config = Config({**self.configs[0], **values})  # the params of one value have no axis
+        if not self._may_add(config):
+            self._refused.add(key)
+            return None
+        found = self._by_config[config] = self._by_point[key] = len(self.configs)
+        self.configs.append(config)
+        if found == len(self._rows):
+            self._rows = np.vstack([self._rows, np.empty_like(self._rows)])
+        self._rows[found] = point
+        self.points = self._rows[: found + 1]
+        return found
+
     @cached_property
-    def _by_point(self) -> Mapping[bytes, int]:
+    def _by_point(self) -> dict[bytes, int]:
         return {point.tobytes(): i for i, point in enumerate(self.points)}
 
 

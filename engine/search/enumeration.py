@@ -1,17 +1,22 @@
 """Feasible configs of a task, and the reasons that exclude the others."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
+from math import prod
 from random import Random
 
-from gemmtune.engine.records.config import Config, Value
+from gemmtune.engine.records.config import Config, Param, Value
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
 from gemmtune.engine.seams.space import Space
 
+MOST_ENUMERATED = 2**18
+"""Points of the largest space that a search enumerates; of a larger one it draws as many at most."""
 _DRAWS = 256
 """Points that are drawn at most to find a few that pass a space's check."""
+_DRAWN = 2**14
+"""Configs that are drawn for a search of a large space; more where its budget is larger than half of them."""
 
 
 def serves(space: Space, task: Task) -> Verdict:
@@ -28,6 +33,18 @@ def feasible_configs(space: Space, task: Task) -> Iterator[Config]:
     return (config for config in space.points(task) if space.check(task, config))
 
 
+def searched_configs(space: Space, task: Task, budget: int, seed: int) -> Iterable[Config]:
+    """Return the feasible configs for a search of so many evaluations; those of a large space are drawn, seeds first.
+
+    A space with points of its own is enumerated, whatever its params span.
+    """
+    params = space.params(task)
+    may_ask = permission(params, partial(space.check, task))
+    has_own = type(space).points is not Space.points
+    drawn = None if has_own else drawn_configs(params, may_ask, budget, seed, filter(may_ask, space.seeds(task)))
+    return drawn or feasible_configs(space, task)
+
+
 def few_configs(space: Space, task: Task, count: int) -> tuple[Config, ...]:
     """Return up to `count` configs that pass the space's check: seeds from all parts of their list, then drawn points.
 
@@ -37,13 +54,52 @@ def few_configs(space: Space, task: Task, count: int) -> tuple[Config, ...]:
     taken = min(count, len(seeds))
     found = dict.fromkeys(seeds[number * len(seeds) // taken] for number in range(taken))
     params, random = space.params(task), Random(task.key)  # noqa: S311 (no secret)
-    for _ in range(_DRAWS if params else 0):
+    if params:
+        _draw(params, permission(params, partial(space.check, task)), found, count, _DRAWS, random)
+    return tuple(found)
+
+
+def permission(params: Sequence[Param], valid: Callable[[Config], object]) -> Callable[[Config], bool]:
+    """Return the check of a config that need not be enumerated: does it have values of the params, and is it valid."""
+    known = {param.name: frozenset(param.values) for param in params}
+
+    def may_ask(config: Config) -> bool:
+        has_values = config.keys() == known.keys() and all(config[name] in known[name] for name in known)
+        return has_values and all(param.agrees_with(config) for param in params) and bool(valid(config))
+
+    return may_ask
+
+
+def drawn_configs(
+    params: Sequence[Param], may_ask: Callable[[Config], bool], budget: int, seed: int, first: Iterable[Config] = ()
+) -> tuple[Config, ...] | None:
+    """Return `first` and configs drawn for a search of so many evaluations, each permitted one as likely.
+
+    Return None where the space is to be enumerated: it is small, or fewer configs than the budget were found.
+    """
+    if prod(len(param.values) for param in params) <= MOST_ENUMERATED:
+        return None
+    found = dict.fromkeys(first)
+    count = len(found) + max(_DRAWN, 2 * budget)
+    _draw(params, may_ask, found, count, MOST_ENUMERATED, Random(seed))  # noqa: S311 (no secret)
+    return tuple(found) if len(found) >= budget else None
+
+
+def _draw(
+    params: Sequence[Param],
+    may_ask: Callable[[Config], bool],
+    found: dict[Config, None],
+    count: int,
+    most: int,
+    random: Random,
+) -> None:
+    """Add permitted configs up to a count, by at most so many draws."""
+    for _ in range(most):
         if len(found) >= count:
             break
         drawn = Config({param.name: random.choice(param.values) for param in params})
-        if drawn not in found and all(param.agrees_with(drawn) for param in params) and space.check(task, drawn):
+        if drawn not in found and may_ask(drawn):
             found[drawn] = None
-    return tuple(found)
 
 
 def membership(space: Space, task: Task) -> Callable[[Config], Verdict]:

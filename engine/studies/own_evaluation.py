@@ -12,12 +12,14 @@ from gemmtune.engine.records.search import Search
 from gemmtune.engine.scheduling.tuner import Tuner, created
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.sampler import Sampler
+from gemmtune.engine.search.enumeration import drawn_configs, permission
 
 
 class AskTell:
     """Search of your own parameters by a sampler, with your own evaluation: `ask` for configs, `tell` their scores.
 
-    Equal arguments and scores give equal configs, on every machine.
+    Equal arguments and scores give equal configs, on every machine. A space of more than 262,144 points is not
+    enumerated: see `Search.may_ask`.
 
     Example:
         >>> import gemmtune as gt
@@ -63,16 +65,16 @@ class AskTell:
                 _check_values(each.name, each.values)
         if not listed:
             raise UsageError("no parameter is given; a search needs at least one: {'tile': (16, 32)}")
-        feasible = tuple(filter(valid, spanned(listed)))
-        seeds = tuple(map(Config, first))
+        most, own = checked(budget, "budget", int, least=1), checked(seed, "seed", int, least=0)
+        seeds, may_ask = tuple(map(Config, first)), permission(listed, valid)
+        if wrong := next((config for config in seeds if not may_ask(config)), None):
+            raise UsageError(f"{wrong} of first is no valid config")
+        drawn = drawn_configs(listed, may_ask, most, own, seeds)
+        feasible = drawn or tuple(filter(valid, spanned(listed)))
         if not feasible:
             raise UsageError("no config is valid")
-        known = set(feasible) if seeds else set()
-        if wrong := next((config for config in seeds if config not in known), None):
-            raise UsageError(f"{wrong} of first is no valid config")
         kind = registry.sampler(sampler) if isinstance(sampler, str) else sampler
-        most, own = checked(budget, "budget", int, least=1), checked(seed, "seed", int, least=0)
-        search = Search(listed, feasible, seeds, most, own, campaign_seed=own)
+        search = Search(listed, feasible, seeds, most, own, campaign_seed=own, may_ask=drawn and may_ask)
         self._tuner = Tuner(created(kind, search), most)
         self._asked: list[Config] = []
 

@@ -21,7 +21,8 @@ class Surrogate:
 
     def __init__(self, coordinates: Reals) -> None:
         """Start without outcomes; `coordinates` of all configs are from 0 to 1, shape (configs, coordinates)."""
-        self._coordinates = coordinates
+        self.coordinates = coordinates
+        """Coordinates of all configs; further rows may be added behind them."""
         self._kernel = Kernel.prior(coordinates.shape[1])
         self._evaluated: list[int] = []
         self._outcomes: list[float] = []
@@ -34,7 +35,7 @@ class Surrogate:
         self._outcomes.extend(outcomes)
         self._used = kernel.select_outcomes(self._outcomes)
         if len(self._outcomes) >= max(_REFIT_GROWTH * self._fitted, kernel.FIRST_FIT):
-            points = self._coordinates[[self._evaluated[i] for i in self._used]]
+            points = self.coordinates[[self._evaluated[i] for i in self._used]]
             self._kernel = self._kernel.fit(points, self._targets())
             self._fitted = len(self._outcomes)
 
@@ -46,8 +47,8 @@ class Surrogate:
             pending: configs that are evaluated now.
         """
         told = len(self._used)
-        evaluated = self._kernel.scale(self._coordinates[[*(self._evaluated[i] for i in self._used), *pending]])
-        chosen = self._kernel.scale(self._coordinates[positions])
+        evaluated = self._kernel.scale(self.coordinates[[*(self._evaluated[i] for i in self._used), *pending]])
+        chosen = self._kernel.scale(self.coordinates[positions])
         noisy = kernel.matern(_squared(evaluated, evaluated))
         np.fill_diagonal(noisy, 1 + self._kernel.noise)
         factor = kernel.factorise(noisy)

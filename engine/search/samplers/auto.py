@@ -47,10 +47,12 @@ class AutoSampler(Sampler):
 def _choice(search: Search, most_for_transfer: int) -> tuple[str, str]:
     """Return the name of a sampler and the reason for it."""
     count = len(search.feasible)
-    if search.budget >= count:
+    if search.budget >= count and search.may_ask is None:
         return "exhaustive", f"the budget of {search.budget} covers all {count} feasible configs"
     if search.objectives > 1:
         return "tpe", f"{search.objectives} objectives"
+    if search.may_ask is not None:
+        return "evolution", "the space is too large to enumerate"
     if count > most_for_transfer:
         return "evolution", f"{count} feasible configs are more than the {most_for_transfer} that transfer is fast on"
     if search.history:

@@ -23,7 +23,7 @@ class EvolutionSampler(Sampler):
     The search starts with the space's seeds, the config nearest to the middle of the space, and random configs. Each
     later proposal comes from a brood: children of several parents, and neighbours of the best config. A Gaussian
     process of the results so far expects an improvement of each; the largest one wins. The space may be of any size,
-    since only the brood is predicted.
+    since only the brood is predicted, and children of a space that is not enumerated are checked as they are bred.
 
     Failures never become parents. A population that stops improving is dropped with all that its model knows, and a
     new one starts from random configs.
@@ -70,7 +70,7 @@ class EvolutionSampler(Sampler):
         self._tournament_size = checked(tournament_size, "tournament_size", int, least=1)
         self._mean_mutations = checked(mean_mutations, "mean_mutations", float, least=0)
         self._restart_after = checked(restart_after, "restart_after", int, least=1)
-        self._encoding = Encoding(search.params, search.feasible)
+        self._encoding = Encoding(search.params, search.feasible, search.may_ask)
         self._rng = np.random.default_rng(search.seed)
         self._free = np.ones(len(search.feasible), np.bool_)
         self._initial = [self._encoding.position(config) for config in reversed(self.initial_configs())]
@@ -124,7 +124,7 @@ class EvolutionSampler(Sampler):
             position = self._draw()
         self._free[position] = False
         self._pending.append(position)
-        return self.search.feasible[position]
+        return self._encoding.configs[position]
 
     def _draw(self) -> int:
         """Draw a config at random from those left."""
@@ -134,6 +134,10 @@ class EvolutionSampler(Sampler):
         """Return the ascending positions of free children and free neighbours of the best config; may be empty."""
         around = self._encoding.neighbours(self._population[0][1])
         bred = [self._encoding.find(child) for child in self._bred(self._children)]
+        if added := len(self._encoding.configs) - len(self._free):
+            self._free = np.append(self._free, np.ones(added, np.bool_))
+            self._coordinates = param_coordinates(self._encoding)
+            self._model.coordinates = self._coordinates
         brood = np.unique(np.array([*around, *(position for position in bred if position is not None)], np.intp))
         return brood[self._free[brood]]
 

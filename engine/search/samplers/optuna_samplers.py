@@ -33,7 +33,7 @@ class OptunaSampler(Sampler):
 
     def __init__(self, search: Search) -> None:
         super().__init__(search)
-        self._encoding = Encoding(search.params, search.feasible)
+        self._encoding = Encoding(search.params, search.feasible, search.may_ask)
         self._free = np.ones(len(search.feasible), np.bool_)
         self._initial = [self._encoding.position(config) for config in reversed(self.initial_configs())]
         self._running: dict[Config, optuna.Trial] = {}
@@ -61,7 +61,7 @@ class OptunaSampler(Sampler):
         for _ in range(min(count, int(self._free.sum()))):
             position, trial = self._propose()
             self._free[position] = False
-            proposals.append(self.search.feasible[position])
+            proposals.append(self._encoding.configs[position])
             self._running[proposals[-1]] = trial
         return proposals
 
@@ -85,6 +85,8 @@ class OptunaSampler(Sampler):
         trial = self._study.ask(self._distributions)
         point = np.array([trial.params[name] for name in self._encoding.names], np.int16)
         proposed = self._encoding.find(point)
+        if proposed == len(self._free):  # a config that was not drawn for the search
+            self._free = np.append(self._free, True)
         if proposed is not None and self._free[proposed]:
             return proposed, trial
         self._study.tell(trial, state=optuna.trial.TrialState.FAIL)

@@ -182,7 +182,7 @@ class TransferSampler(Sampler):
     def _evolve(self) -> int:
         """Return a proposal of evolution, which knows every config proposed and every trial told here."""
         if self._evolution is None:
-            self._evolution = EvolutionSampler(replace(self.search, seeds=(), history=()))
+            self._evolution = EvolutionSampler(replace(self.search, seeds=(), history=(), may_ask=None))
             for position in np.flatnonzero(~self._free):
                 self._evolution.exclude(self.search.feasible[position])
             self._evolution.tell(self._trials)

@@ -12,7 +12,7 @@ from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
 from gemmtune.engine.seams.space import Launchable, Space
-from gemmtune.engine.search.enumeration import enumerate_space, feasible_configs, membership
+from gemmtune.engine.search.enumeration import enumerate_space, feasible_configs, membership, searched_configs
 
 DEVICE = Device("TOY", "Toy", "sm_90a", 1, 1000, 1000, 1, 1, 1, 1, 32, 1, 1)
 TASK = Task(Problem(m=64, n=64, k=64), DEVICE, "toy")
@@ -117,3 +117,19 @@ def test_a_space_of_other_workloads_has_no_points_and_says_why():
 def test_a_config_from_a_file_has_the_params_and_values_of_its_space(values, rule, reason):
     verdict = membership(ToySpace(), TASK)(Config(values))
     assert (verdict.rule, verdict.reason) == (rule, reason)
+
+
+def test_a_search_of_a_large_space_draws_what_it_may_ask():
+    class Wide(ToySpace):
+        def check(self, task: Task, config: Config) -> Verdict:
+            return Verdict.yes() if config["tile"] % 2 else Verdict.no("odd", "an even tile")
+
+        def seeds(self, task: Task) -> tuple[Config, ...]:
+            return (Config({"tile": 7, "stages": 9}), Config({"tile": 8, "stages": 9}))
+
+    drawn = tuple(searched_configs(Wide(tiles=10**4, stages=2000), TASK, budget=8, seed=3))
+    assert drawn[0] == Config({"tile": 7, "stages": 9}) != drawn[1]
+    assert drawn == tuple(searched_configs(Wide(tiles=10**4, stages=2000), TASK, budget=8, seed=3))
+    assert 8 < len(set(drawn)) == len(drawn) < 20_000
+    assert all(config["tile"] % 2 for config in drawn)
+    assert tuple(searched_configs(ToySpace(), TASK, budget=8, seed=3)) == tuple(feasible_configs(ToySpace(), TASK))

@@ -79,3 +79,25 @@ def test_what_cannot_be_searched_or_told_is_refused():
             search.tell(scores)
     search.tell([1.0, None])
     assert [trial.status for trial in search.trials] == [gt.Status.OK, gt.Status.RUN_FAILED]
+
+
+@pytest.mark.parametrize("sampler", ["random", "evolution", "transfer", "tpe"])
+def test_a_space_of_twenty_million_points_is_searched_without_being_enumerated(sampler):
+    params = {f"p{number}": tuple(range(16)) for number in range(6)} | {"order": ("row", "column")}
+    checked = []
+
+    def valid(config):
+        checked.append(config)
+        return (config["p0"] + 1) * (config["p1"] + 1) <= 128 and config["p2"] % 2 == config["p3"] % 2
+
+    def distance(config):
+        return 1 + sum((config[f"p{number}"] - 9) ** 2 for number in range(6)) + (config["order"] == "row")
+
+    search = gt.AskTell(params, sampler, budget=24, seed=1, valid=valid)
+    while configs := search.ask(8):
+        search.tell(map(distance, configs))
+    asked = [trial.config for trial in search.trials]
+    assert len(set(asked)) == 24
+    assert all(map(valid, asked))
+    assert len(checked) < 100_000
+    assert search.best.score < (50 if sampler == "evolution" else 200)
