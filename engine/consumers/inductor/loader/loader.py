@@ -23,7 +23,7 @@ from torch._inductor import config, virtualized
 from torch._inductor.choices import InductorChoices
 
 from gemmtune.engine.consumers.inductor.loader.boundary import warn_once
-from gemmtune.engine.consumers.inductor.loader.hooks.activation import activate, lacking, restore
+from gemmtune.engine.consumers.inductor.loader.hooks.activation import AUTOTUNING, activate, lacking, restore
 from gemmtune.engine.consumers.inductor.loader.hooks.table_choices import TableChoices, changed_templates
 from gemmtune.engine.consumers.inductor.loader.loader_rows import InductorTable, parse_inductor_table
 from gemmtune.engine.consumers.inductor.loader.lowered import AtenChoices, Counts
@@ -34,7 +34,6 @@ __all__ = ["install", "options", "record", "report", "sizes", "stop_recording", 
 
 _POLICIES, _MISSES = ("strict", "warn", "ignore", "raise"), ("aten", "autotune")
 _OPTIONS: dict[str, bool | str] = {"max_autotune_gemm": False, "shape_padding": False}
-_AUTOTUNING: dict[str, bool | str] = {"max_autotune_gemm": True, "max_autotune_conv_backends": "ATEN"}
 _lock = RLock()
 _counts: list[Counts] = []  # at most one: that of the table that was installed last
 _recordings: list[Any] = []  # at most one `ProductFile`
@@ -129,9 +128,12 @@ def _leave(table: InductorTable, policy: str, reason: str) -> None:
     warn_once(f"{reason}; this process compiles as without a table")
 
 
-def _put(handler: AtenChoices) -> None:
-    """Put a handler in the place of the one before it, or Inductor's own. Called under the lock."""
+def _put(table: TableChoices | None) -> None:
+    """Put a table's handler, or a recording's, in the place of the one before it. Called under the lock."""
     restore()
+    handler = table or next((each.choices() for each in _recordings), None)
+    if handler is None:
+        return
     try:
         activate(handler)
     except Exception:
@@ -151,9 +153,7 @@ def _check_place() -> None:
 def uninstall() -> None:
     """Let Inductor choose as before `install`; do nothing if no table is installed."""
     with _lock:
-        restore()
-        if _recordings:
-            _put(_recordings[0].choices())
+        _put(None)
 
 
 def record(path: str | Path) -> None:
@@ -178,7 +178,7 @@ def record(path: str | Path) -> None:
         stop_recording()
         _recordings.append(ProductFile(path))
         _recordings[0].watch()
-        _put(_table_in_place() or _recordings[0].choices())
+        _put(_table_in_place())
 
 
 def stop_recording() -> None:
@@ -186,10 +186,7 @@ def stop_recording() -> None:
     with _lock:
         if _recordings:
             _recordings.pop().close()
-            table = _table_in_place()
-            restore()
-            if table is not None:
-                _put(table)
+            _put(_table_in_place())
 
 
 def _table_in_place() -> TableChoices | None:
@@ -204,7 +201,7 @@ def options() -> dict[str, bool | str]:
     if lacking() or (_counts and _counts[-1].unused):
         return {}
     table = _table_in_place()
-    settings = _OPTIONS | (_AUTOTUNING if table is not None and table.autotunes else {})
+    settings = _OPTIONS | (AUTOTUNING if table is not None and table.autotunes else {})
     gone = [name for name in settings if not hasattr(config, name)]
     if gone:
         warnings.warn(f"torch {torch.__version__} has no setting {', '.join(gone)}", stacklevel=2)

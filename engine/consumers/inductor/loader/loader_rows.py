@@ -100,7 +100,7 @@ def parse_inductor_table(content: bytes) -> InductorTable:
     names = {"made_with", "templates", "params", "rows", "kernels"}
     fields = parse_sealed(content, "inductor", SCHEMA, names, {"batch_invariant", "left_out"})
     made_with, templates = (require_object(name, fields[name]) for name in ("made_with", "templates"))
-    kernels = parse_kernels(fields["kernels"])
+    kernels = parse_kernels(its) if (its := require_object("kernels", fields["kernels"])) else {}
     rows = {key: _rows(key, its, kernels) for key, its in require_object("rows", fields["rows"]).items()}
     invariant = require_one_of("batch_invariant", fields.get("batch_invariant", False), (False, True))
     if invariant:

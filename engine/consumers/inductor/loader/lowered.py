@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
@@ -84,12 +83,11 @@ class Counts:
     def __init__(self, device: str, miss: str, unused: str = "") -> None:
         """Begin for a table of a GPU; `miss` is that of `install`, `unused` why this torch uses no table, if so."""
         self.device, self.miss, self.unused = device, miss, unused
-        self._lock, self._numbers = Lock(), Counter[str]()
+        self._outcomes: list[str] = []
 
     def record(self, outcome: str, *_: Any, **__: Any) -> None:  # noqa: ANN401 (what `gemmtune_report` records)
         """Count a product that was lowered."""
-        with self._lock:
-            self._numbers[outcome] += 1
+        self._outcomes.append(outcome)
 
     def see_graph(self, graph: Any) -> None:  # noqa: ANN401 (Inductor's GraphLowering)
         """Count nothing when the lowering of a graph begins."""
@@ -100,7 +98,7 @@ class Counts:
 
     def report(self) -> Any:  # noqa: ANN401 (that of `gemmtune_report`)
         """Refuse, with the numbers alone."""
-        numbers = ", ".join(f"{outcome}: {number}" for outcome, number in self._numbers.items())
+        numbers = ", ".join(f"{outcome}: {number}" for outcome, number in Counter(self._outcomes).items())
         found = self.unused or f"compiled products by use: {numbers or 'none'}"
         raise RuntimeError(f"a report needs gemmtune_report, which the export has beside this package; {found}")
 

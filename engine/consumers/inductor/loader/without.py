@@ -1,7 +1,8 @@
 """Stand-ins for the parts of the loader that no row of this table needs."""
 
+from collections import namedtuple
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 KernelBinary: TypeAlias = Any
 """Kernel's object file and what its launch needs."""
@@ -13,16 +14,8 @@ FLEX_TEMPLATES: dict[str, Any] = {}
 """Templates of attention, of which no row is."""
 
 
-class ReadEpilogue(NamedTuple):
-    """Finding for a product, which is not looked for an epilogue."""
-
-    epilogue: str = ""
-    nodes: frozenset[str] = frozenset()
-    reason: str = ""
-    outputs: tuple[Any, ...] = ()
-    operands: tuple[Any, ...] = ()
-
-
+ReadEpilogue = namedtuple("ReadEpilogue", "epilogue nodes reason outputs", defaults=("", frozenset(), "", ()))
+"""Finding for a product, which is not looked for an epilogue."""
 PLAIN = ReadEpilogue()
 """Finding for a product alone."""
 
@@ -36,6 +29,14 @@ def _unchanged(first: Any, *_: object) -> Any:  # noqa: ANN401 (any type)
     return first
 
 
+def _refuse(*_: object) -> Any:  # noqa: ANN401 (never returns)
+    """Refuse a table that needs a part."""
+    raise ValueError("this loader lacks a part that the table needs: use the one that was exported beside the table")
+
+
+parse_kernels = _refuse  # of a table with kernels
+require_one_order = _refuse  # of a batch-invariant table
+clusters_at_once = _refuse  # of a table with kernels whose launch depends on them
 read_epilogue = _nothing  # no row's kernel computes one
 Binaries = _nothing  # no row runs one
 dynamic_row = _nothing  # no row serves a graph with a dynamic m
@@ -43,11 +44,6 @@ as_in_table = _unchanged  # no row serves open sizes or strides
 leading_scales, quantised_product = _nothing, _nothing  # no row serves products of 8-bit operands
 serve_grouped, grouped_call, serve_flex = _nothing, _nothing, _nothing  # or grouped ones, or attention
 with_whole_bias, leave_out_bias = _unchanged, _nothing  # no row has a bias
-
-
-def clusters_at_once(_gpu: int, _blocks: int) -> int:
-    """Refuse: the launch of no kernel depends on it."""
-    raise RuntimeError("this loader runs no such kernels: use the one that was exported beside the table")
 
 
 def bias_of_product(kernel_inputs: Any) -> tuple[str, dict[str, Any] | str]:  # noqa: ANN401 (Inductor's)
@@ -74,16 +70,4 @@ def row_of(product: Any, find: Callable[[Any], Any]) -> tuple[Any, Any]:  # noqa
     return product, find(product)
 
 
-def require_one_order(_rows: object) -> None:
-    """Refuse a batch-invariant table."""
-    raise ValueError("this loader serves no batch-invariant table: use the one that was exported beside the table")
-
-
 every_m = _unchanged  # the table is not batch-invariant
-
-
-def parse_kernels(kernels: object) -> dict[str, KernelBinary]:
-    """Return no kernel; refuse a table that has one."""
-    if kernels:
-        raise ValueError("kernels: this loader runs none: use the one that was exported beside the table")
-    return {}

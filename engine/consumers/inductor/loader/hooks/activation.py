@@ -16,6 +16,7 @@ import math
 from collections.abc import Callable, MutableMapping
 from contextlib import ExitStack, nullcontext
 from functools import partial
+from operator import delitem, setitem
 from typing import Any, cast
 from uuid import uuid4
 
@@ -58,7 +59,8 @@ _COPY, _TRANSPOSED_COPY = 1.8e-12, 7.4e-12
 _LAUNCH = 8e-6
 CONVOLUTION = torch.ops.aten.convolution.default
 """Operator whose lowering is replaced."""
-_SETTINGS = {"max_autotune_gemm": True, "max_autotune_conv_backends": "ATEN"}
+AUTOTUNING: dict[str, bool | str] = {"max_autotune_gemm": True, "max_autotune_conv_backends": "ATEN"}
+"""Settings with which Inductor tunes products, and lowers a convolution of 1x1 to one."""
 _L2_SIZES = 3  # bytes that a large kernel moves, in sizes of the L2: some 40 us on an H200, see experiments/models
 
 
@@ -71,11 +73,18 @@ class _Replaced(ExitStack):
 
     is_undone = False
 
-    def attribute(self, owner: Any, name: str, ours: object) -> None:  # noqa: ANN401 (a module or class)
-        """Replace an attribute."""
-        earlier = getattr(owner, name)
-        setattr(owner, name, ours)
-        self.callback(lambda: setattr(owner, name, earlier) if getattr(owner, name, None) is ours else None)
+    def place(self, owner: Any, key: Any, ours: object) -> None:  # noqa: ANN401 (any object, or a mapping)
+        """Replace an attribute of an object; or an item of a mapping, which may be a new one."""
+        of_mapping = isinstance(owner, MutableMapping)
+        get, put, drop = (type(owner).get, setitem, delitem) if of_mapping else (getattr, setattr, delattr)
+        earlier = get(owner, key, self)
+        put(owner, key, ours)
+
+        def undo() -> None:
+            if get(owner, key, None) is ours:
+                drop(owner, key) if earlier is self else put(owner, key, earlier)
+
+        self.callback(undo)
 
     def function(self, owner: Any, name: str, ours: Callable[..., Any]) -> None:  # noqa: ANN401 (a module or class)
         """Replace a function by ours, which takes the earlier one before its arguments; do nothing if there is none."""
@@ -85,19 +94,7 @@ class _Replaced(ExitStack):
             return earlier(*asked, **named) if self.is_undone else ours(earlier, *asked, **named)
 
         if earlier is not None:
-            self.attribute(owner, name, call)
-
-    def item(self, mapping: MutableMapping[Any, Any], key: object, ours: object) -> None:
-        """Put a value into a mapping, in the place of the one that is there, if any."""
-        earlier = {key: mapping[key]} if key in mapping else {}
-        mapping[key] = ours
-
-        def undo() -> None:
-            if mapping.get(key) is ours:
-                del mapping[key]
-                mapping.update(earlier)
-
-        self.callback(undo)
+            self.place(owner, name, call)
 
     def undo(self) -> None:
         """Put back what was there, where nobody has replaced ours."""
@@ -118,21 +115,21 @@ def activate(handler: AtenChoices) -> None:
     """
     choices, replaced = virtualized._choices, _Replaced()
     _replaced.append(replaced)
-    replaced.attribute(choices, "_key", f"{choices._key}_gemmtune_{uuid4().hex}")
+    replaced.place(choices, "_key", f"{choices._key}_gemmtune_{uuid4().hex}")
     if _register and _unregister:
         gone = type("NoChoices", (InductorChoices,), {"uuid": lambda _: _NAME})  # for a torch that forgets nothing
         _register(_NAME, lambda: gone() if replaced.is_undone else handler)
     else:
-        replaced.attribute(choices, "_default", lambda: handler)
+        replaced.place(choices, "_default", lambda: handler)
         init_backend_registration()
-        replaced.item(custom_backend_passes, _NAME, _cache_tag(handler.uuid()))
-    replaced.item(copyreg.dispatch_table, torch.memory_format, lambda its: str(its).removeprefix("torch."))
-    replaced.item(lowerings, CONVOLUTION, partial(lower_convolution, lowerings[CONVOLUTION]))
+        replaced.place(custom_backend_passes, _NAME, _cache_tag(handler.uuid()))
+    replaced.place(copyreg.dispatch_table, torch.memory_format, lambda its: str(its).removeprefix("torch."))
+    replaced.place(lowerings, CONVOLUTION, partial(lower_convolution, lowerings[CONVOLUTION]))
     replaced.function(pad_mm, "should_pad", pads)
     if isinstance(handler, TableChoices):
         replaced.function(TritonKernel, "codegen_kernel", tuned_if_large)
         replaced.function(GraphLowering, "run", handler.run_graph)
-        serve_grouped(handler, replaced.item)
+        serve_grouped(handler, replaced.place)
         serve_flex(handler)
 
 
@@ -217,7 +214,7 @@ def lower_convolution(lower: Callable[..., Any], *arguments: Any, **settings: An
 @or_else(nothing)
 def _as_product() -> Any:  # noqa: ANN401 (Inductor's)
     """Return a context in which a convolution becomes a product, as far as this torch has the settings."""
-    return config.patch({name: its for name, its in _SETTINGS.items() if hasattr(config, name)})
+    return config.patch({name: its for name, its in AUTOTUNING.items() if hasattr(config, name)})
 
 
 @or_else(nothing)
