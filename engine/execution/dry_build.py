@@ -7,7 +7,7 @@ from pathlib import Path
 
 from gemmtune.engine.execution.pruning import FailedBuild, build_result
 from gemmtune.engine.measure.builder import BuildJob, builder_pool
-from gemmtune.engine.processes.process_pool import Notify, log_notice, wait_for_any
+from gemmtune.engine.processes.process_pool import Notify, log_notice
 from gemmtune.engine.processes.scratch import ScratchFolder
 from gemmtune.engine.records.artifact import Artifact
 from gemmtune.engine.records.config import Config
@@ -57,13 +57,9 @@ def build_dry(
     with ScratchFolder() as folder:
         pool = builder_pool(spaces, Path(folder), size, _DEADLINE_SECONDS, notify)
         try:
-            for task, config in wanted:
-                pool.submit(BuildJob(task, config))
-            while pool.pending:
-                wait_for_any([pool], 1.0)
-                for outcome in pool.collect():
-                    job = outcome.job
-                    found[job.task, job.config] = DryBuild(job.task, job.config, build_result(outcome))
+            for outcome in pool.run(BuildJob(task, config) for task, config in wanted):
+                job = outcome.job
+                found[job.task, job.config] = DryBuild(job.task, job.config, build_result(outcome))
         finally:
             pool.close()
     return tuple(found[job] for job in wanted)

@@ -10,7 +10,7 @@ import math
 import select
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum, auto
 from functools import partial
@@ -33,6 +33,9 @@ log_notice: Notify = logging.getLogger("gemmtune").warning
 
 _PAUSES_SECONDS = (0.5, 1.0)
 """Pauses between failed starts of a replacement; the pool gives up the slot when the last start fails too."""
+
+_WAIT_SECONDS = 5.0
+"""Longest wait of `run` between two looks."""
 
 _MOST_NOT_STARTED = 3
 """Processes that may end before they start one job; then the job itself is to blame."""
@@ -181,6 +184,14 @@ class ProcessPool(Generic[J, R]):
         self._pending += 1
         self._queue.append(_Ticket(job))
         self._send_jobs()
+
+    def run(self, jobs: Iterable[J]) -> Iterator[Outcome[J, R]]:
+        """Submit jobs, and yield what `collect` returns until nothing is pending."""
+        for job in jobs:
+            self.submit(job)
+        while self.pending:
+            wait_for_any([self], _WAIT_SECONDS)
+            yield from self.collect()
 
     def connections(self) -> list[Connection]:
         """Return the connections that become readable when `collect` has something to do."""

@@ -9,11 +9,11 @@ import random
 import tempfile
 import time
 from collections import Counter
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
 from gemmtune.engine.measure.builder import BuildJob, builder_pool
-from gemmtune.engine.processes.process_pool import wait_for_any
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.artifact import Artifact
 from gemmtune.engine.records.gemm.problem import Problem
@@ -72,16 +72,11 @@ def main() -> None:
 
 def build(jobs, cores: int) -> list:
     """Build all jobs in builder processes, as a campaign does, and return their outcomes."""
-    with tempfile.TemporaryDirectory() as folder:
-        pool = builder_pool(("cute_gemm",), Path(folder), cores, 120.0)
-        for job in jobs:
-            pool.submit(job)
-        outcomes = []
-        while pool.pending:
-            wait_for_any([pool], 5)
-            outcomes += pool.collect()
-        pool.close()
-        return outcomes
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        closing(builder_pool(("cute_gemm",), Path(folder), cores, 120.0)) as pool,
+    ):
+        return list(pool.run(jobs))
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import json
 import os
 import sys
 import tempfile
+from contextlib import closing
 from pathlib import Path
 
 from rehearsal import truths
@@ -19,7 +20,6 @@ from gemmtune.engine.measure.bench import Bench
 from gemmtune.engine.measure.builder import BuildJob, builder_pool
 from gemmtune.engine.measure.jobs import FinalJob, MeasureJob
 from gemmtune.engine.measure.protocols import protocol
-from gemmtune.engine.processes.process_pool import wait_for_any
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.task import Task
@@ -77,14 +77,8 @@ def who_meet(folder: Path, device: Device) -> dict[Task, tuple[Config, ...]]:
 def build(jobs: list[BuildJob], folder: Path) -> dict:
     """Build the configs and return their artifacts by task and config."""
     pool = builder_pool((SPACE,), folder, max(1, len(os.sched_getaffinity(0)) - 1), BUILD_SECONDS)
-    for job in jobs:
-        pool.submit(job)
-    built = {}
-    while pool.pending:
-        wait_for_any([pool], 5)
-        built |= {(outcome.job.task, outcome.job.config): outcome.result for outcome in pool.collect()}
-    pool.close()
-    return built
+    with closing(pool):
+        return {(outcome.job.task, outcome.job.config): outcome.result for outcome in pool.run(jobs)}
 
 
 def standing(configs, standings) -> dict:

@@ -25,7 +25,6 @@ from gemmtune.engine.measure.operands.operand_sets import BLOCK_SAMPLES
 from gemmtune.engine.measure.operands.operands import make_operands
 from gemmtune.engine.measure.protocols import protocol
 from gemmtune.engine.measure.worker import worker_pool
-from gemmtune.engine.processes.process_pool import wait_for_any
 from gemmtune.engine.seams import registry
 from gemmtune.engine.statistics import estimate
 
@@ -241,13 +240,7 @@ def rate(items) -> dict:
 
 def through(pool, jobs):
     began = time.perf_counter()
-    for job in jobs:
-        pool.submit(job)
-    results = {}
-    while pool.pending:
-        wait_for_any([pool], 5)
-        for outcome in pool.collect():
-            results[id(outcome.job)] = outcome.result
+    results = {id(outcome.job): outcome.result for outcome in pool.run(jobs)}
     return time.perf_counter() - began, [results[id(job)] for job in jobs]
 
 

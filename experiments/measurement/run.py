@@ -14,13 +14,13 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
 import report
 
 from gemmtune.engine.measure.builder import BuildJob, builder_pool
-from gemmtune.engine.processes.process_pool import wait_for_any
 from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams import registry
@@ -104,15 +104,8 @@ def build(device, folder: Path) -> dict:
 def built_by_job(jobs, folder: Path) -> dict:
     """Build all jobs on all cores but one, and return the artifacts by job."""
     pool = builder_pool(("triton_mm",), folder, max(1, len(os.sched_getaffinity(0)) - 1), 100.0)
-    for job in jobs:
-        pool.submit(job)
-    built = {}
-    while pool.pending:
-        wait_for_any([pool], 5)
-        for outcome in pool.collect():
-            built[outcome.job] = outcome.result
-    pool.close()
-    return built
+    with closing(pool):
+        return {outcome.job: outcome.result for outcome in pool.run(jobs)}
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from pathlib import Path
 from gemmtune.engine.api.code.sass import sass_of
 from gemmtune.engine.io.blame import account
 from gemmtune.engine.processes.child_process import NO_GPU
-from gemmtune.engine.processes.process_pool import ProcessPool, wait_for_any
+from gemmtune.engine.processes.process_pool import ProcessPool
 from gemmtune.engine.processes.scratch import ScratchFolder
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.errors import GemmtuneError, UsageError, did_you_mean
@@ -144,10 +144,8 @@ def _written(task: Task, config: Config, form: CodeForm) -> _Written:
         _Writer, 1, _DEADLINE_SECONDS, environment=NO_GPU, name="the builder"
     )
     with closing(pool):
-        pool.submit((task, config, form))
-        while not (outcomes := pool.collect()):
-            wait_for_any([pool], 1.0)
-    found = outcomes[0].result or _Written(fault=outcomes[0].reason)
+        (outcome,) = pool.run([(task, config, form)])
+    found = outcome.result or _Written(fault=outcome.reason)
     if found.fault:
         raise UsageError(f"{task.problem.name} in {task.space} cannot be shown as {form}: {found.fault}")
     return found

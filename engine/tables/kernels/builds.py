@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from gemmtune.engine.processes.child_process import NO_GPU
-from gemmtune.engine.processes.process_pool import ProcessPool, wait_for_any
+from gemmtune.engine.processes.process_pool import ProcessPool
 from gemmtune.engine.records.artifact import Artifact
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.errors import TableError
@@ -71,14 +71,10 @@ def built_kernels(wanted: Iterable[_Wanted], entry: Entry) -> dict[_Wanted, Buil
         describe=lambda job: f"the build of {job[0].key} {job[1]}",
     )
     with closing(pool):
-        for job in jobs:
-            pool.submit(job)
-        while pool.pending:
-            wait_for_any([pool], _SECONDS)
-            for outcome in pool.collect():
-                if not isinstance(outcome.result, tuple):
-                    raise TableError(f"the kernels of a table cannot be built: {outcome.result or outcome.reason}")
-                found[outcome.job] = outcome.result
+        for outcome in pool.run(jobs):
+            if not isinstance(outcome.result, tuple):
+                raise TableError(f"the kernels of a table cannot be built: {outcome.result or outcome.reason}")
+            found[outcome.job] = outcome.result
     return found
 
 

@@ -55,13 +55,7 @@ def pool(handlers, notices):
 
 def finish(pool, *jobs):
     """Submit jobs and wait for as many outcomes, in the order they came."""
-    for job in jobs:
-        pool.submit(job)
-    outcomes = []
-    while pool.pending:
-        wait_for_any([pool], 30)
-        outcomes += pool.collect()
-    return outcomes
+    return list(pool.run(jobs))
 
 
 def collect_until(pool, condition):
