@@ -12,9 +12,9 @@ Reals = NDArray[np.float64]
 """Matrix of shape (configs, coordinates), or vector of shape (configs,)."""
 
 _PARAM_WEIGHT = 0.35
-"""Weight of a parameter that the features explain, chosen by experiments/search/choose.py."""
+"""Weight of a parameter that the features explain, chosen on recorded landscapes; see experiments/search."""
 _FEATURE_WEIGHT = 1.5
-"""Weight of a feature, chosen by experiments/search/choose.py."""
+"""Weight of a feature, chosen on recorded landscapes; see experiments/search."""
 _UNEXPLAINED_SHARE = 0.9
 """Share of a parameter's variance that the features leave unexplained, above which the parameter weighs 1."""
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from gemmtune.engine.search.models.coordinates import Reals
 
-# experiments/search/choose.py chose these values.
+# Chosen on recorded landscapes, see experiments/search.
 _LENGTH_SCALE = 0.45
 """Prior median of a length scale, per square root of the number of coordinates."""
 LENGTH_SPREAD = 0.4

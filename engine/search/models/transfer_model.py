@@ -11,7 +11,7 @@ from gemmtune.engine.search.models.coordinates import Reals, param_values
 from gemmtune.engine.search.models.source_trials import fair_share, has_new_fact, select_trials, usable_sources
 from gemmtune.engine.search.task_features import SIZE_PREFIX, feature_matrix
 
-# experiments/search/choose.py chose these values.
+# Chosen on recorded landscapes, see experiments/search.
 _TREES = 20
 """Number of trees in the forest."""
 _LEAF = 3

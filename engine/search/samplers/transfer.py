@@ -46,7 +46,7 @@ class TransferSampler(Sampler):
     | a seed's that is at least `promising` of any config's | every second after `more_seeds_after` |
     | expected improvement | otherwise |
 
-    The models name their sources. The defaults come from experiments/search/choose.py.
+    The models name their sources. The defaults were chosen on recorded landscapes, see experiments/search.
 
     Args:
         search: task to search.

@@ -51,8 +51,8 @@ def test_score_agrees_with_autotuning_methodology():
     found = uneven()
     scorer = PerformanceScore(found)
     assert scorer.evaluations == (2, 36)
-    # autotuning_methodology 1.1.0, ten times: 0.237 ± 0.008 and 0.044 ± 0.011 (`package_scores` of
-    # experiments/peers/check_score.py), the spread being that of its regression over random parts of the data.
+    # autotuning_methodology 1.1.0, ten times: 0.237 ± 0.008 and 0.044 ± 0.011 (see experiments/peers), the spread
+    # being that of its regression over random parts of the data.
     assert scorer.score([keen(found, seed) for seed in range(30)]) == pytest.approx(0.237, abs=0.02)
     assert scorer.score([shuffled(found, seed) for seed in range(30)]) == pytest.approx(0.044, abs=0.02)
 
