@@ -80,6 +80,11 @@ class Case(NamedTuple):
     is_swept: bool = True
 
     @property
+    def group(self) -> str:
+        """Return the name of its epilogue."""
+        return self.name.partition(" ")[2]
+
+    @property
     def bytes(self) -> int:
         """Return about the bytes of its operands and results."""
         m, n, k = self.sizes

@@ -20,15 +20,17 @@ SEARCH_SHARE, SWEEP_SHARE = 0.35, 0.6  # of the time, until the end of either
 SLOWER, WRONG = 1.01, 0.02
 
 
-def main(description: str, cases_folder: Path, spaces: str) -> None:
-    """Run all phases for the cases that `cases.py` of a folder lists; `spaces` are those it searches by default."""
+def main(description: str, cases_folder: Path, spaces: str, sweep: int = 64) -> None:
+    """Run all phases for the cases that `cases.py` of a folder lists, with default values of two options."""
     arguments = argparse.ArgumentParser(description=description)
     arguments.add_argument("--out", type=Path, required=True, help="folder for the results")
     arguments.add_argument("--gpus", type=int, default=2, help="number of GPUs")
     arguments.add_argument("--minutes", type=float, default=5.5, help="wall time of all phases")
     arguments.add_argument("--budget", type=int, default=24, help="evaluations per product of the search")
-    arguments.add_argument("--sweep", type=int, default=64, help="random configs per swept product")
+    arguments.add_argument("--sweep", type=int, default=sweep, help="random configs per swept product")
     arguments.add_argument("--spaces", default=spaces, help="spaces to search")
+    arguments.add_argument("--cases", type=int, help="number of cases, from the first on (default: all)")
+    arguments.add_argument("--names", help="cases to take instead, with commas, as the table of results names them")
     given = arguments.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
     gpus = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(given.gpus)))
@@ -38,7 +40,9 @@ def main(description: str, cases_folder: Path, spaces: str) -> None:
     sys.path.insert(0, str(cases_folder))
     from cases import cases
 
-    products, parts = list(cases()), gpus.split(",")
+    names = given.names.split(",") if given.names else None
+    products = [case for case in cases() if names is None or case.name in names][: given.cases]
+    parts = gpus.split(",")
     tune(given, products, seconds, began)
     left = max(30.0, seconds - (time.monotonic() - began) - 10)
     script = Path(__file__).parents[1] / "epilogues" / "judge.py"
@@ -70,6 +74,8 @@ def tune(given, products, seconds: float, began: float) -> None:
     }
     facts = {}
     for name, (wanted, share, settings) in campaigns.items():
+        if not wanted:
+            continue
         started = time.monotonic()
         limit = max(15.0, seconds * share - (started - began))
         found = gt.tune(
@@ -135,6 +141,8 @@ def report(folder: Path, products, seconds: float) -> None:
         "judged": len(lines),
         "gain": means,
         "slower_by_1_percent": [line["case"] for line in lines if line["gain"] < 1 / SLOWER],
+        "within_1_percent": sum(line["loss"] <= SLOWER - 1 for line in lines),
+        "worst_loss": round(max((line["loss"] for line in lines), default=math.nan), 4),
         "worst_over_sweep": round(max(swept, default=math.nan), 4),
         "benchmarked": sum(line["benchmarks"] for line in lines),
         "failed": [f"{line['case']}:{line['note']}" for line in lines if "FAILED" in line["note"]],
@@ -160,6 +168,7 @@ def _line(found: dict, rows: dict, group: str) -> dict:
         "table_us": table,
         "sweep_us": us.get("sweep"),
         "gain": plain / table,
+        "loss": table / min(us.values(), default=math.nan) - 1,
         "share": row["floor_us"] / table,
         "row_us": row["row_us"],
         "ships": row["space"],
