@@ -13,7 +13,9 @@ from gemmtune.engine.seams.space import Launchable, Space
 from gemmtune.engine.toolchain.versions import triton_toolchain
 from gemmtune.spaces.common.tile_limits import fits_in_registers, fits_in_shared_memory, padded
 
+_LARGEST_INT32 = 2**31 - 1
 _BLOCKS = (16, 32, 64, 128)
+_LEAST_DYNAMIC = 2
 _LEAST_HEAD_DIM, _MOST_DECODED = 16, 128  # fewer queries than this decode
 _WGMMA, _WGMMA_ROWS, _WGMMA_WARPS = 9, 64, 4  # major capability, and least tile and warps
 _PIPELINE = (Param("num_stages", (1, 2, 3, 4, 5)), Param("num_warps", (2, 4, 8)))
@@ -102,9 +104,10 @@ class FlexAttentionSpace(Space):
         return triton_toolchain("torch")
 
     def artifact_key(self, task: Task, config: Config) -> str:
-        """Return all that the binary depends on: the attention but for lengths of documents, and the config."""
-        device = task.device
-        return f"{task.space}/{device.arch}/{device.sm_count}/{flex(task.problem).kernel_name}/{config.digest}"
+        """Return all that the binary depends on: what is known before the launch, the width of indices, the config."""
+        device, attention = task.device, flex(task.problem)
+        wide = "/64" if attention.dynamic and attention.most_elements > _LARGEST_INT32 else ""
+        return f"{task.space}/{device.arch}/{device.sm_count}/{attention.kernel_name}{wide}/{config.digest}"
 
     def build(self, task: Task, config: Config, folder: Path) -> Artifact:
         """Render the template and cross-compile it for the task's device."""
@@ -149,6 +152,10 @@ def served(attention: Flex) -> Verdict:
     least = min(attention.head_dim, attention.value_dim)
     if least < _LEAST_HEAD_DIM:
         return Verdict.no("head", f"heads of {least} elements are fewer than {_LEAST_HEAD_DIM}, which Inductor needs")
+    if attention.dynamic and attention.size < _LEAST_DYNAMIC:
+        return Verdict.no("dynamic", "torch compiles a length of 1 for itself: leave out dynamic")
+    if attention.dynamic == "s" and attention.phase is Phase.DECODE:
+        return Verdict.no("dynamic", "a tile of the decode kernel holds all queries: write dynamic=kv")
     ratio = attention.heads // attention.kv_heads
     shares_blocks = attention.mask_axes[1] == 1 or ratio == 1
     decodes = attention.queries < _MOST_DECODED and ratio & (ratio - 1) == 0 and shares_blocks

@@ -11,6 +11,10 @@ from gemmtune.engine.records.errors import ProblemError, did_you_mean
 OUTPUT_SIZES = ("m", "n")
 """Names of the two sizes of an output matrix, in workloads that have one to cut into tiles."""
 _SHOWN = 200  # characters of a wrong text in a message
+_STEP = 4  # ratio of neighbouring sizes that stand for a range
+_APART = 2  # least ratio of such a size to both ends
+_MOST_SIZE = 2**31 - 1  # of a problem
+_NO_END = 8192  # largest size that stands for a range without an end
 _W = TypeVar("_W", bound="Workload")
 
 
@@ -155,6 +159,17 @@ def refuse_unknown(kind: Any, record: Mapping[str, str]) -> None:  # noqa: ANN40
     if unknown := sorted(set(record) - known):
         meant = did_you_mean(unknown[0], known)
         raise ProblemError(f"unknown field {unknown[0][:_SHOWN]!r}; {meant}known: {', '.join(sorted(known))}")
+
+
+def spanning(first: int, last: int | None, step: int = 1) -> tuple[int, ...]:
+    """Return a few multiples of `step` that span a range of sizes, ascending.
+
+    None for `last` is no end, and so is more than a problem can have.
+    """
+    last = max(first, _NO_END) if last is None or last > _MOST_SIZE else last
+    powers = (size for e in range(32) if _APART * first <= (size := _STEP**e) <= last / _APART)
+    fitted = {max(step, size // step * step) for size in (first, *powers, last)}
+    return tuple(sorted(size for size in fitted if first <= size <= last))
 
 
 def summed(workloads: Iterable[_W]) -> tuple[_W, ...]:

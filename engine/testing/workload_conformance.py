@@ -78,7 +78,7 @@ def has_sizes_and_amounts(workload: Workload) -> None:
 
 
 def spans_its_range_size(workload: Workload) -> None:
-    """Check that another range size changes that size alone, and that the series does not depend on it."""
+    """Check that another range size changes it, and sizes equal to it, alone, and that the series does not have it."""
     kind, name = type(workload), workload.range_size
     if not name:
         require(
@@ -88,9 +88,8 @@ def spans_its_range_size(workload: Workload) -> None:
     require(workload.sizes.get(name) == workload.size, kind, f"has no size {name}, which ranges span")
     other = workload.resized(workload.size + 1, 3.0)
     changed = {each for each, size in other.sizes.items() if size != workload.sizes[each]}
-    require(
-        changed == {name} and other.size == workload.size + 1, kind, f"changes {sorted(changed)} with the range size"
-    )
+    grown = name in changed and all(other.sizes[each] == workload.size + 1 for each in changed)
+    require(grown and other.size == workload.size + 1, kind, f"changes {sorted(changed)} with the range size")
     require(other.weight == 3 and other.series == workload.series, kind, "has another series at another size")
     require(workload.series.size == 1, kind, "has a series whose size is not 1")
 

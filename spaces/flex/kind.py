@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, ClassVar
 
+from gemmtune.engine.records.errors import ProblemError
 from gemmtune.engine.records.flex.attention import Flex, Phase
 from gemmtune.engine.records.flex.masks import NONE, lengths_of
 from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.gemm.terms import DType
+from gemmtune.engine.records.gemm.text import SHOWN
+from gemmtune.engine.records.workload import spanning
 from gemmtune.engine.seams.workload import Expected, Operands, TensorSource, WorkloadKind, gemm_like
 
 if TYPE_CHECKING:
@@ -24,6 +28,7 @@ _OF_GRADIENTS = 3.0
 _OF_ROW = 2.0
 """Tolerances of its query's root mean square that an element may be off: a query that sees few keys has larger values.
 Rounding is a quarter of a tolerance in the mean, and gets to seven times that in 10^8 elements."""
+_LEAST_LENGTH = 2  # torch compiles a length of 1 for itself
 _MOST_BESIDE = 8192
 """Largest sizes of the GEMM that is timed beside an attention: 128 MiB of weight, which no L2 holds."""
 
@@ -65,6 +70,21 @@ class FlexKind(WorkloadKind[Flex]):
     def parse(self, text: str) -> Flex:
         """Return the attention of its text; see `Flex.parse`."""
         return Flex.parse(text)
+
+    def expand(self, text: str) -> tuple[Flex, ...]:
+        """Return the attention of a text, or those that span a range of lengths: `s128..16384`, or `kv2..8192`.
+
+        Raises:
+            ProblemError: the text is malformed, or the range has no length.
+        """
+        found = re.search(r":(s|kv)(\d+)\.\.(\d+)(?=:|$)", text)
+        if found is None:
+            return (self.parse(text),)
+        sizes = spanning(max(_LEAST_LENGTH, int(found[2])), int(found[3]))
+        if not sizes:
+            raise ProblemError(f"{found[0][1:]} in {text[:SHOWN]!r} has no length from {_LEAST_LENGTH} on")
+        head, tail = text[: found.start()], text[found.end() :]
+        return tuple(self.parse(f"{head}:{found[1]}{size}{tail}:dynamic={found[1]}") for size in sizes)
 
     def from_fields(self, fields: Mapping[str, str]) -> Flex:
         """Return the attention of text fields; see `Flex.from_fields`."""

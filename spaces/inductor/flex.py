@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 from unittest.mock import patch
 
 import torch
+from torch._dynamo.source import ConstantSource
 from torch._higher_order_ops.flex_attention import create_fw_bw_graph
 from torch._inductor import ir
 from torch._inductor.choices import InductorChoices
@@ -24,8 +25,9 @@ from torch._inductor.lowering import lowerings
 from torch._inductor.virtualized import V
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
-from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 from torch.nn.attention.flex_attention import BlockMask, _create_empty_block_mask
+from torch.utils._sympy.functions import FloorDiv
 
 from gemmtune.engine.records.artifact import Artifact
 from gemmtune.engine.records.config import Config
@@ -45,8 +47,12 @@ _ARGUMENTS = {
     **{f"arg_{full}{side}_NUM_BLKS": f"{full}{side}_num".lower() for full in ("", "FULL_") for side in ("KV", "Q")},
     **{f"arg_{full}{side}_IDX": f"{full}{side}_idx".lower() for full in ("", "FULL_") for side in ("KV", "Q")},
     **{f"in_ptr{place}": "documents" for place in range(30)},
+    "ks0": "size",
 }
+_FIRST_BY_KEY = 6  # place of the first tensor that has the blocks of queries by key
 _OUTPUTS = {Phase.FORWARD: "out", Phase.BACKWARD: "dk", Phase.DECODE: "acc"}
+_GRID_OF = {Phase.FORWARD: ("block_m",), Phase.BACKWARD: ("block_m2", "block_n1")}
+"""Sizes of tiles that decide the number of blocks for a length."""
 _OPTIONS = {
     "PRESCALE_QK": False,
     "ROWS_GUARANTEED_SAFE": False,
@@ -76,7 +82,7 @@ def build_flex(space: Space, task: Task, config: Config | None, folder: Path) ->
     attention = flex(task.problem)
     with tempfile.TemporaryDirectory(dir=folder) as scratch, environment(scratch), target(task.device):
         try:
-            choice = _render(attention, config, split_of(attention, task.device.sm_count))
+            choice, used = _render(attention, config, split_of(attention, task.device.sm_count))
         except Exception as error:
             raise BuildError(reason_of(error)) from error
         request = choice.bmreq
@@ -92,6 +98,7 @@ def build_flex(space: Space, task: Task, config: Config | None, folder: Path) ->
             ("grid_y", y),
             ("grid_z", z),
             ("splits", split_of(attention, task.device.sm_count)),
+            *((name, getattr(used, name)) for name in _GRID_OF.get(attention.phase, ()) if attention.dynamic),
             ("threads", resources.threads),
             ("shared_bytes", resources.shared_bytes),
         )
@@ -103,8 +110,8 @@ def split_of(attention: Flex, sm_count: int) -> int:
     return max(sm_count // (attention.batch * attention.kv_heads) * 2, 1)
 
 
-def _render(attention: Flex, config: Config | None, splits: int) -> Any:  # noqa: ANN401 (Inductor's choice)
-    """Return the choice that Inductor makes of a call with a config, or with its own default."""
+def _render(attention: Flex, config: Config | None, splits: int) -> tuple[Any, Any]:
+    """Return the choice that Inductor makes of a call with a config, or with its own default, and Inductor's config."""
     graph = GraphLowering(torch.fx.symbolic_trace(torch.nn.Identity()), shape_env=ShapeEnv())
     handler = _Given(config)
 
@@ -121,7 +128,7 @@ def _render(attention: Flex, config: Config | None, splits: int) -> Any:  # noqa
             _lower(graph, attention, splits)
         except _Rendered as rendered:
             if rendered.choices:
-                return rendered.choices[0]
+                return rendered.choices[0], handler.answered
     raise BuildError("Inductor renders nothing for this config")
 
 
@@ -131,6 +138,7 @@ class _Given(InductorChoices):
     def __init__(self, config: Config | None) -> None:
         """Answer with a config whose names are those of the kernel's options."""
         self._fields = {name.lower(): value for name, value in config.items()} if config is not None else {}
+        self.answered: Any = None
 
     def get_flex_attention_fwd_configs(self, *asked: Any, **named: Any) -> list[Any]:  # noqa: ANN401
         """Return the config of a forward kernel."""
@@ -145,22 +153,27 @@ class _Given(InductorChoices):
         return self._changed(super().get_flex_decode_configs(*asked, **named))
 
     def _changed(self, found: list[Any]) -> list[Any]:
-        return [replace(found[0], **self._fields)]
+        self.answered = replace(found[0], **self._fields)
+        return [self.answered]
 
 
 def _lower(graph: GraphLowering, attention: Flex, splits: int) -> None:
     """Lower the call as torch.compile does, which ends in `_Rendered`."""
     a, dtype = attention, getattr(torch, attention.dtype.torch_name)
     made = _Inputs(graph)
-    q = made("q", dtype, a.batch, a.heads, a.queries, a.head_dim)
-    k = made("k", dtype, a.batch, a.kv_heads, a.keys, a.head_dim)
-    v = made("v", dtype, a.batch, a.kv_heads, a.keys, a.value_dim)
+    queries, keys = _lengths(graph, a)
+    q = made("q", dtype, a.batch, a.heads, queries, a.head_dim)
+    k = made("k", dtype, a.batch, a.kv_heads, keys, a.head_dim)
+    v = made("v", dtype, a.batch, a.kv_heads, keys, a.value_dim)
     shapes = [] if a.read_shape is None else [a.read_shape]
-    read = tuple(made("documents", torch.int32, *shape) for shape in shapes)
+    last = [keys if a.keys == a.longest else queries]
+    read = tuple(made("documents", torch.int32, *shape[:-1], *last[: len(shape)]) for shape in shapes)
     index: Any = [torch.zeros((), dtype=torch.int32) for _ in range(4)]
     score, scores = score_function(a), (torch.zeros((), dtype=dtype), *index)
     fields: list[Any] = [
-        made(f"blocks{place}", its.dtype, *its.shape) if isinstance(its, torch.Tensor) else its
+        made(f"blocks{place}", its.dtype, *_blocks(a, place, its, queries, keys))
+        if isinstance(its, torch.Tensor)
+        else its
         for place, its in enumerate(_block_mask(a).as_tuple())
     ]
     documents = [torch.zeros(shape, dtype=torch.int32) for shape in shapes]
@@ -171,9 +184,9 @@ def _lower(graph: GraphLowering, attention: Flex, splits: int) -> None:
         call: Any = lowerings[torch.ops.higher_order.flex_attention]
         call(q, k, v, _subgraph("score", score, scores), fields, scale, options, (), read)
         return
-    out = made("out", dtype, a.batch, a.heads, a.queries, a.value_dim)
-    grad = made("do", dtype, a.batch, a.heads, a.queries, a.value_dim)
-    lse = made("lse", torch.float32, a.batch, a.heads, a.queries)
+    out = made("out", dtype, a.batch, a.heads, queries, a.value_dim)
+    grad = made("do", dtype, a.batch, a.heads, queries, a.value_dim)
+    lse = made("lse", torch.float32, a.batch, a.heads, queries)
     call = lowerings[torch.ops.higher_order.flex_attention_backward]
     call(q, k, v, out, lse, grad, None, *score_graphs(score, dtype), fields, scale, options, (), read)
 
@@ -187,13 +200,32 @@ def score_graphs(score: Callable[..., torch.Tensor], dtype: torch.dtype) -> tupl
     return _subgraph("forward", forward, inputs), _subgraph("joint", joint, (*inputs, grad))
 
 
+def _lengths(graph: GraphLowering, attention: Flex) -> tuple[Any, Any]:
+    """Return the numbers of queries and keys, with a symbol for what a kernel takes at launch."""
+    if not attention.dynamic:
+        return attention.queries, attention.keys
+    shapes, source = graph.sizevars.shape_env, ConstantSource("size")
+    size = shapes.create_symbol(attention.keys, source, dynamic_dim=DimDynamic.DYNAMIC, constraint_dim=None)
+    return size if attention.dynamic == "s" else attention.queries, size
+
+
+def _blocks(attention: Flex, place: int, its: torch.Tensor, queries: Any, keys: Any) -> list[Any]:  # noqa: ANN401
+    """Return the shape of one tensor of the mask's blocks: (sequences, heads, blocks, blocks of the other side)."""
+    if attention.mask == NONE:
+        return list(its.shape)
+    rows = FloorDiv(queries + attention.block_q - 1, attention.block_q)
+    columns = FloorDiv(keys + attention.block_kv - 1, attention.block_kv)
+    sides = (rows, columns) if place < _FIRST_BY_KEY else (columns, rows)
+    return [*its.shape[:2], *sides[: its.dim() - 2]]
+
+
 class _Inputs:
     """Dense inputs of a graph on the GPU."""
 
     def __init__(self, graph: GraphLowering) -> None:
         self._graph = graph
 
-    def __call__(self, name: str, dtype: torch.dtype, *size: int) -> ir.TensorBox:
+    def __call__(self, name: str, dtype: torch.dtype, *size: Any) -> ir.TensorBox:  # noqa: ANN401 (or expressions)
         """Return a new input."""
         strides = [prod(size[place + 1 :]) for place in range(len(size))]
         return input_buffer(self._graph, name, dtype, size, strides)

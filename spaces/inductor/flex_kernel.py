@@ -1,5 +1,6 @@
 """Launch the cubins of Inductor's templates of flex_attention. Imports torch and cuda.bindings."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -32,11 +33,11 @@ class FlexKernel:
         self._kernel = CubinKernel(
             Path(artifact.path).read_bytes(),
             str(launch["entry"]),
-            (int(launch["grid_x"]), int(launch["grid_y"]), int(launch["grid_z"])),
+            (_blocks(attention, launch), int(launch["grid_y"]), int(launch["grid_z"])),
             int(launch["threads"]),
             int(launch["shared_bytes"]),
             str(launch["arguments"]).split(),
-            {name: part.data_ptr() for name, part in zip(_PARTS, self._parts, strict=False)},
+            {"size": attention.size, **{name: its.data_ptr() for name, its in zip(_PARTS, self._parts, strict=False)}},
             attention.argument_names,
         )
 
@@ -53,6 +54,17 @@ class FlexKernel:
         """Unload the module and free its memory."""
         self._kernel.close()
         self._parts = ()
+
+
+def _blocks(attention: Flex, launch: Mapping[str, int | str]) -> int:
+    """Return the blocks along x; of a kernel that takes lengths at launch, those for the attention's lengths."""
+    a = attention
+    if "block_m" in launch:
+        return -(-a.queries // int(launch["block_m"]))
+    if "block_m2" in launch:
+        of_queries, of_keys = -(-a.queries // int(launch["block_m2"])), -(-a.keys // int(launch["block_n1"]))
+        return of_queries * (a.heads // a.kv_heads) + of_keys
+    return int(launch["grid_x"])
 
 
 def summed(acc: torch.Tensor, m: torch.Tensor, l: torch.Tensor) -> torch.Tensor:  # noqa: E741 (Inductor's name)

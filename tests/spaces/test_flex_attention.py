@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from importlib.util import find_spec
 
 import pytest
@@ -38,6 +39,7 @@ def task(name, sku="H200", space="flex_attention"):
             "full_kv_num full_kv_idx full_q_num full_q_idx documents dk",
         ),
         (DECODE, (1, 64, 4), "q k v m l kv_num kv_idx full_kv_num full_kv_idx documents acc"),
+        (f"{FORWARD}:dynamic=s", (32, 2, 32), "q k v lse max kv_num kv_idx full_kv_num full_kv_idx out size"),
     ],
 )
 def test_a_binary_takes_the_tensors_of_its_phase(name, grid, arguments, tmp_path):
@@ -46,7 +48,7 @@ def test_a_binary_takes_the_tensors_of_its_phase(name, grid, arguments, tmp_path
     launch = dict(built.launch)
     assert (launch["grid_x"], launch["grid_y"], launch["grid_z"]) == grid
     assert launch["arguments"] == arguments
-    assert set(arguments.split()) - {"acc", "m", "l"} <= set(of.problem.argument_names)
+    assert set(arguments.split()) - {"acc", "m", "l", "size"} <= set(of.problem.argument_names)
 
 
 @pytest.mark.skipif(find_spec("torch") is None or find_spec("triton") is None, reason="torch or triton is missing")
@@ -66,6 +68,7 @@ def test_the_baseline_is_inductors_default_for_the_device(tmp_path):
         (FORWARD, TILE | {"num_warps": 2}, "registers"),
         (FORWARD.replace("s4096", "q1:kv4096"), TILE, "phase"),
         (FORWARD.replace("d128", "d8"), TILE, "head"),
+        (FORWARD.replace("s4096", "s1") + ":dynamic=s", TILE, "dynamic"),
         (
             BACKWARD,
             {f"BLOCK_{name}": 64 for name in ("M1", "M2", "N2")} | {"BLOCK_N1": 32, "num_stages": 1, "num_warps": 4},
@@ -75,6 +78,13 @@ def test_the_baseline_is_inductors_default_for_the_device(tmp_path):
 )
 def test_a_tile_that_the_template_cannot_run_is_rejected(name, config, rule):
     assert SPACE.check(task(name), Config(config)).rule == rule
+
+
+def test_one_binary_serves_every_dynamic_length():
+    of, config = task(f"{FORWARD}:dynamic=s"), Config(TILE)
+    other, wide = (replace(of, problem=of.problem.resized(size)) for size in (200, 2**20))
+    assert SPACE.artifact_key(of, config) == SPACE.artifact_key(other, config) != SPACE.artifact_key(wide, config)
+    assert SPACE.artifact_key(task(FORWARD), config) != SPACE.artifact_key(of, config)
 
 
 def test_every_seed_is_a_point_of_its_space():

@@ -104,7 +104,8 @@ def product_key(problem: Product) -> str:
     """Return the loader's key of all products that differ in m alone: `mm:bfloat16:nt:1x4096x4096:none:static`.
 
     Scalars and strides that are unusual stand behind it, and then the text of an epilogue. A grouped product's has all
-    sizes but the range size: `grouped_rows:bfloat16:nt:8x1408x2048:none:static`. That of attention is its name.
+    sizes but the range size: `grouped_rows:bfloat16:nt:8x1408x2048:none:static`. That of attention is its name, with 1
+    for a dynamic length.
 
     Raises:
         TableError: the problem is no product that Inductor compiles.
@@ -157,7 +158,7 @@ def _check_problem(problem: Problem) -> None:
 
 
 def _rows(table: Table, kernels: Mapping[tuple[Task, Config], Built]) -> dict[str, list[dict[str, Any]]]:
-    """Return rows by product: ranges for a dynamic m, rows and ranges for a static m.
+    """Return rows by product: ranges for a dynamic m or length, rows and ranges for a static one.
 
     A range of one static m is left out, for that m has a row. Ranges of a dynamic m never serve one m.
     """
@@ -171,7 +172,7 @@ def _rows(table: Table, kernels: Mapping[tuple[Task, Config], Built]) -> dict[st
             raise TableError(f"{problem.name}: another row has its sizes, and torch knows no {unknown}: export one")
         if is_cute(row.choices[0].space):
             entry |= _kernel(table, problem, row.choices[0], _next_choice(row), kernels)
-        if not isinstance(problem, Problem) or not problem.dynamic_m:
+        if isinstance(problem, Grouped) or not problem.takes_size_at_launch:
             found[key].append(entry)
     for ranged in table.ranges:
         if ranged.first == ranged.last:

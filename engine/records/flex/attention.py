@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import ClassVar, Self
 
 from gemmtune.engine.records.errors import ProblemError
-from gemmtune.engine.records.flex.attention_text import SIZES, USUAL_BLOCK, attention_text
+from gemmtune.engine.records.flex.attention_text import SIZES, USUAL_BLOCK, attention_text, with_length
 from gemmtune.engine.records.flex.functions import dimensions, reads
 from gemmtune.engine.records.flex.masks import NONE, coverage, function_of, lengths_of, short
 from gemmtune.engine.records.gemm.terms import MAX_SIZE, DType
@@ -77,6 +77,8 @@ class Flex(Workload):
     """Queries per block of the mask; 0 without a mask."""
     block_kv: int = USUAL_BLOCK
     """Keys per block of the mask; 0 without a mask."""
+    dynamic: str = ""
+    """Lengths that the kernel takes at launch: `s` for queries and keys, which are equal, `kv` for keys; else empty."""
     weight: float = field(default=1.0, compare=False)
     """Call frequency in the user's program, relative to the other workloads."""
 
@@ -90,6 +92,7 @@ class Flex(Workload):
         if self.dtype not in _DTYPES:
             raise ProblemError(f"dtype {self.dtype} is not one of {', '.join(_DTYPES)}, which flex_attention has")
         self._check_functions()
+        self._check_dynamic()
         if not 0 < self.weight < math.inf:
             raise ProblemError(f"weight={self.weight} is not a number above 0")
 
@@ -117,6 +120,14 @@ class Flex(Workload):
         if sum(lengths_of(self.documents, self.longest)) != self.longest:
             raise ProblemError(f"documents={self.documents[:SHOWN]} do not fill {self.longest} positions")
 
+    def _check_dynamic(self) -> None:
+        if self.dynamic not in ("", "s", "kv"):
+            raise ProblemError(f"dynamic={self.dynamic[:SHOWN]} is neither s, for queries and keys, nor kv")
+        if self.dynamic == "s" and self.queries != self.keys:
+            raise ProblemError(f"dynamic=s needs q{self.queries} to equal kv{self.keys}: write dynamic=kv")
+        if self.dynamic and "." in self.documents:
+            raise ProblemError(f"documents={self.documents[:SHOWN]} fill one length: write their number, documents=8")
+
     @property
     def read_shape(self) -> tuple[int, ...] | None:
         """Shape of what the mask reads: documents of all positions, or () for a number; None if it reads nothing.
@@ -140,6 +151,12 @@ class Flex(Workload):
         return max(self.queries, self.keys)
 
     @property
+    def most_elements(self) -> int:
+        """Number of elements of the largest operand."""
+        of_queries, of_keys = self.heads * self.queries, self.kv_heads * self.keys
+        return self.batch * max(of_queries, of_keys) * max(self.head_dim, self.value_dim)
+
+    @property
     def argument_names(self) -> tuple[str, ...]:
         """Names of a kernel's arguments: tensors, blocks of the mask by query and by key, documents, and outputs."""
         of_keys = ("kv_num", "kv_idx", "full_kv_num", "full_kv_idx")
@@ -152,8 +169,8 @@ class Flex(Workload):
 
     @property
     def kernel_name(self) -> str:
-        """Name of all that makes another kernel, without what only the mask's values depend on."""
-        return self._name(documents="")
+        """Name of all that makes another kernel: without the mask's values, and with 1 for lengths taken at launch."""
+        return self.series._name(documents="")
 
     @property
     def name(self) -> str:
@@ -162,7 +179,8 @@ class Flex(Workload):
 
     def _name(self, documents: str) -> str:
         block = self.block_q, self.block_kv
-        return attention_text(self.phase, self.sizes, self.dtype, self.mask, self.score, documents, block)
+        sizes, functions = self.sizes, (self.mask, self.score)
+        return attention_text(self.phase, sizes, self.dtype, *functions, documents, block, self.dynamic)
 
     @property
     def flops(self) -> int:
@@ -202,21 +220,38 @@ class Flex(Workload):
         """Kind and phase: configs of one kernel have other parameters than those of another."""
         return f"{self.kind}:{self.phase}"
 
+    @property
+    def range_size(self) -> str:
+        """Number of keys, where kernels take it at launch; with `dynamic=s` that of queries, too."""
+        return "keys" if self.dynamic else ""
+
+    @property
+    def takes_size_at_launch(self) -> bool:
+        """Whether the kernel takes its lengths at launch."""
+        return bool(self.dynamic)
+
+    @property
+    def series_name(self) -> str:
+        """Name without the values of lengths that are taken at launch, for people."""
+        return with_length(self.name, "")
+
     def resized(self, size: int, weight: float | None = None) -> Self:
-        """Return the attention with another weight; a length decides blocks of the mask, so no size is a range's.
+        """Return the attention with another dynamic length, and another weight unless it is None.
 
         Raises:
-            ProblemError: the size is not 1.
+            ProblemError: the size is not 1, and the lengths are fixed: they decide the kernel.
         """
-        if size != 1:
-            raise ProblemError(f"{self.name} has no range of sizes")
-        return replace(self, weight=self.weight if weight is None else weight)
+        weight = self.weight if weight is None else weight
+        if not self.dynamic and size != 1:
+            raise ProblemError(f"{self.name} has no range of sizes: write dynamic=s or dynamic=kv")
+        keys = size if self.dynamic else self.keys
+        return replace(self, queries=size if self.dynamic == "s" else self.queries, keys=keys, weight=weight)
 
     @property
     def family(self) -> Self:
         """Attention of phase and type alone, with every size 1."""
         record = {**self.to_fields(), **dict.fromkeys(SIZES.values(), "1"), "mask": NONE, "score": NONE}
-        return self.from_fields({**record, "documents": ""})
+        return self.from_fields({**record, "documents": "", "dynamic": ""})
 
     def to_fields(self) -> Mapping[str, str]:
         """Return every compared field as text, which `from_fields` reads."""
@@ -226,11 +261,14 @@ class Flex(Workload):
     def from_fields(cls, record: Mapping[str, str]) -> Self:
         """Create an attention from text fields; kv_heads, value_dim, functions, type and weight may be missing.
 
+        With `dynamic` of `s`, so may the queries.
+
         Raises:
             ProblemError: a field is unknown, missing or malformed.
         """
         refuse_unknown(cls, record)
         usual = {"kv_heads": record.get("heads", ""), "value_dim": record.get("head_dim", "")}
+        usual |= {"queries": record.get("keys", "")} if record.get("dynamic") == "s" else {}
         record = {**usual, **record}
         if missing := [name for name in ("phase", *SIZES.values()) if not record.get(name)]:
             raise ProblemError(f"{missing[0]} is missing: {_HELP}")
@@ -241,12 +279,12 @@ class Flex(Workload):
             weight = float(record.get("weight", "1"))
         except ValueError as error:
             raise ProblemError(f"{error}: {_HELP}") from None
-        texts = {name: record[name] for name in ("mask", "score", "documents") if name in record}
+        texts = {name: record[name] for name in ("mask", "score", "documents", "dynamic") if name in record}
         return cls(phase, **sizes, dtype=dtype, **texts, weight=weight)  # type: ignore[arg-type]
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Parse `flex:PHASE:bB:hH[:kvhH]:sS:dD[:dvD][:DTYPE][:mask=][:score=][:documents=][:block=]`.
+        """Parse `flex:PHASE:bB:hH[:kvhH]:sS:dD[:dvD][:DTYPE][:mask=][:score=][:documents=][:block=][:dynamic=]`.
 
         `sS` stands for `qS:kvS`.
 

@@ -1,5 +1,6 @@
 """Texts of attention, for records and for loaders of tables. Needs the standard library alone."""
 
+import re
 from collections.abc import Mapping
 
 from gemmtune.engine.records.flex.masks import NONE
@@ -14,7 +15,14 @@ USUAL_BLOCK = 128
 
 
 def attention_text(
-    phase: str, sizes: Mapping[str, int], dtype: str, mask: str, score: str, documents: str, block: tuple[int, int]
+    phase: str,
+    sizes: Mapping[str, int],
+    dtype: str,
+    mask: str,
+    score: str,
+    documents: str,
+    block: tuple[int, int],
+    dynamic: str = "",
 ) -> str:
     """Return the name of an attention, `flex:forward:b2:h32:kvh8:q4096:kv4096:d128:bf16:mask=causal`.
 
@@ -26,6 +34,7 @@ def attention_text(
         score: score function.
         documents: lengths or number of documents; empty for none, or for all.
         block: queries and keys per block of the mask.
+        dynamic: lengths that a kernel takes at launch: `s`, `kv`, or empty for none.
     """
     usual = {"kvh": sizes["heads"], "dv": sizes["head_dim"]}
     facts = {"mask": mask, "score": score, "documents": documents}
@@ -34,4 +43,11 @@ def attention_text(
     parts += [dtype, *(f"{name}={its}" for name, its in facts.items() if its not in ("", NONE))]
     if mask != NONE and block != (USUAL_BLOCK, USUAL_BLOCK):
         parts.append(f"block={block[0]}x{block[1]}")
-    return ":".join(parts)
+    return ":".join([*parts, *([f"dynamic={dynamic}"] if dynamic else [])])
+
+
+def with_length(name: str, length: object) -> str:
+    """Return the name of an attention with a text for its dynamic length; other names as they are."""
+    if name.endswith(":dynamic=s"):
+        return re.sub(r":q\d+:kv\d+:", f":q{length}:kv{length}:", name, count=1)
+    return re.sub(r":kv\d+:", f":kv{length}:", name, count=1) if name.endswith(":dynamic=kv") else name

@@ -21,7 +21,8 @@ LAYERS = (
     "grouped:batched:m7:g3:n16:k32:bf16:nn",
     "flex:forward:b2:h4:kvh2:s150:d16:bf16:mask=window(40):score=softcap(5)",
     "flex:backward:b1:h2:s140:d16:fp16:mask=causal_document:documents=50.60.30",
-    "flex:decode:b2:h4:kvh1:q3:kv70:d16:bf16",
+    "flex:decode:b2:h4:kvh1:q3:kv70:d16:bf16:dynamic=kv",
+    "flex:forward:b1:h2:s140:d16:bf16:mask=document:dynamic=s",
 )
 SMALL = ("16x32x48:bf16:nt", "2x16x32x48:fp16:tn:bmm", "48x32x48:e4m3:nt", "9x32x48:bf16:nt:addmm", *LAYERS)
 

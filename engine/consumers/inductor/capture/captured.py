@@ -17,9 +17,8 @@ from gemmtune.engine.records.flex.attention import Flex
 from gemmtune.engine.records.flex.attention_text import SIZES
 from gemmtune.engine.records.gemm.problem import Problem, gemm
 from gemmtune.engine.records.gemm.stated import STATED
-from gemmtune.engine.records.gemm.terms import MAX_SIZE
 from gemmtune.engine.records.grouped.product import Grouped
-from gemmtune.engine.records.workload import Workload, summed
+from gemmtune.engine.records.workload import Workload, spanning, summed
 
 BUDGET = 24
 """Evaluations per captured product; experiments/models says what more of them gain."""
@@ -30,9 +29,6 @@ ROUTING = (
 )
 """Sentence on what a capture leaves to the user."""
 
-_STEP = 4  # ratio of neighbouring sizes that stand for a range
-_APART = 2  # least ratio of such a size to both ends
-_NO_END = 8192  # largest size that stands for a range without an end
 _BLOCKS = ("block_q", "block_kv")
 _NO_TEXTS = ("m", "n", "k", "groups", "batch", "dynamic_m", "allow_tf32", *STATED, *SIZES.values(), *_BLOCKS)
 _LISTED = "m"  # field that a table may give several values of
@@ -233,17 +229,6 @@ class Captured:
         return "\n".join(lines) + "\n"
 
 
-def spanning(first: int, last: int | None, step: int = 1) -> tuple[int, ...]:
-    """Return a few multiples of `step` that span a range of sizes, ascending.
-
-    None for `last` is no end, and so is more than a problem can have.
-    """
-    last = max(first, _NO_END) if last is None or last > MAX_SIZE else last
-    powers = (size for e in range(32) if _APART * first <= (size := _STEP**e) <= last / _APART)
-    fitted = {max(step, size // step * step) for size in (first, *powers, last)}
-    return tuple(sorted(size for size in fitted if first <= size <= last))
-
-
 def merged(
     products: Iterable[CapturedProduct],
     unseen: Iterable[Unseen],
@@ -339,7 +324,9 @@ def _tables(product: CapturedProduct, weights: dict[Problem | Grouped | Flex, fl
     listed = list(sizes_of.items())
     fields, implied = problem.to_fields(), dict[str, str]()
     if not isinstance(problem, Problem):
-        fields = {"kind": problem.kind, **fields}
+        fields = {"kind": problem.kind, **{name: text for name, text in fields.items() if text}}
+        if fields.get("dynamic") == "s":  # queries are as many as keys
+            del fields["queries"]
         if problem.range_size != _LISTED:  # of attention it has no name, and the size is 1
             listed = [(weight, [size]) for weight, sizes in listed for size in sizes]
     else:

@@ -26,7 +26,7 @@ from torch._inductor.virtualized import V
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.utils._sympy.value_ranges import ValueRanges
 
-from gemmtune.engine.consumers.inductor.capture.captured import CapturedProduct, Unseen, spanning
+from gemmtune.engine.consumers.inductor.capture.captured import CapturedProduct, Unseen
 from gemmtune.engine.consumers.inductor.epilogues.reader import PLAIN
 from gemmtune.engine.consumers.inductor.floor.graph_costs import cost_of_node, rest_bytes
 from gemmtune.engine.consumers.inductor.floor.shares import Cost
@@ -34,6 +34,7 @@ from gemmtune.engine.consumers.inductor.graphs.flex_nodes import flex_problem
 from gemmtune.engine.consumers.inductor.graphs.spans import bounds_of
 from gemmtune.engine.consumers.inductor.inputs import OpenSize
 from gemmtune.engine.consumers.inductor.loader.explain.table_use import LIBRARY, problem_name
+from gemmtune.engine.consumers.inductor.loader.flex.flex_calls import FlexCall
 from gemmtune.engine.consumers.inductor.loader.grouped.grouped_products import GROUPED, GroupedProduct, grouped_product
 from gemmtune.engine.consumers.inductor.loader.hooks.activation import CONVOLUTION, lower_convolution, should_pad
 from gemmtune.engine.consumers.inductor.loader.loader import options
@@ -49,6 +50,7 @@ from gemmtune.engine.io.blame import line_in
 from gemmtune.engine.records.flex.attention import Flex
 from gemmtune.engine.records.gemm.problem import Problem, gemm
 from gemmtune.engine.records.grouped.product import Grouped
+from gemmtune.engine.records.workload import spanning
 
 _SETTINGS = {**options(), "fx_graph_cache": False, "compile_threads": 1}
 """Settings that a table needs, without caches: a cached graph lowers nothing."""
@@ -94,8 +96,12 @@ class Lowering:
 
     uuid = "capture"
 
-    def __init__(self, sizes: Sequence[OpenSize], values: Mapping[str, int]) -> None:
-        self._ranges = {values[size.name]: size for size in sizes}
+    def __init__(self, sizes: Sequence[OpenSize], calls: Sequence[Mapping[str, int]]) -> None:
+        """Begin for open sizes, which graphs know by their values in the calls, unless two share one."""
+        self._ranges: dict[int, OpenSize] = {}
+        for values, size in ((values, size) for values in calls for size in sizes):
+            if [*values.values()].count(values[size.name]) == 1:
+                self._ranges.setdefault(values[size.name], size)
         self._graphs: list[_Graph] = []
         self._current = _Graph()
         self._depth = 0
@@ -117,9 +123,8 @@ class Lowering:
                 grouped = grouped_product(node) if node.target in GROUPED else ""
                 if isinstance(grouped, GroupedProduct):
                     self._add_grouped(grouped)
-                elif isinstance(attention := flex_problem(node), Flex):
-                    self._current.products.append(CapturedProduct(attention, 1))
-                    self.compiled[attention.name] += 1
+                elif not isinstance(attention := flex_problem(node), str):
+                    self._add_attention(*attention)
                 else:
                     self._current.calls[operation, grouped or attention or reason][cost_of_node(node)] += 1
             self._current.rest_bytes += rest_bytes(graph.module, [node for node, *_ in called])
@@ -178,6 +183,13 @@ class Lowering:
         found = self._opened(product, found) if product.is_dynamic else found
         self._current.products.append(found)
         self.compiled[found.problem.name] += 1
+
+    def _add_attention(self, attention: Flex, call: FlexCall) -> None:
+        """Take an attention of the graph that is lowered now."""
+        product = LoweredProduct(call.length, call.hint, call.key, 0, PLAIN)
+        found = CapturedProduct(attention, 1)
+        self._current.products.append(self._opened(product, found) if product.is_dynamic else found)
+        self.compiled[attention.name] += 1
 
     def _opened(self, product: LoweredProduct, found: CapturedProduct) -> CapturedProduct:
         """Return a product with the range of its open m."""

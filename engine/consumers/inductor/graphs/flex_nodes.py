@@ -2,20 +2,22 @@
 
 from torch.fx import Node
 
-from gemmtune.engine.consumers.inductor.loader.flex.flex_calls import BACKWARD, FORWARD, flex_key
+from gemmtune.engine.consumers.inductor.loader.explain.table_use import problem_name
+from gemmtune.engine.consumers.inductor.loader.flex.flex_calls import BACKWARD, FORWARD, FlexCall, flex_call
 from gemmtune.engine.records.errors import ProblemError
 from gemmtune.engine.records.flex.attention import Flex
 
 _MOST_DECODED = 128
 
 
-def flex_problem(node: Node) -> Flex | str:
+def flex_problem(node: Node) -> tuple[Flex, FlexCall] | str:
     """Return the problem of a call of flex_attention, or why it is none; empty for a call of something else."""
     name = getattr(node.target, "__name__", "")
     if name not in (FORWARD, BACKWARD):
         return ""
     try:
-        return Flex.parse(flex_key(node, _phase(node, name)))
+        call = flex_call(node, _phase(node, name))
+        return Flex.parse(problem_name(call.key, call.hint)), call
     except (ValueError, ProblemError) as error:
         return str(error)
 

@@ -27,7 +27,7 @@ _PARTS = {
     f"{_LOADER}.hooks.grouped_rows": r"^grouped_",
     f"{_LOADER}.hooks.flex_rows": r"^flex:",
     f"{_LOADER}.biases": r"^(addmm|baddbmm):",
-    f"{_LOADER}.hooks.dynamic_rows": rf"{_BATCHED}|:dynamic(:|$)",
+    f"{_LOADER}.hooks.dynamic_rows": rf"{_BATCHED}|:dynamic([:=]|$)",
     f"{_LOADER}.hooks.open_sizes": rf"{_BATCHED}|:(ld|batch_stride_)[ab]=",
     "gemmtune.engine.toolchain.unread_bias": r":beta=0(:|$)",
 }

@@ -6,8 +6,10 @@ import pytest
 
 from gemmtune.engine.records.errors import ProblemError
 from gemmtune.engine.records.flex.attention import Flex
+from gemmtune.engine.records.flex.attention_text import with_length
 from gemmtune.engine.records.flex.functions import parse_function, text_of
 from gemmtune.engine.records.flex.masks import coverage, function_of, lengths_of, short
+from gemmtune.engine.seams.kinds import expand_workloads, workload_of
 
 HEAD = "flex:forward:b2:h32:kvh8:s4096:d128"
 
@@ -70,6 +72,31 @@ def test_a_masks_work_is_that_of_the_pairs_it_leaves():
     assert causal.flops == pytest.approx(whole.flops / 2, rel=0.01)
     assert window.flops == pytest.approx(whole.flops * 128 / 4096, rel=0.05)
     assert coverage("prefix(1024)", "", 4096, 4096)[0] == pytest.approx(0.5 + 1 / 32, abs=0.01)
+
+
+def test_a_dynamic_length_spans_a_series():
+    whole, cache = Flex.parse(f"{HEAD}:mask=causal:dynamic=s"), Flex.parse("flex:decode:b1:h8:q1:kv64:d64:dynamic=kv")
+    assert whole.resized(100).name == whole.name.replace("4096", "100")
+    assert cache.resized(2, 3.0).name == "flex:decode:b1:h8:q1:kv2:d64:bf16:dynamic=kv"
+    assert cache.resized(2).series == cache.series != Flex.parse("flex:decode:b1:h8:s64:d64:dynamic=s").series
+    for each in (whole, cache):
+        assert with_length(each.kernel_name, each.keys) == each.name
+    fields = {"kind": "flex", "phase": "forward", "batch": "1", "heads": "4", "head_dim": "64", "dynamic": "s"}
+    assert workload_of({**fields, "keys": "300"}).sizes["queries"] == 300
+
+
+def test_a_range_of_lengths_stands_for_a_few():
+    found = expand_workloads("flex:forward:b1:h4:s128..16384:d64:mask=causal")
+    assert [each.size for each in found] == [128, 256, 1024, 4096, 16384]
+    assert {each.series for each in found} == {Flex.parse("flex:forward:b1:h4:s128:d64:mask=causal:dynamic=s").series}
+
+
+@pytest.mark.parametrize(
+    "fault", ["q1:kv9:d64:dynamic=s", "s9:d64:dynamic=q", "s9:d64:mask=document:documents=4.5:dynamic=s", "s9..2:d64"]
+)
+def test_a_dynamic_length_that_is_none_is_refused(fault):
+    with pytest.raises(ProblemError, match=r"dynamic|documents|length"):
+        expand_workloads(f"flex:forward:b1:h4:{fault}")
 
 
 def test_documents_fill_all_positions():

@@ -78,7 +78,8 @@ class ProductNotes(Counts):
             runs = "Inductor's default runs" if product.key.startswith("flex:") else _RUNS[self.miss]
             use = ProductUse(problem_name(product.full_key, product.hint), outcome, runs + why)
         else:
-            span = f" (m {row.first} to {row.last})" if row.first < row.last else ""
+            size = "keys" if key.startswith("flex:") else "m"
+            span = f" ({size} {row.first} to {row.last})" if row.first < row.last else ""
             detail = f"{problem_name(key, row.last)}{span} {row.template} {dict(row.kwargs) or ''}".rstrip() + why
             detail += _apart(product) if is_apart else ""
             use = ProductUse(problem_name(product.full_key, product.hint), outcome, detail)

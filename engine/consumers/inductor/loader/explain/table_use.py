@@ -8,6 +8,7 @@ from threading import Lock
 from weakref import WeakKeyDictionary
 
 from gemmtune.engine.consumers.inductor.loader.loader_rows import DTYPE_NAMES
+from gemmtune.engine.records.flex.attention_text import with_length
 
 _EXACT = "exact"
 _GROUPED = "grouped_"  # before the form of a grouped product, whose sizes are groups, n and k, or m with the form inner
@@ -128,9 +129,9 @@ class UseLog:
 
 
 def problem_name(key: str, m: int) -> str:
-    """Return the problem of a product at `m`, as text that `Problem.parse` reads; attention's key is its name."""
+    """Return the problem of a product at `m`, as text that `Problem.parse` reads; that of attention at a length."""
     if key.startswith("flex:"):
-        return key
+        return with_length(key, m)
     op, dtype, layout, sizes, bias, kind, *further = key.split(":")
     batch, n, k = sizes.split("x")
     if op.startswith(_GROUPED):

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch.fx import GraphModule, Node
 
 from gemmtune.engine.consumers.inductor.loader.loader_rows import DTYPE_NAMES
 from gemmtune.engine.records.flex.attention_text import SIZES, attention_text
-from gemmtune.engine.records.flex.functions import NAMES, Function, canonical, text_of
+from gemmtune.engine.records.flex.functions import NAMES, Function, canonical, reads, text_of
 from gemmtune.engine.records.flex.masks import NONE, short
 
 FORWARD, BACKWARD = "flex_attention", "flex_attention_backward"
@@ -26,6 +26,7 @@ _KERNEL_OPTIONS = {
     "OUTPUT_MAX": False,
 }
 """Options that torch adds to a call that states none; a row is for these."""
+_OPEN = "?"  # name of a number that torch left open
 _FREE = ("OUTPUT_LOGSUMEXP",)
 _WITHOUT_MASK = (1 << 30, 1 << 30)
 """Blocks of the mask that torch makes for a call without one."""
@@ -37,8 +38,19 @@ _PASSED = ("convert_element_type", "_to_copy", "clone", "alias")
 _KNOWN = ("le", "lt", "ge", "gt", "eq", "ne", "add", "sub", "mul", "div", "neg", "tanh", "exp", "abs", "where")
 
 
-def flex_key(node: Node, phase: str) -> str:
-    """Return the table's key of a call of flex_attention, which is the attention's name.
+class FlexCall(NamedTuple):
+    """Call of flex_attention that a row may describe."""
+
+    key: str
+    """Name of the attention, with 1 for lengths that are open."""
+    length: Any
+    """Open length: an expression; 1 where none is open."""
+    hint: int
+    """Value of the open length that torch saw first; 1 where none is open."""
+
+
+def flex_call(node: Node, phase: str) -> FlexCall:
+    """Return a call of flex_attention as the table's rows describe it.
 
     Raises:
         ValueError: no row describes the call; the message says why.
@@ -52,8 +64,9 @@ def flex_key(node: Node, phase: str) -> str:
         raise ValueError("its score function reads a tensor")
     q, k, v = (each.meta["val"] for each in node.args[:3])  # type: ignore[union-attr] # nodes
     sizes = (q.shape[0], q.shape[1], k.shape[1], q.shape[2], k.shape[2], q.shape[3], v.shape[3])
-    if not all(isinstance(size, int) for size in sizes):
-        raise ValueError("one of its sizes is dynamic")
+    dynamic = _dynamic(sizes)
+    if dynamic == "s" and phase == "decode":
+        raise ValueError("its few queries are open, and a tile of its kernel holds those of the first call")
     if k.shape[0] != q.shape[0]:
         raise ValueError("its sequences share keys")
     if len({q.dtype, k.dtype, v.dtype}) > 1:
@@ -67,8 +80,21 @@ def flex_key(node: Node, phase: str) -> str:
         raise ValueError("the blocks of its mask are dynamic")
     if mask == NONE and block != _WITHOUT_MASK:
         raise ValueError(f"its mask is blocks of {block[0]}x{block[1]} alone")
-    named = dict(zip(SIZES.values(), sizes, strict=True))
-    return attention_text(phase, named, DTYPE_NAMES.get(dtype, dtype), mask, score, "", (block[0], block[1]))
+    named = {name: size if isinstance(size, int) else 1 for name, size in zip(SIZES.values(), sizes, strict=True)}
+    key = attention_text(phase, named, DTYPE_NAMES.get(dtype, dtype), mask, score, "", (block[0], block[1]), dynamic)
+    return FlexCall(key, k.shape[2].node.expr, int(k.shape[2].node.hint)) if dynamic else FlexCall(key, 1, 1)
+
+
+def _dynamic(sizes: Sequence[Any]) -> str:
+    """Return which lengths are open, as an attention's `dynamic` has them."""
+    queries, keys = (None if isinstance(sizes[place], int) else sizes[place].node.expr for place in (3, 4))
+    if any(not isinstance(size, int) for place, size in enumerate(sizes) if place not in (3, 4)):
+        raise ValueError("one of its sizes beside the lengths is dynamic")
+    if queries is not None and queries != keys:
+        raise ValueError("its queries have an open length, and its keys another one")
+    if keys is not None and sizes[4].node.hint is None:
+        raise ValueError("its length depends on values")
+    return "" if keys is None else "kv" if queries is None else "s"
 
 
 def _check_options(options: Any) -> None:  # noqa: ANN401 (a mapping)
@@ -79,12 +105,11 @@ def _check_options(options: Any) -> None:  # noqa: ANN401 (a mapping)
 
 
 def _names(tensors: Sequence[object]) -> tuple[str, ...]:
-    """Return the names of what a mask reads."""
-    if len(tensors) > 1:
+    """Return the names of what a mask is given: tensors, and open numbers, which it may not read."""
+    found = [isinstance(getattr(each, "meta", {}).get("val"), torch.Tensor) for each in tensors]
+    if sum(found) > 1:
         raise ValueError("its mask reads several tensors")
-    if not all(isinstance(getattr(each, "meta", {}).get("val"), torch.Tensor) for each in tensors):
-        raise ValueError("its mask reads a number that is open")
-    return ("t0",) * len(tensors)
+    return tuple("t0" if is_tensor else _OPEN for is_tensor in found)
 
 
 def _graph(module: Any, node: Any) -> GraphModule:  # noqa: ANN401 (torch's)
@@ -102,13 +127,16 @@ def read_function(module: GraphModule, names: Sequence[str]) -> Function:
     waiting = list(names)
     for node in module.graph.nodes:
         if node.op == "placeholder":
-            values[node] = waiting.pop(0) if waiting else "?"
+            values[node] = waiting.pop(0) if waiting else _OPEN
         elif node.op == "call_function":
             values[node] = _operation(node, values)
         elif node.op == "output":
             result = node.args[0]
             result = result[0] if isinstance(result, tuple | list) else result
-            return canonical(values[result] if isinstance(result, Node) else result)
+            function = canonical(values[result] if isinstance(result, Node) else result)
+            if reads(function, _OPEN):
+                raise ValueError("its mask or score reads a number that is open")
+            return function
         else:
             raise ValueError(f"its mask or score reads {node.target}")
     raise ValueError("its mask or score has no result")

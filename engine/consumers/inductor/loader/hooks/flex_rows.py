@@ -6,6 +6,7 @@ no row is answered for a call that differs in anything that the row was built wi
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -18,8 +19,9 @@ from torch._inductor.virtualized import V
 
 from gemmtune.engine.consumers.inductor.epilogues.reader import PLAIN
 from gemmtune.engine.consumers.inductor.loader.boundary import or_else
-from gemmtune.engine.consumers.inductor.loader.flex.flex_calls import flex_key
+from gemmtune.engine.consumers.inductor.loader.flex.flex_calls import FlexCall, flex_call
 from gemmtune.engine.consumers.inductor.loader.lowered import LoweredProduct
+from gemmtune.engine.records.flex.attention_text import with_length
 
 TableChoices: TypeAlias = Any
 """Handler of `table_choices`, which imports this module."""
@@ -72,14 +74,27 @@ def _served(handler: TableChoices, phase: str, default: Callable[[], list[Any]])
     node: Any = V.graph.current_node
     device = node.args[0].meta["val"].device
     try:
-        key = flex_key(node, phase)
+        call = flex_call(node, phase)
     except ValueError as error:
         handler._count("no problem", f"flex_attention: {error}")
         return []
-    product = LoweredProduct(1, 1, key, 0, PLAIN)
-    _, row = handler._find(product, device)
+    product = LoweredProduct(call.length, call.hint, call.key, 0, PLAIN)
+    key, row = handler._find(product, device)
+    if row is None and not product.is_dynamic:
+        key, row = _of_range(handler, call, device)
     if row is None:
         handler._count_miss(product, device)
         return []
     handler._count("row" if row.kwargs else "aten row", product, row, "", key)
     return [replace(default()[0], **{name.lower(): value for name, value in row.kwargs.items()})]
+
+
+def _of_range(handler: TableChoices, call: FlexCall, device: Any) -> tuple[str, Any]:  # noqa: ANN401 (torch's)
+    """Return the row whose range has the lengths of a call that leaves none open, with its key; None without one."""
+    queries, keys = re.findall(r":(?:q|kv)(\d+)(?=:)", call.key)[:2]
+    for dynamic in ("s", "kv") if queries == keys else ("kv",):
+        key = with_length(f"{call.key}:dynamic={dynamic}", 1)
+        key, row = handler._find(LoweredProduct(int(keys), int(keys), key, 0, PLAIN), device)
+        if row is not None:
+            return key, row
+    return "", None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import gemmtune as gt
+from gemmtune.engine.campaign.plan_file import read_plan
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 triton = pytest.importorskip("triton", reason="triton is not installed")
@@ -69,6 +70,17 @@ def test_flex_attention_is_a_problem_beside_its_layers():
     attention = "flex:forward:b2:h4:q128:kv128:d16:bf16"
     assert names(found) == {"256x192x64:bf16:nt": 1, "256x64x64:bf16:nt": 1, attention: 1}
     assert not unseen(found)
+
+
+def test_flex_attention_of_an_open_length_spans_its_range(tmp_path):
+    found = captured(Attention().bfloat16(), "bf16[2,s:2..2048,64]")
+    (attention,) = (each for each in found.products if each.problem.kind == "flex")
+    assert attention.problem.series_name == "flex:forward:b2:h4:q:kv:d16:bf16:dynamic=s"
+    assert [each.size for each in attention.problems] == [128, 256, 1024, 2048]
+    assert [reason.partition(",")[0] for _, reason, _ in unseen(found)] == ["its few queries are open"]
+    file = tmp_path / "campaign.toml"
+    file.write_text(found.to_toml())
+    assert {*attention.problems} <= {*read_plan(file).problems}
 
 
 def test_a_users_triton_kernel_is_named_beside_the_products():

@@ -43,6 +43,21 @@ def tensors(queries=S, heads=4, keys=S, grad=False, dynamic=()):
     return T((1, heads, queries, D), grad=grad, dynamic=dynamic), of_keys, of_keys
 
 
+def of_itself(x):
+    q = x.transpose(1, 2)
+    return attended(q, q[:, :2], q[:, :2], causal)
+
+
+def of_documents(x, ids):
+    q = x.transpose(1, 2)
+    torch._check(ids.shape[0] == x.shape[1])
+    return documents(q, q[:, :2], q[:, :2], ids)
+
+
+def tensors_of_cache():
+    return tensors(queries=1)[0], *tensors(dynamic=(2,))[1:]
+
+
 of_causal = partial(attended, mask=causal)
 CASES["causal"] = Case(of_causal, tensors())
 CASES["window"] = Case(partial(attended, mask=and_masks(causal, recent), score=softcap), tensors())
@@ -53,6 +68,10 @@ CASES["no row"] = Case(attended, tensors())
 CASES["other score"] = Case(partial(attended, score=lopsided), tensors())
 CASES["user's tile"] = Case(partial(attended, options={"BLOCK_M": 64, "BLOCK_N": 32}), tensors(heads=2))
 CASES["open length"] = Case(attended, tensors(dynamic=(2,)))
+CASES["range"] = Case(of_itself, (T((1, S, 4, D), grad=True, dynamic=(1,)),))
+CASES["range of documents"] = Case(of_documents, (T((1, S, 4, D), dynamic=(1,)), T((S,), INT32, dynamic=(0,))))
+CASES["in a range"] = Case(of_causal, tensors(queries=640, keys=640))
+CASES["cache"] = Case(attended, tensors_of_cache())
 CASES["blocks alone"] = Case(partial(attended, mask=noop_mask, size=64), tensors(heads=2))
 CASES["several types"] = Case(attended, (tensors()[0], *[T((1, 2, S, D), torch.float32)] * 2))
 CASES["default"] = Case(attended, tensors(heads=2))

@@ -10,7 +10,7 @@ from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.errors import TableError
 from gemmtune.engine.records.flex.attention import Flex
 from gemmtune.engine.records.measurement import Evidence
-from gemmtune.engine.records.table import Choice, Row
+from gemmtune.engine.records.table import Choice, RangeRow, Row
 from gemmtune.engine.toolchain.releases import source_hash
 
 pytestmark = [pytest.mark.slow(15, together="probes"), pytest.mark.timeout(300)]
@@ -41,6 +41,20 @@ ROWS = (
 )
 
 
+def ranged(problem, first, last, config):
+    of = Flex.parse(f"{problem}:dynamic={'kv' if 'q1:' in problem else 's'}")
+    return RangeRow(of.resized(last), first, last, row(of.name, config).choices[0], ((last, 0.0),), ())
+
+
+RANGES = (
+    ranged(CAUSAL, 128, 300, TILE),
+    ranged(CAUSAL, 301, 4096, TILE | {"num_stages": 4}),
+    ranged(DECODE, 2, 8192, PARTS | {"num_warps": 8}),
+    ranged(GRADIENT, 2, 8192, BACK | {"num_stages": 3}),
+    ranged(DOCUMENTS, 2, 1024, TILE | {"num_warps": 8}),
+)
+
+
 COMPARED = ("default", "user's tile", "blocks alone", "several types", "no row", "other score", "open length")
 ARMS = (f"stock={','.join(COMPARED)}", "table", "max=causal,training,decode,default")
 """Which cases are compiled how: without the table those alone that are compared."""
@@ -48,7 +62,7 @@ ARMS = (f"stock={','.join(COMPARED)}", "table", "max=causal,training,decode,defa
 
 @pytest.fixture(scope="module")
 def report(probed, exported):
-    return probed("flex_probe.py", exported(ROWS), *ARMS)
+    return probed("flex_probe.py", exported(ROWS, RANGES), *ARMS)
 
 
 def chosen(report, arm, case):
@@ -105,7 +119,16 @@ def test_what_has_no_row_is_compiled_as_without_a_table(report):
         assert report["table"][case]["failure"] == report["stock"][case]["failure"]
     assert uses(report, "no row") == [(f"flex:forward:{HEAD}", "miss")]
     assert "computes aten.erf" in report["table"]["other score"]["uses"][0]["detail"]
-    assert "dynamic" in report["table"]["open length"]["uses"][0]["detail"]
+    assert "keys another one" in report["table"]["open length"]["uses"][0]["detail"]
+
+
+def test_the_range_of_an_open_length_serves_it_and_a_fixed_length_within_it(report):
+    assert chosen(report, "table", "range") == [TILE | {"num_stages": 4}, BACK | {"num_stages": 3}]
+    assert uses(report, "range") == [(f"{each}:dynamic=s", "row") for each in (CAUSAL, GRADIENT)]
+    assert chosen(report, "table", "in a range") == [TILE | {"num_stages": 4}]
+    assert uses(report, "in a range") == [(CAUSAL.replace("512", "640"), "row")]
+    assert (PARTS | {"num_warps": 8}).items() <= chosen(report, "table", "cache")[0].items()
+    assert uses(report, "range of documents") == [(f"{DOCUMENTS}:dynamic=s", "row")]
 
 
 def test_an_export_has_the_hash_of_each_template_that_timed_its_rows(exported):
