@@ -16,6 +16,7 @@ from gemmtune.engine.consumers.inductor.loader.lookup import lookup_table
 from gemmtune.engine.consumers.inductor.loader.one_order import other_kind
 from gemmtune.engine.consumers.inductor.loader.templates import Product, is_cute, multiplied, template_of
 from gemmtune.engine.consumers.inductor.next_choice import runnable, runs
+from gemmtune.engine.consumers.inductor.one_per_key import one_per_key
 from gemmtune.engine.consumers.inductor.written import parse_written_table
 from gemmtune.engine.records.artifact import Artifact, Toolchain
 from gemmtune.engine.records.config import Config, Value
@@ -61,7 +62,7 @@ class InductorExporter(Exporter):
             TableError: Inductor has no key for a row's problem, no template for any of its spaces, or one key for two
                 rows. Or a config is not of its space, or a CuTe kernel does not build here.
         """
-        whole, (table, left_out) = table, runnable(table)
+        whole, (table, left_out) = table, runnable(one_per_key(table)[0])
         for problem, choice in _choices(table):  # before anything is built
             product_key(problem), template_of(problem, choice)
         kernels = built_kernels(
@@ -91,9 +92,14 @@ class InductorExporter(Exporter):
         }
 
     def left_out(self, table: Table) -> str:
-        """Return a line that names the rows and ranges whose choice Inductor cannot run; empty for none."""
+        """Return a line that names rows and ranges whose choice Inductor cannot run, or that became one; or none."""
+        table, joined = one_per_key(table)
         found = runnable(table)[1].items()
-        return "; ".join(f"{count(len(its), 'choice')} of {space} left out: {', '.join(its)}" for space, its in found)
+        lines = [f"{count(len(its), 'choice')} of {space} left out: {', '.join(its)}" for space, its in found]
+        lines += [f"attention that differs in its mask's values alone has one config: {', '.join(joined)}"] * bool(
+            joined
+        )
+        return "; ".join(lines)
 
     def shared(self, exports: Sequence[Mapping[str, str]]) -> Mapping[str, str]:
         """Return the loader with the parts that the rows of any GPU need."""
@@ -168,8 +174,7 @@ def _rows(table: Table, kernels: Mapping[tuple[Task, Config], Built]) -> dict[st
         key, facts = product_key(problem), {"regret_bound": row.regret_bound, "loss": row.loss}
         entry = _entry(table.device, problem, row.choices[0], problem.size, problem.size, facts)
         if not isinstance(problem, Problem) and any(each["first"] == problem.size for each in found[key]):
-            unknown = "routing" if isinstance(problem, Grouped) else "lengths of documents"
-            raise TableError(f"{problem.name}: another row has its sizes, and torch knows no {unknown}: export one")
+            raise TableError(f"{problem.name}: another row has its sizes, and torch knows no routing: export one")
         if is_cute(row.choices[0].space):
             entry |= _kernel(table, problem, row.choices[0], _next_choice(row), kernels)
         if isinstance(problem, Grouped) or not problem.takes_size_at_launch:

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
+from gemmtune.engine.consumers.inductor.exporter import InductorExporter
 from gemmtune.engine.records.config import Config
-from gemmtune.engine.records.errors import TableError
 from gemmtune.engine.records.flex.attention import Flex
 from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.records.table import Choice, RangeRow, Row
+from gemmtune.engine.testing.exporter_conformance import example_table
 from gemmtune.engine.toolchain.releases import source_hash
 
 pytestmark = [pytest.mark.slow(15, together="probes"), pytest.mark.timeout(300)]
 
 HEAD = "b1:h4:kvh2:q512:kv512:d64:bf16"
 TILE = {"BLOCK_M": 64, "BLOCK_N": 128, "num_stages": 2, "num_warps": 4}
+OTHER = TILE | {"num_warps": 8}
 BACK = {"BLOCK_M1": 32, "BLOCK_N1": 64, "BLOCK_M2": 64, "BLOCK_N2": 32, "num_stages": 2, "num_warps": 4}
 PARTS = {"BLOCK_N": 128, "num_stages": 2, "num_warps": 4}
 
@@ -137,6 +140,22 @@ def test_an_export_has_the_hash_of_each_template_that_timed_its_rows(exported):
     assert table["templates"] == {name: [source_hash(name, "2.13.0")] for name in names}
 
 
-def test_two_rows_that_differ_in_the_lengths_of_documents_are_refused(exported):
-    with pytest.raises(TableError, match="lengths of documents"):
-        exported((row(f"{DOCUMENTS}:documents=300.212", TILE), row(f"{DOCUMENTS}:documents=2", TILE)))
+def test_rows_that_differ_in_the_lengths_of_documents_share_the_config_that_loses_least(exported):
+    def measured(documents, weight, **times):
+        base, *others = (
+            replace(row(DOCUMENTS, config, space).choices[0], time_ns=times[name])
+            for name, space, config in (
+                ("base", "flex_default", {}),
+                ("one", "flex_attention", TILE),
+                ("two", "flex_attention", OTHER),
+            )
+        )
+        problem = replace(Flex.parse(f"{DOCUMENTS}:documents={documents}"), weight=weight)
+        return Row(problem, tuple(sorted((base, *others), key=lambda each: each.time_ns)), base, 0.0, ())
+
+    rows = measured("300.212", 1.0, base=100.0, one=50.0, two=90.0), measured("2", 5.0, base=100.0, one=99.0, two=80.0)
+    found = json.loads((exported(rows) / "inductor_table.json").read_text())["rows"]
+    (kept,) = found[DOCUMENTS]
+    assert kept["kwargs"] == OTHER
+    assert kept["facts"]["loss"] == pytest.approx(0.8)
+    assert "documents=300.212" in InductorExporter().left_out(replace(example_table(), rows=rows, ranges=()))

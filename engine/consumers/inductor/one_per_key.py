@@ -1,0 +1,66 @@
+"""Rows of attention that torch cannot tell apart: a compiled graph serves all values of the tensors that a mask reads.
+
+| of several | what stays |
+|---|---|
+| rows | one, with the choice that was measured in all of them and loses least by their weights |
+| ranges | those of the series with the largest weight |
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from gemmtune.engine.records.flex.attention import Flex
+from gemmtune.engine.records.table import Choice, Row, Table
+from gemmtune.engine.records.workload import Workload
+
+
+def one_per_key(table: Table) -> tuple[Table, Sequence[str]]:
+    """Return the table with one row or series of ranges per kernel of attention, and the names of those joined."""
+    groups: defaultdict[str, list[Row]] = defaultdict(list)
+    weights: defaultdict[Workload, float] = defaultdict(float)
+    for row in table.rows:
+        weights[row.problem.series] += row.problem.weight
+        if isinstance(row.problem, Flex) and not row.problem.dynamic:
+            groups[row.problem.kernel_name].append(row)
+    several = [rows for rows in groups.values() if len(rows) > 1]
+    joined = {rows[0].problem: _joined(rows, table.margin) for rows in several}
+    gone = {row.problem for rows in several for row in rows[1:]}
+    series: defaultdict[str, dict[Workload, None]] = defaultdict(dict)
+    for problem in (ranged.problem for ranged in table.ranges if isinstance(ranged.problem, Flex)):
+        series[problem.kernel_name][problem.series] = None
+    kept = {max(found, key=lambda each: weights[each]) for found in series.values()}
+    rest = {each for found in series.values() for each in found} - kept
+    rows = tuple(joined.get(row.problem, row) for row in table.rows if row.problem not in gone)
+    ranges = tuple(ranged for ranged in table.ranges if ranged.problem.series not in rest)
+    names = [row.problem.name for rows in several for row in rows] + sorted(each.series_name for each in rest)
+    return replace(table, rows=rows, ranges=ranges), names
+
+
+def _joined(rows: Sequence[Row], margin: float) -> Row:
+    """Return the heaviest of several rows with a choice for all: the baseline, unless another beats it by a margin."""
+    measured = [_by_config(row) for row in rows]
+    shared = [key for key in measured[0] if all(key in its for its in measured)]
+    fastest = [min(choice.time_ns for choice in its.values()) for its in measured]
+
+    def score(key: tuple[str, str]) -> float:
+        each = zip(rows, measured, fastest, strict=True)
+        return sum(row.problem.weight * its[key].time_ns / best for row, its, best in each)
+
+    heaviest = max(rows, key=lambda row: row.problem.weight)
+    if not shared:
+        return heaviest
+    key = min(shared, key=score)
+    base = next((each for each in shared if each[0] == heaviest.problem.baseline_space), None)
+    if base is not None and score(base) < score(key) * (1 + margin):
+        key = base
+    first = _by_config(heaviest)[key]
+    others = tuple(choice for choice in heaviest.choices if choice is not first)
+    loss = max(its[key].time_ns / best - 1 for its, best in zip(measured, fastest, strict=True))
+    return replace(heaviest, choices=(first, *others), loss=max(0.0, loss)).with_lead()
+
+
+def _by_config(row: Row) -> Mapping[tuple[str, str], Choice]:
+    """Return the choices of a row and its baseline by space and config."""
+    choices = [*row.choices, *([row.baseline] if row.baseline else [])]
+    return {(choice.space, choice.config.json): choice for choice in reversed(choices)}
