@@ -1,5 +1,6 @@
 """Tables: the config that production should run for every problem, with its evidence."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Self
 
@@ -125,6 +126,20 @@ class RangeRow:
 
 
 @dataclass(frozen=True, slots=True)
+class GeneratedRow:
+    """Choice for a kernel that a compiler generates between the products of a model."""
+
+    source: str
+    """SHA-256 of the kernel's source without its name, and of the sizes that it is tuned for."""
+    name: str
+    """Name of the kernel where it was timed; elsewhere its number may differ."""
+    choice: Choice
+    """Config to run; its space has the compiler's name."""
+    default_ns: float = field(metadata={"above": 0})
+    """Time of the config that the compiler starts from, in ns."""
+
+
+@dataclass(frozen=True, slots=True)
 class Table:
     """Best configs of one device, problem by problem."""
 
@@ -144,3 +159,10 @@ class Table:
     """Versions of the NVIDIA driver that the rows were measured with, sorted; empty where none is known."""
     batch_invariant: bool = field(default=False, metadata={"sparse": True})
     """Whether rows that differ in the range size alone give equal rows equal bits, and no other kernel serves them."""
+    generated: tuple[GeneratedRow, ...] = field(default=(), metadata={"sparse": True})
+    """One row per kernel between the products, sorted by source."""
+
+    def with_generated(self, rows: Iterable[GeneratedRow]) -> Self:
+        """Return the table with further rows of generated kernels, each in the place of one of its source."""
+        found = {row.source: row for row in (*self.generated, *rows)}
+        return replace(self, generated=tuple(found[source] for source in sorted(found)))

@@ -98,9 +98,10 @@ def merge_tables(tables: Mapping[str, Table]) -> tuple[Table, tuple[Conflict, ..
     spans = sorted((r for _, kept in ranges.values() for r in kept), key=lambda r: (repr(r.problem.series), r.first))
     newest = max(table.measured_at for table in tables.values())
     drivers = tuple(sorted({driver for table in tables.values() for driver in table.drivers}))
-    return replace(merged, rows=tuple(found), ranges=tuple(spans), measured_at=newest, drivers=drivers), tuple(
-        conflicts
-    )
+    for table in (*reversed(others), merged):
+        merged = merged.with_generated(table.generated)
+    merged = replace(merged, rows=tuple(found), ranges=tuple(spans), measured_at=newest, drivers=drivers)
+    return merged, tuple(conflicts)
 
 
 def _joined(

@@ -139,6 +139,7 @@ def with_earlier(
         fates += found
     ordered = sorted((row for of in ranges.values() for row in of), key=lambda r: (r.problem.series.name, r.first))
     merged = replace(table, rows=tuple(rows[name] for name in sorted(rows)), ranges=tuple(ordered))
+    merged = replace(merged, generated=earlier.generated * keep).with_generated(table.generated)
     if merged != table:  # something is of the earlier table
         newest = max(table.measured_at, earlier.measured_at)
         merged = replace(merged, measured_at=newest, drivers=tuple(sorted({*table.drivers, *earlier.drivers})))

@@ -21,6 +21,9 @@ from gemmtune.engine.tables.sealed import seal_of
 from gemmtune.engine.tables.summation import require_one_summation
 from gemmtune.engine.tables.table_file import table_sha256
 
+SEALED = frozenset({"schema", "gemmtune", "table_sha256", "device", "objective", "sha256"})
+"""Fields of every sealed export."""
+
 
 def export_table(exporter: Exporter, table: Table, *, estimated: bool = False) -> Mapping[str, str]:
     """Return the exporter's files, name to text; rows whose first choice is an estimate need `estimated`.

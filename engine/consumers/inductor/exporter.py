@@ -33,7 +33,7 @@ from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.report.layout import count
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.exporter import Exporter
-from gemmtune.engine.tables.export import sealed_json
+from gemmtune.engine.tables.export import SEALED, sealed_json
 from gemmtune.engine.tables.kernels.builds import Built, built_kernels, cute_entry
 from gemmtune.engine.tables.licence import LICENCES, notices
 from gemmtune.engine.toolchain.releases import source_hash
@@ -78,6 +78,7 @@ class InductorExporter(Exporter):
             "params": _params(table),
             "rows": rows,
             "kernels": dict(sorted(kernels.values())),
+            **_generated(table),
             **({"batch_invariant": True} if table.batch_invariant else {}),
             **({"left_out": {space: len(names) for space, names in left_out.items()}} if left_out else {}),
         }
@@ -104,6 +105,22 @@ class InductorExporter(Exporter):
     def shared(self, exports: Sequence[Mapping[str, str]]) -> Mapping[str, str]:
         """Return the loader with the parts that the rows of any GPU need."""
         return loader_files(*(parse_inductor_table(files["inductor_table.json"].encode()) for files in exports))
+
+
+def with_generated(exported: str, table: Table) -> Mapping[str, str]:
+    """Return the files of an export to which rows of generated kernels come; no kernel is built again.
+
+    Args:
+        exported: text of `inductor_table.json`, of one GPU, for the rows of `table` as they are.
+        table: the table with the rows of its generated kernels.
+
+    Raises:
+        TableError: the text is no export of one GPU.
+    """
+    fields = json.loads(exported)
+    content = {name: its for name, its in fields.items() if name not in SEALED} | _generated(table)
+    sealed = sealed_json(table, SCHEMA, content, parse_written_table)
+    return {"inductor_table.json": sealed, **loader_files(parse_inductor_table(sealed.encode()))}
 
 
 def product_key(problem: Product) -> str:
@@ -190,6 +207,22 @@ def _rows(table: Table, kernels: Mapping[tuple[Task, Config], Built]) -> dict[st
         key = product_key(problem)
         found[f"{key.removesuffix('static')}dynamic" if isinstance(problem, Grouped) else key].append(entry)
     return dict(found)
+
+
+def _generated(table: Table) -> dict[str, object]:
+    """Return the rows of the kernels between the products; none where a table has none, or is batch-invariant."""
+    if not table.generated or table.batch_invariant:
+        return {}
+    found = {}
+    for row in table.generated:
+        facts = {
+            "time_ns": row.choice.time_ns,
+            "default_ns": row.default_ns,
+            "protocol": row.choice.protocol,
+            "toolchain": row.choice.toolchain,
+        }
+        found[row.source] = {"name": row.name, "config": dict(row.choice.config), "facts": facts}
+    return {"generated": found}
 
 
 def _fuse_alike(rows: Mapping[str, list[dict[str, Any]]]) -> None:

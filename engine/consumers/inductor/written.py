@@ -53,6 +53,8 @@ def parse_written_table(content: bytes) -> InductorTable:
         name: require_params(f"params.{shortened(name)}", values)
         for name, values in require_object("params", fields["params"]).items()
     }
+    for row in fields.get("generated", {}).values():
+        require_facts(row["facts"])
     for kernel in table.kernels.values():
         require_launch(kernel)
     for key, parsed in table.rows.items():

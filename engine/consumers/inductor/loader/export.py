@@ -53,6 +53,8 @@ def loader_files(*tables: InductorTable) -> Mapping[str, str]:
         lacking.append("gemmtune.engine.toolchain.occupancy")
     if not any(table.batch_invariant for table in tables):
         lacking.append(f"{_LOADER}.one_order")
+    if not any(table.generated for table in tables):
+        lacking += [f"{_LOADER}.generated", f"{_LOADER}.hooks.generated_rows"]
     if len(tables) == 1:
         lacking.append("gemmtune.engine.io.bundled")
     lines = textwrap.wrap(" |".join(dict.fromkeys(unserved.values())), 100, break_on_hyphens=False)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from gemmtune.engine.consumers.inductor.loader.generated import GENERATED, parse_generated
 from gemmtune.engine.consumers.inductor.loader.one_order import require_one_order
 from gemmtune.engine.tables.kernels.binary import KernelBinary, parse_kernels
 from gemmtune.engine.tables.sealed import parse_sealed, require_object, require_one_of, shortened
@@ -89,6 +90,8 @@ class InductorTable(NamedTuple):
     """CuTe kernels by name."""
     batch_invariant: bool = False
     """Whether the rows of a product add in one order, so that equal rows of operands have equal bits at every m."""
+    generated: Mapping[str, Mapping[str, int]] = {}
+    """Configs of kernels between the products, by `source_key`."""
 
 
 def parse_inductor_table(content: bytes) -> InductorTable:
@@ -98,14 +101,15 @@ def parse_inductor_table(content: bytes) -> InductorTable:
         TypeError, ValueError: a part has the wrong type or value.
     """
     names = {"made_with", "templates", "params", "rows", "kernels"}
-    fields = parse_sealed(content, "inductor", SCHEMA, names, {"batch_invariant", "left_out"})
+    fields = parse_sealed(content, "inductor", SCHEMA, names, {"batch_invariant", "left_out", *GENERATED})
     made_with, templates = (require_object(name, fields[name]) for name in ("made_with", "templates"))
     kernels = parse_kernels(its) if (its := require_object("kernels", fields["kernels"])) else {}
     rows = {key: _rows(key, its, kernels) for key, its in require_object("rows", fields["rows"]).items()}
     invariant = require_one_of("batch_invariant", fields.get("batch_invariant", False), (False, True))
     if invariant:
         require_one_order(rows)
-    return InductorTable(fields["sha256"], fields["device"]["name"], made_with, templates, rows, kernels, invariant)
+    its = fields["sha256"], fields["device"]["name"], made_with, templates, rows, kernels, invariant
+    return InductorTable(*its, parse_generated(fields))
 
 
 def _rows(key: str, entries: object, kernels: Mapping[str, KernelBinary]) -> tuple[ProductRow, ...]:

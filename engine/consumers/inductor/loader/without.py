@@ -43,6 +43,8 @@ dynamic_row = _nothing  # no row serves a graph with a dynamic m
 as_in_table = _unchanged  # no row serves open sizes or strides
 leading_scales, quantised_product = _nothing, _nothing  # no row serves products of 8-bit operands
 serve_grouped, grouped_call, serve_flex = _nothing, _nothing, _nothing  # or grouped ones, or attention
+GENERATED: tuple[str, ...] = ()
+serve_generated, parse_generated = _nothing, _nothing  # or kernels between them
 with_whole_bias, leave_out_bias = _unchanged, _nothing  # no row has a bias
 
 

@@ -36,6 +36,7 @@ from torch._inductor.virtualized import V
 from gemmtune.engine.consumers.inductor.epilogues.reader import PLAIN
 from gemmtune.engine.consumers.inductor.loader.boundary import absent, nothing, or_else
 from gemmtune.engine.consumers.inductor.loader.hooks.flex_rows import serve_flex
+from gemmtune.engine.consumers.inductor.loader.hooks.generated_rows import serve_generated
 from gemmtune.engine.consumers.inductor.loader.hooks.grouped_rows import serve_grouped
 from gemmtune.engine.consumers.inductor.loader.hooks.table_choices import TableChoices
 from gemmtune.engine.consumers.inductor.loader.loader_rows import DTYPE_NAMES
@@ -128,6 +129,7 @@ def activate(handler: AtenChoices) -> None:
     replaced.function(pad_mm, "should_pad", pads)
     if isinstance(handler, TableChoices):
         replaced.function(TritonKernel, "codegen_kernel", tuned_if_large)
+        serve_generated(handler, replaced.function, chooses_configs)
         replaced.function(GraphLowering, "run", handler.run_graph)
         serve_grouped(handler, replaced.place)
         serve_flex(handler)
@@ -251,12 +253,17 @@ def tuned_if_large(generate: Callable[..., str], kernel: Any, *asked: Any, **nam
 @or_else(lambda *_: False)
 def _is_large(kernel: Any) -> bool:  # noqa: ANN401 (torch's)
     device = V.graph.get_current_device_or_throw()
-    modes = (getattr(config, name, False) for name in ("deterministic", "batch_invariant"))
-    may_measure = not (_keeps_bits() or any(modes) or torch.are_deterministic_algorithms_enabled())
-    if device.type != "cuda" or not has_options() or not may_measure:
+    if getattr(kernel, "fixed_config", None) or not chooses_configs(device):
         return False
     l2_bytes = torch.cuda.get_device_properties(device).L2_cache_size
     return bool(kernel.estimate_kernel_num_bytes() >= _L2_SIZES * l2_bytes)
+
+
+def chooses_configs(device: torch.device) -> bool:
+    """Return whether a graph's kernels between the products may have other configs than Inductor's own."""
+    modes = (getattr(config, name, False) for name in ("deterministic", "batch_invariant"))
+    keeps_bits = _keeps_bits() or any(modes) or torch.are_deterministic_algorithms_enabled()
+    return device.type == "cuda" and has_options() and not keeps_bits
 
 
 def _keeps_bits() -> bool:

@@ -14,12 +14,13 @@ import pytest
 
 from gemmtune.engine.api.output_folder import write_all
 from gemmtune.engine.consumers.inductor.exporter import InductorExporter, product_key
+from gemmtune.engine.consumers.inductor.loader.generated import source_key
 from gemmtune.engine.consumers.inductor.written import parse_written_table
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.measurement import Evidence
-from gemmtune.engine.records.table import Choice, Row
+from gemmtune.engine.records.table import Choice, GeneratedRow, Row
 from gemmtune.engine.tables.sealed import seal_of
 from gemmtune.engine.testing.exporter_conformance import example_table
 
@@ -27,6 +28,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("triton", reason="triton is not installed")
 
 from torch._inductor import config  # noqa: E402
+from torch._inductor.codecache import PyCodeCache  # noqa: E402
 from torch._inductor.codegen.triton import TritonKernel, TritonScheduling  # noqa: E402
 from torch._inductor.debug import DebugContext  # noqa: E402
 from torch._inductor.decomposition import select_decomp_table  # noqa: E402
@@ -37,6 +39,7 @@ from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
 from torch.fx.experimental.symbolic_shapes import ShapeEnv  # noqa: E402
 from torch.nn import functional as F  # noqa: E402, N812
 
+from gemmtune.engine.consumers.inductor.loader.hooks.generated_rows import key_of  # noqa: E402
 from gemmtune.spaces.inductor.target import environment, target  # noqa: E402
 
 pytestmark = pytest.mark.slow(12)
@@ -54,6 +57,9 @@ SHAPES |= {"gates": (4, 6 * 96), "column": (64, 1), "scales": (1, 96)}
 SHAPES |= {"x3": (4, 64, 256), "w3": (4, 256, 96), "row3": (4, 1, 96)}
 TYPES = {"x8": torch.float8_e4m3fn, "w8": torch.float8_e4m3fn, "column": torch.float32, "scales": torch.float32}
 SHAPES |= {"x8": SHAPES["x"], "w8": SHAPES["w"]}
+SOURCES: list[str] = []
+"""Sources of the kernels that were generated last."""
+BLOCKS = {"XBLOCK": 2, "R0_BLOCK": 1024, "num_warps": 8, "num_stages": 1}
 
 
 def row(problem, space, params):
@@ -68,9 +74,9 @@ def kernels(tmp_path, unbuilt, load):
     It returns the kinds of the generated kernels, the report, and the code that calls them.
     """
 
-    def lower(function, *rows, tuning=True):
+    def lower(function, *rows, tuning=True, generated_rows=()):
         names = function.__code__.co_varnames[: function.__code__.co_argcount]
-        with installed(rows, tmp_path, load) as loader:
+        with installed(rows, tmp_path, load, generated=generated_rows) as loader:
             with FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True) as mode:
                 types = [TYPES.get(name, torch.bfloat16) for name in names]
                 inputs = [torch.empty(SHAPES[n], dtype=t, device="cuda:0") for n, t in zip(names, types, strict=True)]
@@ -84,9 +90,9 @@ def kernels(tmp_path, unbuilt, load):
 
 
 @contextmanager
-def installed(rows, folder, load):
+def installed(rows, folder, load, **fields):
     """Install the exported loader with a table of some rows, and give it."""
-    write_all(InductorExporter().export(replace(example_table(), rows=rows, ranges=())), folder)
+    write_all(InductorExporter().export(replace(example_table(), rows=rows, ranges=(), **fields)), folder)
     loader = load(folder, "exported_loader")
     loader.install(policy="ignore")
     try:
@@ -99,7 +105,9 @@ def generated(module, inputs, mode, folder, settings):
     found = []
 
     def define(_, source, _nodes, _kernel):
+        SOURCES.append(source)
         kind = "template" if "triton_heuristics.template" in source else "pointwise"
+        kind = "fixed" if "triton_heuristics.fixed_config" in source else kind
         found.append("descending" if "'coordinate_descent_tuning': True" in source else kind)
         return f"kernel{len(found)}"
 
@@ -334,6 +342,32 @@ def test_large_kernels_alone_descend_and_only_with_the_options_of_a_table(kernel
     monkeypatch.setitem(SHAPES, "large", (8192, 2048))  # 64 MiB in and out, close to the L2's size
     kinds, _, _ = kernels(softmaxes, PLAIN)
     assert kinds == ["pointwise", "pointwise"]
+
+
+def loaded(source):
+    """Return a generated kernel as a process that compiles it finds it."""
+    source = source.replace("triton_helpers.set_driver_to_gpu()", "")
+    with target(H200):
+        return PyCodeCache.load(source.replace("Placeholder.KERNEL_NAME", "triton_fused_kernel")).triton_fused_kernel
+
+
+def test_a_row_fixes_the_config_of_its_kernel_alone_and_only_with_the_options_of_a_table(kernels, tmp_path):
+    SOURCES.clear()
+    assert kernels(softmaxes, PLAIN)[0] == ["descending", "pointwise"]
+    large = key_of(SOURCES[0])
+    kernel = loaded(SOURCES[0])
+    assert large == source_key(str(kernel.size_hints), kernel.fn.src) != key_of(SOURCES[1])
+    rows = (GeneratedRow(large, "triton_red_fused__softmax_0", replace(PLAIN.choices[0], config=Config(BLOCKS)), 9.0),)
+    before, _ = SOURCES
+    SOURCES.clear()
+    assert kernels(softmaxes, PLAIN, generated_rows=rows)[0] == ["fixed", "pointwise"]
+    fixed = loaded(SOURCES[0])
+    assert [(each.kwargs, each.num_warps) for each in fixed.configs] == [({"XBLOCK": 2, "R0_BLOCK": 1024}, 8)]
+    assert fixed.fn.src == kernel.fn.src
+    assert SOURCES[0].rpartition("@triton.jit")[2] == before.rpartition("@triton.jit")[2]
+    assert kernels(softmaxes, PLAIN, tuning=False, generated_rows=rows)[0] == ["pointwise", "pointwise"]
+    with config.patch(deterministic=True):
+        assert kernels(softmaxes, PLAIN, generated_rows=rows)[0] == ["pointwise", "pointwise"]
 
 
 def test_inductor_generates_as_before_once_the_table_is_gone(tmp_path, load):

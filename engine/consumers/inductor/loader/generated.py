@@ -1,0 +1,47 @@
+"""Rows of the kernels that Inductor generates between the products: their check. Needs the standard library alone."""
+
+import hashlib
+import re
+from collections.abc import Mapping
+
+from gemmtune.engine.tables.sealed import require_integer, require_object, require_text
+
+GENERATED = ("generated",)
+"""Fields of such rows in `inductor_table.json`."""
+_PARAM = re.compile(r"[XYZ]BLOCK|R\d_BLOCK|num_warps|num_stages")
+_PIPELINE = {"num_warps", "num_stages"}
+_FIELDS = {"name", "config", "facts"}
+_LARGEST = 2**20
+_NAME = re.compile(r"^def [^(]+\(")
+
+
+def source_key(sizes: str, source: str) -> str:
+    """Return the key of a kernel: the SHA-256 of its sizes, and of its source without the kernel's name.
+
+    `sizes` is the text of Inductor's `size_hints`, and the source begins at `def`.
+    """
+    return hashlib.sha256(f"{sizes}{_NAME.sub('(', source.strip(), count=1)}".encode()).hexdigest()
+
+
+def is_config(config: Mapping[str, object]) -> bool:
+    """Return whether a config has the params of a plain kernel alone: sizes of blocks, warps and stages."""
+    return config.keys() >= _PIPELINE and all(_PARAM.fullmatch(name) for name in config)
+
+
+def parse_generated(table: Mapping[str, object]) -> Mapping[str, Mapping[str, int]]:
+    """Return the config per kernel of a table's fields; a config becomes a part of generated code.
+
+    Raises:
+        TypeError, ValueError: a part has the wrong type or value.
+    """
+    found = {}
+    for source, row in require_object("generated", table.get(*GENERATED, {})).items():
+        where = f"generated.{source}"
+        fields = require_object(where, row, _FIELDS)
+        require_text(f"{where}.name", fields["name"])
+        where = f"{where}.config"
+        config = require_object(where, fields["config"])
+        if not is_config(config):
+            raise ValueError(f"{where} has other params than blocks, num_warps and num_stages")
+        found[source] = {name: require_integer(f"{where}.{name}", its, 1, _LARGEST) for name, its in config.items()}
+    return found

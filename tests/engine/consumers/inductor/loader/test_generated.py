@@ -1,0 +1,95 @@
+"""Rows of kernels between the products: in a table, in its exports, and what a loader refuses."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from gemmtune.engine.api.output_folder import write_all
+from gemmtune.engine.consumers.inductor.exporter import InductorExporter, with_generated
+from gemmtune.engine.consumers.inductor.loader.generated import parse_generated, source_key
+from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.measurement import Evidence
+from gemmtune.engine.records.table import Choice, GeneratedRow
+from gemmtune.engine.tables.diff import merge_tables
+from gemmtune.engine.tables.earlier import with_earlier
+from gemmtune.engine.tables.table_file import parse_table, table_text
+from gemmtune.engine.testing.exporter_conformance import example_table
+
+TABLE = example_table()
+CONFIG = {"XBLOCK": 4, "R0_BLOCK": 2048, "num_warps": 8, "num_stages": 1}
+FILE = "inductor_table.json"
+
+
+def row(source, **config):
+    config = Config({**CONFIG, **config})
+    choice = Choice("inductor", config, 90.0, 89.0, 91.0, 40, Evidence.MEASURED, "torch 2.13.0", "events-cold-l2")
+    return GeneratedRow(source, "triton_red_fused_0", choice, 100.0)
+
+
+FIRST, SECOND, OTHER = row("a" * 64), row("b" * 64), row("a" * 64, XBLOCK=8)
+
+
+def test_a_table_keeps_its_rows_of_generated_kernels():
+    table = TABLE.with_generated([SECOND, FIRST])
+    assert table.generated == (FIRST, SECOND)
+    assert parse_table(table_text(table), "it").generated == (FIRST, SECOND)
+    assert table.with_generated([OTHER]).generated == (OTHER, SECOND)
+    assert "generated" not in json.loads(table_text(TABLE))
+
+
+def test_a_new_table_keeps_those_of_the_earlier_one_unless_it_is_replaced():
+    old, new = TABLE.with_generated([FIRST, SECOND]), TABLE.with_generated([OTHER])
+    assert with_earlier(new, old, set())[0].generated == (OTHER, SECOND)
+    assert with_earlier(new, old, set(), keep=False)[0].generated == (OTHER,)
+
+
+def test_tables_merge_them_and_the_first_one_leads():
+    tables = {"one": TABLE.with_generated([FIRST]), "two": TABLE.with_generated([OTHER, SECOND])}
+    assert merge_tables(tables)[0].generated == (FIRST, SECOND)
+
+
+def test_rows_come_to_an_export_as_if_it_were_made_anew():
+    before, table = InductorExporter().export(TABLE), TABLE.with_generated([FIRST, SECOND])
+    after = InductorExporter().export(table)
+    assert with_generated(before[FILE], table).items() <= after.items()
+    assert json.loads(after[FILE])["generated"][FIRST.source]["config"] == CONFIG
+    parts = {name for name in after if name not in before}
+    assert parts == {"gemmtune_inductor/generated.py", "gemmtune_inductor/generated_rows.py"}
+
+
+def test_a_batch_invariant_table_exports_none():
+    table = replace(TABLE, rows=(), ranges=(), batch_invariant=True).with_generated([FIRST])
+    assert "generated" not in json.loads(InductorExporter().export(table)[FILE])
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"XBLOCK": 4, "num_warps": 8}, "other params"),
+        ({**CONFIG, "RSPLIT": 2}, "other params"),
+        ({**CONFIG, "XBLOCK": 0}, "XBLOCK=0 is not from 1"),
+        ({**CONFIG, "XBLOCK": "4"}, "XBLOCK='4' is not an integer"),
+    ],
+)
+def test_a_config_of_other_params_or_values_is_refused(config, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        parse_generated({"generated": {"a": {"name": "triton_poi_0", "config": config, "facts": {}}}})
+
+
+def test_a_loader_without_the_part_refuses_such_rows(tmp_path, load):
+    pytest.importorskip("torch", reason="torch is not installed")
+    write_all(InductorExporter().export(TABLE), tmp_path)
+    table = tmp_path / "new.json"
+    table.write_text(InductorExporter().export(TABLE.with_generated([FIRST]))[FILE], encoding="utf-8")
+    with pytest.raises(ValueError, match="the unknown field 'generated'"):
+        load(tmp_path, "lean_loader").install(table)
+
+
+def test_the_key_of_a_kernel_is_its_sizes_and_its_source_but_no_name():
+    key = source_key("{'x': 64}", "def triton_poi_fused_add_0(x, n):\n    y = x\n")
+    assert key == source_key("{'x': 64}", "def triton_poi_fused_add_12(x, n):\n    y = x")
+    assert key != source_key("{'x': 128}", "def triton_poi_fused_add_0(x, n):\n    y = x\n")
+    assert key != source_key("{'x': 64}", "def triton_poi_fused_add_0(x, n):\n    z = x\n")
