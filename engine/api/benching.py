@@ -2,18 +2,25 @@
 
 import os
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from gemmtune.engine.api.output_folder import write_all
 from gemmtune.engine.api.table import read_table
 from gemmtune.engine.consumers.inductor.bench.arms import ARMS, TABLE
 from gemmtune.engine.consumers.inductor.bench.model_bench import ModelBench
+from gemmtune.engine.consumers.inductor.exporter import with_generated
 from gemmtune.engine.consumers.inductor.hugging_face.settings import PREFIX, CallSettings, settings_of
 from gemmtune.engine.consumers.inductor.inputs import parse_inputs
 from gemmtune.engine.io.arguments import checks_arguments
 from gemmtune.engine.io.importing import parse_callable
 from gemmtune.engine.io.paths import FileKind, find
-from gemmtune.engine.records.errors import DeviceError, UsageError, did_you_mean
+from gemmtune.engine.io.reading import read_text
+from gemmtune.engine.records.errors import DeviceError, TableError, UsageError, did_you_mean
+from gemmtune.engine.records.table import GeneratedRow, Table
+from gemmtune.engine.report.layout import count
+from gemmtune.engine.tables.table_file import write_table
 from gemmtune.engine.toolchain.gpu_info import present_device, why_no_gpu
 from gemmtune.engine.toolchain.installed import require_extra
 
@@ -32,6 +39,7 @@ def bench(
     arms: Sequence[str] = ("eager", "compile", "table"),
     binaries: bool = True,
     grad: bool = False,
+    tune_kernels: bool = False,
     seconds: float = 10.0,
     notify: Callable[[str], None] = lambda _: None,
 ) -> ModelBench:
@@ -51,6 +59,8 @@ def bench(
         arms: arms to run: eager, compile, max-autotune and table.
         binaries: whether the table's binaries, which are code, are linked; without them their rows' next choices run.
         grad: whether a call is a forward pass with its gradients.
+        tune_kernels: whether first the kernels that torch generates between the products get rows: the model runs once
+            with the table, each such kernel's configs are timed, and the table and its loader get what leads.
         seconds: time for all rounds, s.
         notify: receiver of lines about the progress.
 
@@ -88,6 +98,8 @@ def bench(
     loader_file = None if table_file is None else table_file.parent / LOADER_FILE
     if loader_file is not None and not loader_file.is_file():
         raise UsageError(f"there is no {loader_file}: write it with gemmtune export {table_file}")
+    if tune_kernels and (content is None or content.batch_invariant):
+        raise UsageError("tuned kernels become rows of a table that is not batch-invariant: leave tune_kernels out")
     device = present_device()
     if device is None:
         raise DeviceError(
@@ -119,7 +131,18 @@ def bench(
         seconds=seconds,
         device=device,
         notify=notify,
+        keep=partial(_add_kernels, content, table_file, notify) if content and table_file and tune_kernels else None,
     )
+
+
+def _add_kernels(table: Table, table_file: Path, notify: Callable[[str], None], rows: Sequence[GeneratedRow]) -> None:
+    """Add the rows of generated kernels to the file of a table, and to the loader in its folder."""
+    exported = table_file.parent / LOADER_FILE
+    extended = table.with_generated(rows)
+    files = with_generated(read_text(exported, "export", TableError), extended)
+    write_table(table_file, extended)
+    write_all(files, exported.parent)
+    notify(f"{count(len(rows), 'kernel')} between the products got a row in {table_file}")
 
 
 def _settings(

@@ -46,6 +46,7 @@ _FIXED_INPUT_HELP = "A tensor of the call, as for gemmtune capture, without open
 _ONE_TOKENS_HELP = "Tokens per sequence of hf:MODEL: 1 decodes with a cache, more are a prompt. [default: 1]"
 _ONE_BATCH_HELP = "Sequences, or pictures, of hf:MODEL. [default: 1]"
 _ARMS_HELP = f"Arms to run, of {','.join(ARMS)}. [default: eager,compile, and table with --table]"
+_TUNE_KERNELS_HELP = "First tune the kernels between the products, and add them to the table and its loader in DIR."
 
 _MODEL_HELP = "A config.json, its folder, or a model of the local Hugging Face cache: Qwen/Qwen3-30B-A3B."
 _EP_HELP = "Expert-parallel ranks: of SGLang a divisor of --tp, of vLLM 1 or all ranks."
@@ -150,6 +151,7 @@ def bench(
     arms: Annotated[str | None, typer.Option(metavar="NAMES", help=_ARMS_HELP)] = None,
     no_binaries: Annotated[bool, typer.Option("--no-binaries", help=NO_BINARIES_HELP)] = False,
     grad: Annotated[bool, typer.Option("--grad", help="Time a forward pass with its gradients.")] = False,
+    tune_kernels: Annotated[bool, typer.Option("--tune-kernels", help=_TUNE_KERNELS_HELP)] = False,
     seconds: Annotated[float, typer.Option(metavar="N", help="Time for all rounds, s.", parser=time_span)] = 10.0,
     out: Annotated[
         Path | None,
@@ -176,6 +178,7 @@ def bench(
             context=context,
             arms=wanted,
             grad=grad,
+            tune_kernels=tune_kernels,
             seconds=seconds,
             notify=print_notice,
         )

@@ -34,6 +34,8 @@ SPACES = ("cute_splitk", "triton_mm", "quack_gemm", "quack_grouped")
 """Without cute_gemv, which was the fastest for none of 25 products of 16 rows."""
 PTXAS = Path(find_spec("torch").origin).with_name("bin") / "ptxas"
 BENCH_SECONDS = 8.0
+FIRST_CALL = 1.15
+"""Longest first call with a table that is wanted, in torch.compile's."""
 
 
 @dataclass(frozen=True)
@@ -89,17 +91,19 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, help="time of the search; by default a quarter of the minutes")
     parser.add_argument("--bench-seconds", type=float, default=BENCH_SECONDS, help="time of the rounds per case")
     parser.add_argument("--device", default="H200", help="GPU that the captures are for and that this runs on")
+    parser.add_argument("--tune-kernels", action="store_true", help="give the kernels between the products rows")
     parser.add_argument("--rehearse", action="store_true", help="capture only, as a machine without a GPU can")
     given = parser.parse_args()
     models, groups = given.models.split(","), given.groups.split(",")
     wanted = [case for group in groups for case in cases() if case.model in models and case.group == group]
     given.out.mkdir(parents=True, exist_ok=True)
     run = Run(given.out.resolve(), time.monotonic() + given.minutes * 60, given.arms, given.device)
+    run.bench_options = ["--seconds", str(given.bench_seconds), *(["--tune-kernels"] if given.tune_kernels else [])]
     run.capture([case for case in wanted if case.name not in run.result["captures"]])
     if not given.rehearse:
         if not run.result["tune"]:
             run.tune(given.seconds or given.minutes * 15, given.spaces.split(","))
-        run.bench([case for case in wanted if case.name not in run.result["benches"]], given.bench_seconds)
+        run.bench([case for case in wanted if case.name not in run.result["benches"]])
     print("\n".join(run.summary()))
     return int(bool(run.failures))
 
@@ -112,6 +116,7 @@ class Run:
         self.result: dict = {"captures": {}, "tune": {}, "benches": {}}
         if (out / "result.json").exists():
             self.result = json.loads((out / "result.json").read_text(encoding="utf-8"))
+        self.bench_options: list[str] = []
         self.failures: list[str] = []
         self.skipped: list[str] = []
 
@@ -152,7 +157,7 @@ class Run:
             }
         self.save()
 
-    def bench(self, wanted: list[Case], rounds_seconds: float) -> None:
+    def bench(self, wanted: list[Case]) -> None:
         """Time every case in all arms, and compare what the capture listed with what the GPU's compile lowered."""
         environment = dict(os.environ)
         if PTXAS.is_file():  # as Inductor sets it, but too late, so that max-autotune compiles nearly everything twice
@@ -164,9 +169,7 @@ class Run:
             folder = str(self.out / "table")
             file = self.out / f"{case.name}.json"
             command = ["bench", *case.options, "--table", folder, "--arms", self.arms, "--out", str(file)]
-            seconds, report = self.gemmtune(
-                f"bench {case.name}", [*command, "--seconds", str(rounds_seconds)], environment
-            )
+            seconds, report = self.gemmtune(f"bench {case.name}", [*command, *self.bench_options], environment)
             if report is not None:
                 differences = differing(self.result["captures"].get(case.name, {}), report)
                 self.result["benches"][case.name] = {"seconds": seconds, **report, "capture_differs": differences}
@@ -205,7 +208,7 @@ class Run:
             + " | ".join(f"{arm} ms" for arm in self.arms.split(","))
             + " | vs compile | vs fastest | first calls | misses | capture differs |",
         ]
-        ratios = []
+        ratios, first_calls = [], []
         for name, bench in self.result["benches"].items():
             arms = {arm["arm"]: arm for arm in bench["arms"]}
             timed = {arm: its["time_ns"] / 1e6 for arm, its in arms.items() if its["time_ns"]}
@@ -215,14 +218,19 @@ class Run:
             misses = sum(product["outcome"] == "miss" for product in bench["products"])
             factor = f"{ratio['factor']:.3f}" if ratio else "-"
             others = [its["time_ns"] for arm, its in arms.items() if arm != TABLE and its["time_ns"]]
-            first = arms["table"]["first_call_seconds"] / arms["compile"]["first_call_seconds"]
+            table_s, compile_s = (arms[arm]["first_call_seconds"] for arm in ("table", "compile"))
+            first_calls.append(table_s / compile_s)
+            first = f"{table_s:.1f}/{compile_s:.1f} s, {first_calls[-1]:.2f}"
             leads = f"{min(others) / arms['table']['time_ns']:.3f}" if arms["table"]["time_ns"] else "-"
             lines.append(
-                f"| {name} | {' | '.join(times)} | {factor} | {leads} | {first:.2f} | {misses}"
+                f"| {name} | {' | '.join(times)} | {factor} | {leads} | {first} | {misses}"
                 f" | {len(bench['capture_differs'])} |"
             )
         if ratios:
             lines.append(f"geometric mean over torch.compile: {exp(sum(map(log, ratios)) / len(ratios)):.3f}")
+        if first_calls:
+            above = sum(its > FIRST_CALL for its in first_calls)
+            lines.append(f"first calls: {max(first_calls):.2f} of torch.compile's at most, {above} above {FIRST_CALL}")
         lines += [f"skipped for time: {', '.join(self.skipped)}"] if self.skipped else []
         return lines
 

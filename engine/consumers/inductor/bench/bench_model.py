@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 
 from gemmtune.engine.consumers.inductor.bench.arms import ARMS, TABLE
+from gemmtune.engine.consumers.inductor.bench.generated_kernels import generated_rows
 from gemmtune.engine.consumers.inductor.bench.model_bench import ArmTimes, ModelBench, ProductGain
 from gemmtune.engine.consumers.inductor.bench.rounds import timed_in_graphs, timed_rounds
 from gemmtune.engine.consumers.inductor.bench.running import (
@@ -31,7 +32,7 @@ from gemmtune.engine.consumers.inductor.loader.explain.table_use import TableUse
 from gemmtune.engine.io.importing import imported
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import UsageError
-from gemmtune.engine.records.table import Table
+from gemmtune.engine.records.table import GeneratedRow, Table
 
 
 def bench_model(
@@ -46,11 +47,13 @@ def bench_model(
     seconds: float,
     device: Device,
     notify: Callable[[str], None],
+    keep: Callable[[Sequence[GeneratedRow]], None] | None = None,
 ) -> ModelBench:
     """Run a model in each arm, first once with cold caches, then in alternating rounds.
 
     An arm that fails keeps its reason, and the others go on. `loader_file` is the table's `inductor_table.json`;
-    all rounds take `seconds`.
+    all rounds take `seconds`. `keep` takes the rows of the kernels between the products, which are then
+    tuned before the arm with the table.
 
     Raises:
         UsageError: the callable cannot be built, or fails without torch.compile.
@@ -69,6 +72,8 @@ def bench_model(
     for name in (each for each in ARMS if each in arms):
         notify(f"{name}: first call")
         try:
+            if name == TABLE and keep is not None:
+                keep(generated_rows(prepared, loader_file, binaries=binaries))
             with cold(), choices.kept():
                 if name == TABLE:
                     loader.install(loader_file, binaries=binaries)

@@ -176,3 +176,11 @@ def test_an_input_is_named_by_its_type_and_sizes():
     assert module._text(spec) == "bf16[2,3]"
     assert module._text(torch.ones(2, dtype=torch.int64)) == "int64[2]"
     assert module._text(3) == "int"
+
+
+def test_kernels_are_tuned_right_before_the_arm_with_the_table(host, monkeypatch):
+    monkeypatch.setattr(module, "generated_rows", lambda _, file, binaries: (f"rows of {file} {binaries}",))
+    run(host, keep=host.events.extend)
+    before = host.events.index("rows of t.json True")
+    assert host.events[:before] == ["compile compile"]
+    assert host.events[before + 1] == "install t.json True"

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from gemmtune.engine.api.benching import _add_kernels
 from gemmtune.engine.api.output_folder import write_all
 from gemmtune.engine.consumers.inductor.exporter import InductorExporter, with_generated
 from gemmtune.engine.consumers.inductor.loader.generated import parse_generated, source_key
@@ -15,7 +16,7 @@ from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.records.table import Choice, GeneratedRow
 from gemmtune.engine.tables.diff import merge_tables
 from gemmtune.engine.tables.earlier import with_earlier
-from gemmtune.engine.tables.table_file import parse_table, table_text
+from gemmtune.engine.tables.table_file import parse_table, read_table, table_text
 from gemmtune.engine.testing.exporter_conformance import example_table
 
 TABLE = example_table()
@@ -58,6 +59,18 @@ def test_rows_come_to_an_export_as_if_it_were_made_anew():
     assert json.loads(after[FILE])["generated"][FIRST.source]["config"] == CONFIG
     parts = {name for name in after if name not in before}
     assert parts == {"gemmtune_inductor/generated.py", "gemmtune_inductor/generated_rows.py"}
+
+
+def test_a_bench_adds_rows_to_the_table_and_to_the_loader_beside_it(tmp_path):
+    notes = []
+    write_all(InductorExporter().export(TABLE), tmp_path / "inductor")
+    _add_kernels(TABLE, tmp_path / "table.json", notes.append, [SECOND, FIRST])
+    table = read_table(tmp_path / "table.json")
+    assert table.generated == (FIRST, SECOND)
+    written = {str(each.relative_to(tmp_path / "inductor")): each for each in (tmp_path / "inductor").rglob("*.*")}
+    expected = InductorExporter().export(table)
+    assert {name: written[name].read_text(encoding="utf-8") for name in expected} == expected
+    assert notes == [f"2 kernels between the products got a row in {tmp_path / 'table.json'}"]
 
 
 def test_a_batch_invariant_table_exports_none():
