@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gemmtune.engine.records.artifact import Artifact, Toolchain
 from gemmtune.engine.records.config import Config, Param
-from gemmtune.engine.records.gemm.terms import DType
+from gemmtune.engine.records.gemm.terms import Accumulation, DType
 from gemmtune.engine.records.grouped.product import grouped
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
@@ -19,14 +20,17 @@ from gemmtune.spaces.grouped.alignment import strided
 if TYPE_CHECKING:
     import torch
 
-_KEY = "aten::_grouped_mm"
+_KEYS = {DType.BF16: "aten::_grouped_mm", DType.E4M3: "aten::_scaled_grouped_mm"}
+"""Entry points by the type of the operands."""
+_SCALED_ARCH, _SCALED_MULTIPLE = "sm_90a", 16
 _MOST_GROUPS = 1024
 
 
 class AtenGroupedSpace(Space):
-    """One config: `torch._grouped_mm`, which eager mode and untuned `torch.compile` run (CUTLASS on Hopper).
+    """One config: `torch._grouped_mm`, or `torch._scaled_grouped_mm` for e4m3 (CUTLASS on Hopper).
 
-    Source of its limits: `_grouped_mm_cuda` in aten/src/ATen/native/cuda/GroupedBlas.cpp (torch 2.11 to 2.13).
+    Eager mode and untuned `torch.compile` run it. Source of its limits: `_grouped_mm_cuda` and
+    `_scaled_grouped_mm_cuda` in aten/src/ATen/native/cuda/GroupedBlas.cpp (torch 2.11 to 2.13).
     """
 
     workload = "grouped"
@@ -35,6 +39,7 @@ class AtenGroupedSpace(Space):
         ("grouped:inner:m64:g4:n256:k128:bf16:tn:routing=zipf", "H200"),
         ("grouped:batched:m64:g4:n256:k128:bf16:nn", "B200"),
         ("grouped:rows:m64:g4:n250:k128:bf16:nn", "H200"),
+        ("grouped:rows:m64:g4:n256:k128:e4m3:nt:epilogue=mul(column[fp32]).mul(row[fp32])", "H200"),
     )
 
     def params(self, task: Task) -> tuple[Param, ...]:
@@ -44,8 +49,13 @@ class AtenGroupedSpace(Space):
     def check(self, task: Task, config: Config) -> Verdict:
         """Reject operands that torch refuses, or multiplies by a loop on the host, which no graph captures."""
         product = grouped(task.problem)
-        if product.dtype is not DType.BF16:
-            return Verdict.no("dtype", f"torch._grouped_mm has a kernel for bf16, not for {product.dtype}")
+        if product.dtype not in _KEYS:
+            return Verdict.no("dtype", f"torch has kernels for {' and '.join(_KEYS)}, not for {product.dtype}")
+        if product.dtype is DType.E4M3 and task.device.arch != _SCALED_ARCH:
+            reason = f"torch._scaled_grouped_mm with a scale per row is for {_SCALED_ARCH}, not for {task.device.arch}"
+            return Verdict.no("architecture", reason)
+        if product.dtype is DType.E4M3 and product.n % _SCALED_MULTIPLE:
+            return Verdict.no("alignment", f"torch._scaled_grouped_mm wants n a multiple of 16, not {product.n}")
         if product.groups > _MOST_GROUPS:
             return Verdict.no("groups", f"torch._grouped_mm takes {_MOST_GROUPS} groups at most, not {product.groups}")
         return strided(product, "torch._grouped_mm")
@@ -60,36 +70,43 @@ class AtenGroupedSpace(Space):
         return toolchain_of("torch")
 
     def artifact_key(self, task: Task, config: Config) -> str:
-        """Return the entry point, which serves all tasks."""
-        return _KEY
+        """Return the entry point, which serves all tasks of a type."""
+        return _KEYS[grouped(task.problem).dtype]
 
     def build(self, task: Task, config: Config, folder: Path) -> Artifact:
         """Return an artifact that names torch's entry point; nothing is built."""
-        digest = hashlib.sha256(_KEY.encode()).hexdigest()
-        return Artifact(_KEY, task.space, "", digest, (), None, 0.0, self.toolchain())
+        key = self.artifact_key(task, config)
+        return Artifact(key, task.space, "", hashlib.sha256(key.encode()).hexdigest(), (), None, 0.0, self.toolchain())
 
     def load(self, artifact: Artifact, task: Task) -> Launchable:
         """Return torch's entry point."""
-        return _TorchKernel()
+        return _TorchKernel(fast=grouped(task.problem).accumulation is Accumulation.FAST)
 
 
 class _TorchKernel:
-    """`torch._grouped_mm`, which allocates its output and its workspace per call.
+    """Torch's entry point, which allocates its output and its workspace per call.
 
     A captured launch must find both where they were when it is replayed. So they come from a pool that nothing else
     uses. Outside a capture the result is copied to the output for those who read it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, fast: bool) -> None:
         import torch
 
-        self._pool = torch.cuda.MemPool()
+        self._pool, self._fast = torch.cuda.MemPool(), fast
 
-    def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, offs: torch.Tensor | None = None) -> None:
+    def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, *further: torch.Tensor) -> None:
+        """Enqueue the products; further tensors are the scales of e4m3, and where groups end."""
         import torch
 
+        *scales, offs = further or (None,)
         with torch.cuda.use_mem_pool(self._pool):
-            result = torch._grouped_mm(a, b, offs=offs)
+            if scales:
+                of_a, of_b = scales
+                how = partial(torch._scaled_grouped_mm, out_dtype=out.dtype, use_fast_accum=self._fast)
+                result = how(a, b, of_a, of_b, offs=offs)
+            else:
+                result = torch._grouped_mm(a, b, offs=offs)
         if not torch.cuda.is_current_stream_capturing():
             out.copy_(result)
 

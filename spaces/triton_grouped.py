@@ -60,6 +60,8 @@ class TritonGroupedSpace(Space):
         product, capability = grouped(task.problem), task.device.capability
         if not (is_cut := cut(product)):
             return is_cut
+        if product.dtype.is_float8:
+            return Verdict.no("dtype", "torch.compile runs no row of triton_grouped, so of e4m3 none is rendered")
         if capability < _FIRST_WITH_TMA:
             return Verdict.no("architecture", f"the template copies by TMA, which {task.device.arch} lacks")
         block_k, block_m, block_n, num_stages, num_warps = (int(value) for value in config.values())  # by name

@@ -239,13 +239,19 @@ def _further(problem: Problem, operand: Operand, source: TensorSource, name: str
     if operand.dtype == "bool":
         found = source.own(torch.float32, shape, name) > 0
     elif usual := _magnitudes(problem).get(operand):
-        drawn = (_SCALE_SPREAD * source.own(torch.float32, shape, name)).exp() * usual
-        found = drawn.to(_dtype(DType(operand.dtype or problem.out_dtype)))
+        found = scales(source, shape, name, usual).to(_dtype(DType(operand.dtype or problem.out_dtype)))
     elif operand in positive_of(problem.epilogue):
         found = source.own(torch.float32, shape, name).abs().to(_dtype(DType(operand.dtype or problem.out_dtype)))
     else:
         found = source.normal(_dtype(DType(operand.dtype or problem.out_dtype)), shape, name)
     return found.mT if operand.transposed else found
+
+
+def scales(source: TensorSource, shape: tuple[int, ...], name: str, usual: float) -> torch.Tensor:
+    """Return positive scales of 8-bit operands in fp32, around their usual size."""
+    import torch
+
+    return (_SCALE_SPREAD * source.own(torch.float32, shape, name)).exp() * usual
 
 
 def positive_of(epilogue: Epilogue) -> set[Term]:

@@ -11,8 +11,9 @@ def strided(product: Grouped, kernel: str) -> Verdict:
     """Return whether the rows of A, B and the output are multiples of 16 B, as the kernel of this name needs them."""
     a = product.k if product.a_layout is Layout.N else product.m
     b = product.n if product.b_layout is Layout.N else product.k
-    for name, length in (("A", a), ("B", b), ("out", product.n)):
-        nbytes = length * product.dtype.itemsize
+    dtype, out_dtype = product.dtype, product.out_dtype
+    for name, length, each in (("A", a, dtype), ("B", b, dtype), ("out", product.n, out_dtype)):
+        nbytes = length * each.itemsize
         if nbytes % _COPY_BYTES:
             reason = f"rows of {name} of {nbytes} B are no multiple of the {_COPY_BYTES} B that {kernel} needs"
             return Verdict.no("alignment", reason)

@@ -1,4 +1,7 @@
-"""Grouped products: operands whose rows spread over groups, and the products of all groups in float64."""
+"""Grouped products: operands whose rows spread over groups, and the products of all groups in float64.
+
+Types, values and tolerances are those of the GEMM of one group, `Grouped.of_one_group`.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +11,14 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, ClassVar
 
 from gemmtune.engine.records.gemm.problem import Problem
-from gemmtune.engine.records.gemm.terms import DType, Layout
+from gemmtune.engine.records.gemm.terms import Layout
 from gemmtune.engine.records.grouped.product import Form, Grouped
 from gemmtune.engine.seams.workload import Expected, Operands, TensorSource, WorkloadKind, gemm_like
+from gemmtune.spaces.gemm.kind import scales, spreads_of, tolerance_of
 
 if TYPE_CHECKING:
     import torch
 
-_TOLERANCE = {DType.BF16: 8e-3, DType.FP16: 1e-3}
-"""Largest ‖out − reference‖ / ‖reference‖ that rounding may cause, by the output's type; see spaces/gemm/kind.py."""
 _MOST_BESIDE = 8192
 """Largest sizes of the GEMM that is timed beside a product: 128 MiB of weight, which no L2 holds."""
 
@@ -33,11 +35,13 @@ class GroupedOperands:
     """Output, row-major."""
     offs: torch.Tensor | None
     """End of each group's rows, or of its part of k, in int32, shape (groups,); None where nothing is cut."""
+    scales: tuple[torch.Tensor, ...] = ()
+    """Scales of e4m3 in fp32: of each row of A, shape (m,), and of each group and column of B, shape (groups, n)."""
 
     @property
     def arguments(self) -> tuple[torch.Tensor, ...]:
         """Arguments of a kernel's call, in the order of `Grouped.argument_names`."""
-        return (self.a, self.b, self.out) if self.offs is None else (self.a, self.b, self.out, self.offs)
+        return (self.a, self.b, self.out, *self.scales, *(() if self.offs is None else (self.offs,)))
 
     @property
     def outputs(self) -> tuple[torch.Tensor, ...]:
@@ -61,17 +65,17 @@ class GroupedKind(WorkloadKind[Grouped]):
         return Grouped.from_fields(fields)
 
     def operands(self, workload: Grouped, source: TensorSource, number: int) -> GroupedOperands:
-        """Return standard-normal A and B; every set has the rows of `Grouped.counts`."""
+        """Return normal A and B with scales that make e4m3 standard-normal; every set has the rows of `counts`."""
         import torch
 
         name = f"{workload.name}#{number}" if number else workload.name
-        dtype: torch.dtype = getattr(torch, workload.dtype.torch_name)
-        of_a, of_b, of_out = workload.shapes
+        dtype, out_dtype = (getattr(torch, each.torch_name) for each in (workload.dtype, workload.out_dtype))
+        (of_a, of_b, of_out), spreads = workload.shapes, spreads_of(workload.of_one_group)
 
         def operand(shape: tuple[int, ...], layout: Layout, which: str) -> torch.Tensor:
             if layout is Layout.N:
-                return source.normal(dtype, shape, f"{name} {which}")
-            return source.normal(dtype, (*shape[:-2], shape[-1], shape[-2]), f"{name} {which}").mT
+                return source.normal(dtype, shape, f"{name} {which}", spreads[which])
+            return source.normal(dtype, (*shape[:-2], shape[-1], shape[-2]), f"{name} {which}", spreads[which]).mT
 
         offs = None
         if workload.form is not Form.BATCHED:
@@ -80,8 +84,12 @@ class GroupedKind(WorkloadKind[Grouped]):
         return GroupedOperands(
             a=operand(of_a, workload.a_layout, "a"),
             b=operand(of_b, workload.b_layout, "b"),
-            out=source.empty(dtype, of_out, f"{name} out"),
+            out=source.empty(out_dtype, of_out, f"{name} out"),
             offs=offs,
+            scales=tuple(
+                scales(source, shape, f"{name} {operand.name}", spreads[operand.name])
+                for operand, shape in zip(workload.epilogue.operands, (of_out[:1], (of_b[0], of_b[-1])), strict=False)
+            ),
         )
 
     def expected(self, workload: Grouped, operands: Operands) -> tuple[Expected, ...]:
@@ -96,18 +104,25 @@ class GroupedKind(WorkloadKind[Grouped]):
             part = slice(first, first + count)
             first += count
             if workload.form is Form.ROWS:
-                values[part] = (a[part].double() @ b[group].double()).float()
+                product = a[part].double() @ b[group].double()
+                values[part] = (product * _scale(operands, part, group) if operands.scales else product).float()
             elif workload.form is Form.INNER:
                 values[group] = (a[:, part].double() @ b[part].double()).float()
             else:
                 values[group] = (a[group].double() @ b[group].double()).float()
-        tolerance = _TOLERANCE[workload.dtype]
-        # Sums over a large group's part of k are larger than those over a small one's.
-        of_each = tolerance if workload.form is Form.INNER else 0.0
+        tolerance = tolerance_of(workload.of_one_group, workload.out_dtype)
+        # Sums over a large group's part of k are larger than those over a small one's; scales differ, too.
+        of_each = tolerance if workload.form is Form.INNER or operands.scales else 0.0
         terms = workload.k / workload.groups if workload.form is Form.INNER else workload.k
-        return (Expected(values, tolerance, of_each, terms**0.5),)
+        return (Expected(values, tolerance, of_each, 1.0 if operands.scales else terms**0.5),)
 
     def timed_beside(self, workload: Grouped) -> Problem:
         """Return a bf16 GEMM with about the operations and bytes of the product, at most 8192 in each size."""
         flops, nbytes = 2 * _MOST_BESIDE**3, 2 * _MOST_BESIDE**2
         return gemm_like(min(workload.flops, flops), min(workload.min_bytes, nbytes), workload.weight)
+
+
+def _scale(operands: GroupedOperands, rows: slice, group: int) -> torch.Tensor:
+    """Return the factor of each element of a group's rows, in float64."""
+    of_rows, of_columns = operands.scales
+    return of_rows[rows, None].double() * of_columns[group].double()

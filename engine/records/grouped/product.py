@@ -9,18 +9,24 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import ClassVar, Self
 
+from gemmtune.engine.records.epilogue.chain import NO_EPILOGUE, Epilogue
+from gemmtune.engine.records.epilogue.text import parse_epilogue
 from gemmtune.engine.records.errors import ProblemError
-from gemmtune.engine.records.gemm.terms import MAX_SIZE, DType, Layout
+from gemmtune.engine.records.gemm.problem import Problem
+from gemmtune.engine.records.gemm.scaling import canonical as canonical_epilogue
+from gemmtune.engine.records.gemm.terms import MAX_SIZE, Accumulation, DType, Layout, implied_types
 from gemmtune.engine.records.gemm.text import SHOWN
 from gemmtune.engine.records.grouped.routing import UNIFORM, canonical, counts_of
 from gemmtune.engine.records.workload import Workload, fields_of, refuse_unknown
 
 _LETTERS = {"m": "m", "g": "groups", "n": "n", "k": "k"}
 _HELP = "write grouped:rows:m1024:g8:n4096:k2048:bf16:nt:routing=zipf"
-_DTYPES = (DType.BF16, DType.FP16)
+_DTYPES = (DType.BF16, DType.FP16, DType.E4M3)
 _MOST_GROUPS = 2**16
-_UNSERVED = ("epilogue", "bias", "accumulation", "out_dtype", "acc_dtype", "alpha", "beta", "lda", "ldb")
+_UNSERVED = ("bias", "out_dtype", "acc_dtype", "alpha", "beta", "lda", "ldb")
 """Fields of a GEMM that no kernel of grouped products here computes yet."""
+SCALES = parse_epilogue("mul(column[fp32]).mul(row[fp32])")
+"""Scales of e4m3: one per row of A, shape (m,), and one per group and column of B, shape (groups, n)."""
 
 
 class Form(StrEnum):
@@ -70,7 +76,7 @@ class Grouped(Workload):
     k: int
     """Columns of A; with `inner` the total of all groups; at least 1."""
     dtype: DType = DType.BF16
-    """Element type of A, B and the output: bf16 or fp16, summed in fp32."""
+    """Element type of A, B and the output: bf16 or fp16; or e4m3 with an output of bf16."""
     layout: str = ""
     """Layouts of A and of B as in a GEMM's text, `nt`; for operands of three dimensions those of the last two.
 
@@ -78,6 +84,10 @@ class Grouped(Workload):
     """
     routing: str = UNIFORM
     """Spread of the rows, or of k with `inner`: `uniform`, `zipf`, `zipf(S)`, `counts(A.B.C…)`; see `routing.py`."""
+    epilogue: Epilogue = NO_EPILOGUE
+    """Scales of e4m3, `SCALES`; none for other types."""
+    accumulation: Accumulation = Accumulation.FAST
+    """Way to sum e4m3; exact products get no kernel that sums them fast."""
     weight: float = field(default=1.0, compare=False)
     """Call frequency in the user's program, relative to the other workloads."""
 
@@ -89,9 +99,11 @@ class Grouped(Workload):
                 raise ProblemError(f"{name}={value} is not an integer from 1 to {most}")
         if self.dtype not in _DTYPES:
             raise ProblemError(f"dtype {self.dtype} is not one of {', '.join(_DTYPES)}, which grouped products have")
+        object.__setattr__(self, "epilogue", canonical_epilogue(self.epilogue, "bf16", is_float8=True))
         object.__setattr__(self, "layout", self.layout or self.form.usual_layout)
         if not re.fullmatch("[nt]{2}", self.layout):
             raise ProblemError(f"layout {self.layout[:SHOWN]!r} is not one of nn, nt, tn, tt")
+        self._refuse_scales()
         object.__setattr__(self, "routing", canonical(self.routing, self.groups))
         if self.form is Form.BATCHED and self.routing != UNIFORM:
             raise ProblemError(
@@ -99,6 +111,20 @@ class Grouped(Workload):
             )
         if not 0 < self.weight < math.inf:
             raise ProblemError(f"weight={self.weight} is not a number above 0")
+
+    def _refuse_scales(self) -> None:
+        """Refuse e4m3 without its scales, and what no kernel multiplies in it; refuse scales of other types."""
+        if not self.dtype.is_float8:
+            if self.epilogue or self.accumulation is not Accumulation.FAST:
+                name, text = next(iter(self._stated.items()))
+                why = "; Inductor fuses nothing behind grouped products" * (name == "epilogue")
+                raise ProblemError(f"no kernel of groups of {self.dtype} computes {name}={text}{why}: leave it out")
+            return
+        if self.epilogue != SCALES:
+            raise ProblemError(f"grouped products of e4m3 have a scale per row and column: write epilogue={SCALES}")
+        if (self.form, self.layout) != (Form.ROWS, "nt"):
+            served = "kernels multiply groups of rows of e4m3 in layout nt"
+            raise ProblemError(f"{served}, for tensor cores read it along k: not {self.form} in {self.layout}")
 
     @property
     def a_layout(self) -> Layout:
@@ -129,33 +155,64 @@ class Grouped(Workload):
 
     @property
     def argument_names(self) -> tuple[str, ...]:
-        """Names of a kernel's arguments: a, b, out, and the end of each group's rows, which `batched` lacks."""
-        return ("a", "b", "out") if self.form is Form.BATCHED else ("a", "b", "out", "offs")
+        """Names of a kernel's arguments: a, b, out, scales, and the end of each group's rows, which `batched` lacks."""
+        scales = (operand.name for operand in self.epilogue.operands)
+        return ("a", "b", "out", *scales, *(() if self.form is Form.BATCHED else ("offs",)))
+
+    @property
+    def out_dtype(self) -> DType:
+        """Element type of the output."""
+        return implied_types(self.dtype)[0]
+
+    @property
+    def of_one_group(self) -> Problem:
+        """Product of m rows by one matrix of B, with its types, layouts and scales."""
+        return Problem(
+            self.m,
+            self.n,
+            self.k,
+            a_dtype=self.dtype,
+            b_dtype=self.dtype,
+            out_dtype=self.out_dtype,
+            a_layout=self.a_layout,
+            b_layout=self.b_layout,
+            epilogue=self.epilogue,
+            accumulation=self.accumulation,
+        )
 
     @property
     def name(self) -> str:
         """Canonical text, `grouped:rows:m1024:g8:n4096:k2048:bf16:nt`, which `parse` reads."""
         sizes = [f"{letter}{getattr(self, name)}" for letter, name in _LETTERS.items()]
+        others = [f"{name}={text}" for name, text in self._stated.items()]
         routing = [] if self.routing == UNIFORM else [f"routing={self.routing}"]
-        return ":".join([self.kind, self.form, *sizes, self.dtype, self.layout, *routing])
+        return ":".join([self.kind, self.form, *sizes, self.dtype, self.layout, *others, *routing])
+
+    @property
+    def _stated(self) -> dict[str, str]:
+        """Texts of epilogue and accumulation, as far as they are not the default."""
+        return {name: str(getattr(self, name)) for name, default in _DEFAULTS.items() if getattr(self, name) != default}
 
     @property
     def flops(self) -> int:
-        """Number of arithmetic operations for the rows that are there: 2·m·n·k, with `batched` per group."""
-        return 2 * self.m * self.n * self.k * (self.groups if self.form is Form.BATCHED else 1)
+        """Number of arithmetic operations for rows that are there: 2·m·n·k, with `batched` per group, and scales."""
+        per_element = 2 * self.k + len(self.epilogue.operations)
+        return per_element * self.m * self.n * (self.groups if self.form is Form.BATCHED else 1)
 
     @property
     def min_bytes(self) -> int:
-        """Bytes that must move: A, matrices of B whose group has rows, and the whole output, each once."""
+        """Bytes that must move, each once: A, matrices of B whose group has rows, their scales, and the output."""
         a, b, out = map(math.prod, self.shapes)
+        groups = sum(count > 0 for count in self.counts)
         if self.form is Form.ROWS:
-            b = b // self.groups * sum(count > 0 for count in self.counts)
-        return (a + b + out) * self.dtype.itemsize
+            b = b // self.groups * groups
+        scales = (self.m + groups * self.n) * DType.FP32.itemsize if self.epilogue else 0
+        return (a + b) * self.dtype.itemsize + out * self.out_dtype.itemsize + scales
 
     @property
     def compute_type(self) -> str:
-        """Type of the operands."""
-        return self.dtype.value
+        """Type of the operands, `fp8` for e4m3."""
+        return "fp8" if self.dtype.is_float8 else self.dtype.value
 
     @property
     def sizes(self) -> Mapping[str, int]:
@@ -204,12 +261,12 @@ class Grouped(Workload):
         return replace(self, m=1, groups=1, n=1, k=1, routing=UNIFORM, weight=1.0)
 
     def to_fields(self) -> Mapping[str, str]:
-        """Return every compared field as text, which `from_fields` reads."""
-        return fields_of(self)
+        """Return every compared field as text, which `from_fields` reads; of epilogue and accumulation other values."""
+        return {name: text for name, text in fields_of(self).items() if name not in _DEFAULTS} | self._stated
 
     @classmethod
     def from_fields(cls, record: Mapping[str, str]) -> Self:
-        """Create a product from text fields; type, layout, routing and weight may be missing.
+        """Create a product from text fields; all but form and sizes may be missing.
 
         Raises:
             ProblemError: a field is unknown, missing or malformed.
@@ -224,14 +281,26 @@ class Grouped(Workload):
         try:
             sizes = {name: int(record[name]) for name in _LETTERS.values()}
             dtype, weight = DType(record.get("dtype", DType.BF16)), float(record.get("weight", "1"))
+            accumulation = Accumulation(record.get("accumulation", Accumulation.FAST))
+            epilogue = parse_epilogue(record["epilogue"]) if record.get("epilogue") else NO_EPILOGUE
         except ValueError as error:
             raise ProblemError(f"{error}: {_HELP}") from None
         layout, routing = record.get("layout", ""), record.get("routing", UNIFORM)
-        return cls(Form(record["form"]), **sizes, dtype=dtype, layout=layout, routing=routing, weight=weight)
+        form = Form(record["form"])
+        return cls(
+            form,
+            **sizes,
+            dtype=dtype,
+            layout=layout,
+            routing=routing,
+            epilogue=epilogue,
+            accumulation=accumulation,
+            weight=weight,
+        )
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Parse `grouped:FORM:mM:gG:nN:kK[:DTYPE][:LAYOUT][:routing=ROUTING]`; the defaults are bf16 and uniform.
+        """Parse `grouped:FORM:mM:gG:nN:kK[:DTYPE][:LAYOUT][:FIELD=VALUE…]`; the defaults are bf16 and uniform.
 
         Raises:
             ProblemError: the text is malformed or a size is out of bounds.
@@ -251,6 +320,10 @@ class Grouped(Workload):
             return cls.from_fields(record)
         except ProblemError as error:
             raise ProblemError(f"{text[:SHOWN]!r}: {error}") from None
+
+
+_DEFAULTS = {"epilogue": NO_EPILOGUE, "accumulation": Accumulation.FAST}
+"""Values that name and fields leave out."""
 
 
 def grouped(workload: Workload) -> Grouped:

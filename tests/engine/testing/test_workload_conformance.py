@@ -19,6 +19,7 @@ LAYERS = (
     "grouped:rows:m9:g4:n16:k32:bf16:nt:routing=counts(5.0.4.0)",
     "grouped:inner:m16:g4:n24:k9:fp16:tn:routing=zipf(1.5)",
     "grouped:batched:m7:g3:n16:k32:bf16:nn",
+    "grouped:rows:m9:g4:n16:k32:e4m3:nt:epilogue=mul(column[fp32]).mul(row[fp32]):accumulation=exact",
     "flex:forward:b2:h4:kvh2:s150:d16:bf16:mask=window(40):score=softcap(5)",
     "flex:backward:b1:h2:s140:d16:fp16:mask=causal_document:documents=50.60.30",
     "flex:decode:b2:h4:kvh1:q3:kv70:d16:bf16:dynamic=kv",

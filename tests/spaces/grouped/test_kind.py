@@ -15,6 +15,7 @@ from gemmtune.engine.seams import registry  # noqa: E402
 
 CPU = torch.device("cpu")
 KIND = registry.workload("grouped")
+SCALED = "grouped:rows:m64:g4:n32:k48:e4m3:nt:epilogue=mul(column[fp32]).mul(row[fp32])"
 NAMES = (
     "grouped:rows:m64:g4:n32:k48:bf16:nt",
     "grouped:rows:m64:g4:n32:k48:bf16:nn:routing=counts(10.0.50.4)",
@@ -47,6 +48,21 @@ def test_a_product_with_another_routing_is_wrong(name):
     shifted[:-1] = (shifted[:-1] + 3).clamp(max=product.size)
     found = torch._grouped_mm(operands.a, operands.b, offs=shifted)
     assert ReferenceResult(product, operands).check(found).reason
+
+
+@pytest.mark.parametrize("routing", ["uniform", "counts(10.0.50.4)", "counts(0.0.1.0)"])
+def test_a_product_of_quantised_values_with_its_scales_is_right_and_one_with_others_is_wrong(routing):
+    product, operands = of(f"{SCALED}:routing={routing}")
+    ends, (of_rows, of_columns) = operands.offs.tolist(), operands.scales
+    parts = [(operands.a[first:last].float() @ b.float()) * of_rows[first:last, None] * scale
+             for first, last, b, scale in zip([0, *ends[:-1]], ends, operands.b, of_columns, strict=True)]  # fmt: skip
+    reference, right = ReferenceResult(product, operands), torch.cat(parts)
+    assert 0.8 < float(right.square().mean().sqrt()) < 1.25
+    assert reference.check(right.bfloat16()).reason == ""
+    assert reference.check((right / of_rows[:, None] * of_rows.flip(0)[:, None]).bfloat16()).reason
+    assert reference.check((right * 1.03).bfloat16()).reason
+    assert {each.dtype for each in (operands.a, operands.b)} == {torch.float8_e4m3fn}
+    assert len(operands.arguments) == len(product.argument_names)
 
 
 def test_groups_without_rows_give_zeros_where_k_is_cut():

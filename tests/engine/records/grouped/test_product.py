@@ -8,12 +8,15 @@ from gemmtune.engine.records.errors import ProblemError
 from gemmtune.engine.records.grouped.product import Form, Grouped
 from gemmtune.engine.records.workload import summed
 
+SCALES = "epilogue=mul(column[fp32]).mul(row[fp32])"
 NAMES = (
     "grouped:rows:m1024:g8:n4096:k2048:bf16:nt",
     "grouped:rows:m64:g4:n256:k128:fp16:nn:routing=counts(10.0.50.4)",
     "grouped:inner:m4096:g8:n2048:k1024:bf16:tn:routing=zipf",
     "grouped:inner:m4096:g8:n2048:k1024:bf16:tt:routing=zipf(1.2)",
     "grouped:batched:m32:g8:n128:k64:bf16:nt",
+    f"grouped:rows:m64:g4:n256:k128:e4m3:nt:{SCALES}",
+    f"grouped:rows:m64:g4:n256:k128:e4m3:nt:{SCALES}:accumulation=exact:routing=zipf",
 )
 
 
@@ -33,6 +36,10 @@ def test_a_name_reads_back_and_so_do_fields_and_pickles(name):
         ("grouped:inner:k16:g8:n64:m32:torch.float16", "grouped:inner:m32:g8:n64:k16:fp16:tn"),
         ("GROUPED:rows:m16:g2:n64:k32:bf16:NT:routing=zipf(1.0)", "grouped:rows:m16:g2:n64:k32:bf16:nt:routing=zipf"),
         ("grouped:rows:m16:g2:n8:k8:routing=counts(01.2)", "grouped:rows:m16:g2:n8:k8:bf16:nt:routing=counts(1.2)"),
+        (
+            "grouped:rows:m64:g4:n256:k128:epilogue=mul(row[fp32]).mul(column[fp32]):torch.float8_e4m3fn",
+            f"grouped:rows:m64:g4:n256:k128:e4m3:nt:{SCALES}",
+        ),
     ],
 )
 def test_other_texts_have_the_canonical_name(short, name):
@@ -50,6 +57,14 @@ def test_other_texts_have_the_canonical_name(short, name):
         ("grouped:rows:m16:g8:n64:k8:fp32", "dtype fp32 is not one of bf16, fp16"),
         ("grouped:rows:m16:g8:n64:k8:bf17", "bf17"),
         ("grouped:rows:m16:g8:n64:k8:bf16:nt:epilogue=relu", "no kernel .* computes epilogue="),
+        (f"grouped:rows:m16:g8:n64:k8:fp16:nt:{SCALES}", "no kernel of groups of fp16 computes epilogue="),
+        ("grouped:rows:m16:g8:n64:k8:bf16:accumulation=exact", "no kernel .* computes accumulation=exact"),
+        ("grouped:rows:m16:g8:n64:k8:e4m3", "have a scale per row and column: write epilogue="),
+        (f"grouped:rows:m16:g8:n64:k8:e4m3:{SCALES}.relu", "write epilogue="),
+        (f"grouped:rows:m16:g8:n64:k8:e4m3:nn:{SCALES}", "not rows in nn"),
+        (f"grouped:inner:m16:g8:n64:k8:e4m3:{SCALES}", "not inner in tn"),
+        (f"grouped:rows:m16:g8:n64:k8:e5m2:{SCALES}", "dtype e5m2 is not one of"),
+        (f"grouped:rows:m16:g8:n64:k8:e4m3:{SCALES}:accumulation=slow", "slow"),
         ("grouped:rows:m16:g8:n64:k8:bf16:nt:rooting=zipf", "rooting.*routing"),
         ("grouped:rows:m16:g8:n64:k8:bf16:nt:routing=even", "none of uniform"),
         ("grouped:rows:m16:g8:n64:k8:bf16:nt:routing=zipf(11)", "exponent"),
@@ -96,6 +111,10 @@ def test_operations_and_bytes_are_those_of_the_rows_that_are_there():
     batched = Grouped(Form.BATCHED, 8, 4, 16, 32)
     assert (batched.flops, batched.min_bytes) == (4 * 2 * 8 * 16 * 32, 4 * 2 * (8 * 32 + 32 * 16 + 8 * 16))
     assert batched.counts == (8, 8, 8, 8)
+    scaled = Grouped.parse(f"grouped:rows:m64:g4:n256:k128:e4m3:nt:{SCALES}:routing=counts(10.0.50.4)")
+    assert scaled.flops == rows.flops + 2 * 64 * 256
+    assert scaled.min_bytes == 64 * 128 + 3 * 256 * 128 + 2 * 64 * 256 + 4 * (64 + 3 * 256)
+    assert (scaled.compute_type, rows.compute_type) == ("fp8", "bf16")
 
 
 def test_equal_products_are_one_and_their_weights_add_up():
