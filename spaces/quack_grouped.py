@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from gemmtune.engine.records.artifact import Artifact, Toolchain
 from gemmtune.engine.records.config import Config, Param
+from gemmtune.engine.records.gemm.terms import Accumulation
 from gemmtune.engine.records.grouped.product import grouped
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
@@ -52,6 +53,7 @@ class QuackGroupedSpace(Space):
         ("grouped:rows:m8:g8:n14336:k4096:bf16:nn:routing=zipf", "H100"),
         ("grouped:inner:m1536:g16:n2048:k4096:bf16:tn", "H200"),
         ("grouped:inner:m512:g4:n256:k64:fp16:tn:routing=counts(0.64.0.0)", "B200"),
+        ("grouped:rows:m4096:g64:n1536:k2048:e4m3:nt:epilogue=mul(column[fp32]).mul(row[fp32])", "H200"),
         ("grouped:rows:m512:g4:n256:k64:bf16:tt", "H200"),
         ("grouped:batched:m64:g4:n256:k128:bf16:nn", "H200"),
     )
@@ -66,9 +68,10 @@ class QuackGroupedSpace(Space):
 
     def seeds(self, task: Task) -> tuple[Config, ...]:
         """Return what QuACK's autotuner would try and flat tiles, least operand traffic of the busiest SM first."""
-        arch = task.device.arch
+        product, arch = grouped(task.problem), task.device.arch
         quacks = (
-            Config({k: v for k, v in c.items() if k != "swap_ab"}) for c in listed(arch, float8=False, exact=False)
+            Config({k: v for k, v in c.items() if k != "swap_ab"})
+            for c in listed(arch, float8=product.dtype.is_float8, exact=product.accumulation is Accumulation.EXACT)
         )
         found = dict.fromkeys((*quacks, *(_flat(*tile) for tile in _FLAT_TILES)))
         feasible = (config for config in found if self.check(task, config))
@@ -88,9 +91,9 @@ class QuackGroupedSpace(Space):
     def artifact_key(self, task: Task, config: Config) -> str:
         """Return all that the binary depends on; sizes, groups and the number of clusters are its arguments."""
         product = grouped(task.problem)
-        return "/".join(
-            (task.space, task.device.arch, product.form, f"{product.dtype}:{product.layout}", config.digest)
-        )
+        scaled = (product.accumulation.value,) if product.dtype.is_float8 else ()
+        types = f"{product.dtype}:{product.layout}"
+        return "/".join((task.space, task.device.arch, product.form, types, *scaled, config.digest))
 
     def build(self, task: Task, config: Config, folder: Path) -> Artifact:
         """Trace and cross-compile QuACK's kernel for the task's device."""
@@ -116,9 +119,10 @@ class _GroupedKernel:
         names = grouped(task.problem).argument_names
         self._kernel = CuteKernel(artifact, space.deployed_call(artifact, task), names)
 
-    def __call__(self, a: "torch.Tensor", b: "torch.Tensor", out: "torch.Tensor", offs: "torch.Tensor") -> None:
+    def __call__(self, a: "torch.Tensor", b: "torch.Tensor", out: "torch.Tensor", *further: "torch.Tensor") -> None:
+        """Enqueue the products; further tensors are the scales of e4m3, and where groups end."""
         if a.numel():
-            self._kernel(a, b, out, offs)
+            self._kernel(a, b, out, *further)
         else:
             out.zero_()
 

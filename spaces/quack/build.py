@@ -73,7 +73,7 @@ def _compile(task: Task, config: Config) -> Compiled:
     """
     problem = gemm(task.problem)
     quacks_config = GemmConfig(**config, device_capacity=task.device.capability[0])
-    with target(task.device), _accumulation(problem):
+    with target(task.device), accumulation(problem):
         if is_plain(problem):
             *_, plan = interface.gemm_tuned.fn(*operands_of(problem), config=quacks_config)
         else:
@@ -83,7 +83,7 @@ def _compile(task: Task, config: Config) -> Compiled:
 
 
 @contextlib.contextmanager
-def _accumulation(problem: Problem) -> Iterator[None]:
+def accumulation(problem: Problem) -> Iterator[None]:
     """Let a product of 8-bit floats be summed as the problem says; QuACK's interfaces pass no choice, and sum exactly.
 
     An exact kernel for Hopper adds the sums of each step of k to accumulators in fp32. On Blackwell all sums are exact.

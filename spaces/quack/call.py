@@ -8,9 +8,9 @@ from gemmtune.engine.seams.kernel_call import CLUSTERS, Argument
 from gemmtune.spaces.quack.operands import EpilogueTensor, epilogue_tensors, further_outputs, is_plain
 
 # The fields of quack.gemm_default_epi.GemmDefaultEpiMixin.EpilogueArguments (0.6.5), all empty in a plain GEMM.
-_NO_EPILOGUE = (None,) * 12
+NO_EPILOGUE = (None,) * 12
 # Those that `EpiMod._mint` in quack/epilogue/frontend.py puts behind the tensors: buffers for a split k.
-_NO_SPLIT = (None, None)
+NO_SPLIT = (None, None)
 
 
 def call_of(artifact: Artifact, task: Task) -> list[Argument]:
@@ -27,7 +27,7 @@ def call_of(artifact: Artifact, task: Task) -> list[Argument]:
     operands = ("a", "b", "out")
     if launch["swap_ab"]:
         operands = ("b.mT", "a", "out.mT") if is_plain(problem) else ("b", "a", "out")
-    epilogue = _NO_EPILOGUE if is_plain(problem) else _epilogue(problem)
+    epilogue = NO_EPILOGUE if is_plain(problem) else _epilogue(problem)
     return [*operands, None, epilogue, scheduler, None, None, None]
 
 
@@ -38,4 +38,4 @@ def _epilogue(problem: Problem) -> tuple[Argument, ...]:
         whole = tensor.shape is OperandShape.MATRIX or tensor.operand is None
         return tensor.name if whole else f"{tensor.name}.flat"
 
-    return (*map(named, epilogue_tensors(problem)), *further_outputs(problem), *_NO_SPLIT)
+    return (*map(named, epilogue_tensors(problem)), *further_outputs(problem), *NO_SPLIT)

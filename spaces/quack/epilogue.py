@@ -1,6 +1,6 @@
 """QuACK's kernel with a problem's bias and epilogue in it. Imports torch, cutlass and quack."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from inspect import Parameter, Signature
 from typing import Any
 
@@ -50,9 +50,21 @@ def epilogue_plan(problem: Problem, config: GemmConfig) -> GemmEpiPlan:
     Vectors have one dimension, because QuACK would require two-dimensional ones to be aligned along the first.
     """
     tensors = (*epilogue_tensors(problem), *further_outputs(problem).values())
+    shaped = {tensor.name: _shaped(problem, tensor) for tensor in tensors}
+    return compiled_epilogue(problem, operands_of(product_of(problem)), shaped, config)
+
+
+def compiled_epilogue(
+    problem: Problem,
+    operands: Sequence[torch.Tensor],
+    tensors: Mapping[str, torch.Tensor],
+    config: GemmConfig,
+    **lengths: torch.Tensor,
+) -> GemmEpiPlan:
+    """Compile the kernel for A, B and out, and for the epilogue's tensors by name; `lengths` says where groups end."""
     return epilogue_mod(problem).gemm(
-        *operands_of(product_of(problem)),
-        epi_args={tensor.name: _shaped(problem, tensor) for tensor in tensors},
+        *operands,
+        epi_args=dict(tensors),
         tile_M=config.tile_m,
         tile_N=config.tile_n,
         tile_K=config.tile_k,
@@ -64,6 +76,7 @@ def epilogue_plan(problem: Problem, config: GemmConfig) -> GemmEpiPlan:
         swap_ab=config.swap_ab,
         b_kn=True,
         _launch=False,
+        **lengths,
     )
 
 

@@ -4,6 +4,7 @@ from functools import lru_cache
 
 from gemmtune.engine.records.artifact import Artifact
 from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.gemm.terms import Accumulation
 from gemmtune.engine.records.grouped.product import Form, grouped
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
@@ -11,6 +12,7 @@ from gemmtune.engine.seams.kernel_call import CLUSTERS, Argument
 from gemmtune.spaces.grouped.alignment import cut, strided
 from gemmtune.spaces.grouped.tiling import Tiling
 from gemmtune.spaces.quack.autotuner_list import DEFAULT_SWIZZLE
+from gemmtune.spaces.quack.call import NO_EPILOGUE, NO_SPLIT
 from gemmtune.spaces.quack.rules import ARCHES, kernel_exists
 from gemmtune.spaces.quack.tiles import cta_rows
 
@@ -36,7 +38,8 @@ def serves(task: Task) -> Verdict:
 
 def runs(task: Task, config: Config) -> Verdict:
     """Return whether the config has a kernel, and another one or another order than QuACK's own swizzle gives."""
-    verdict = kernel_exists(task.device.arch, config)
+    exact = grouped(task.problem).accumulation is Accumulation.EXACT
+    verdict = kernel_exists(task.device.arch, config, exact=exact)
     swizzle = config.integer("max_swizzle_size")
     if verdict and swizzle != DEFAULT_SWIZZLE:
         tiling = tiling_of(task, config)
@@ -70,8 +73,10 @@ def call_of(artifact: Artifact, task: Task) -> list[Argument]:
 
     See `launch_gemm` in quack/gemm_tvm_ffi_utils.py, and spaces/quack/call.py for epilogue and scheduler.
     """
-    launch, by_rows = dict(artifact.launch), grouped(task.problem).form is Form.ROWS
+    launch, product = dict(artifact.launch), grouped(task.problem)
+    scales = [operand.name for operand in product.epilogue.operands]
+    epilogue = (*scales, *NO_SPLIT) if scales else NO_EPILOGUE
     scheduler = (f"{CLUSTERS}.{launch['cluster_size']}", None, int(launch["max_swizzle_size"]), None, None, None)
     # quack.varlen_utils.VarlenArguments: ends of rows, ends of k, gathered rows of A, tiles of an epilogue
-    ends = ("offs", None, None, None) if by_rows else (None, "offs", None, None)
-    return ["a", "b.mT", "out", None, (None,) * 12, scheduler, ends, None, None]
+    ends = ("offs", None, None, None) if product.form is Form.ROWS else (None, "offs", None, None)
+    return ["a", "b" if scales else "b.mT", "out", None, epilogue, scheduler, ends, None, None]

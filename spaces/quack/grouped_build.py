@@ -18,6 +18,7 @@ from quack import gemm_interface as interface
 from quack.compile_utils import make_fake_tensor
 from quack.gemm_base import GemmBase
 from quack.gemm_config import GemmConfig
+from quack.gemm_runtime import host
 from quack.varlen_utils import VarlenArguments, VarlenManager
 
 from gemmtune.engine.records.artifact import Artifact
@@ -27,7 +28,8 @@ from gemmtune.engine.records.grouped.product import Form, Grouped, grouped
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams.space import Space
 from gemmtune.spaces.cute.artifact import Compiled
-from gemmtune.spaces.quack.build import built, target
+from gemmtune.spaces.quack.build import accumulation, built, target
+from gemmtune.spaces.quack.epilogue import compiled_epilogue
 
 
 class _CumulativeLengths:
@@ -66,19 +68,25 @@ def _compile(task: Task, config: Config) -> Compiled:
     (a, b, out), lengths = _operands_of(product), torch.empty(product.groups + 1, dtype=torch.int32, device="meta")
     quacks_config = GemmConfig(**config, device_capacity=task.device.capability[0])
     cut = {"cu_seqlens_m" if product.form is Form.ROWS else "cu_seqlens_k": lengths}
-    with target(task.device), _reading_ends():
-        *_, plan = interface.gemm_tuned.fn(a, b, out, config=quacks_config, **cut)
+    one = product.of_one_group
+    with target(task.device), _reading_ends(), accumulation(one):
+        if product.epilogue:
+            scales = {"column": a.new_empty(product.m, dtype=torch.float32)}
+            scales["row"] = a.new_empty((product.groups, product.n), dtype=torch.float32)
+            plan = compiled_epilogue(one, (a, b, out), scales, quacks_config, **cut)
+        else:
+            *_, plan = interface.gemm_tuned.fn(a, b, out, config=quacks_config, **cut)
     compiled: Compiled = plan.compiled_fn
     return compiled
 
 
 def _operands_of(product: Grouped) -> list[torch.Tensor]:
     """Return A, B and out without memory, because compiling reads only their types, sizes and strides."""
-    dtype = getattr(torch, product.dtype.torch_name)
+    dtypes, layouts = (product.dtype, product.dtype, product.out_dtype), (product.a_layout, product.b_layout, Layout.N)
     operands = []
-    for shape, layout in zip(product.shapes, (product.a_layout, product.b_layout, Layout.N), strict=True):
+    for shape, layout, dtype in zip(product.shapes, layouts, dtypes, strict=True):
         stored = shape if layout is Layout.N else (*shape[:-2], shape[-1], shape[-2])
-        tensor = torch.empty(stored, dtype=dtype, device="meta")
+        tensor = torch.empty(stored, dtype=getattr(torch, dtype.torch_name), device="meta")
         operands.append(tensor if layout is Layout.N else tensor.mT)
     return operands
 
@@ -90,7 +98,7 @@ def _reading_ends() -> Iterator[None]:
     The ends may begin at any element, since only single ones are read.
     """
 
-    def fake_arguments(varlen_m: bool, varlen_k: bool, *_: object) -> VarlenArguments:
+    def fake_arguments(varlen_m: bool, varlen_k: bool, *_: object, **__: object) -> VarlenArguments:
         ends = make_fake_tensor(cutlass.Int32, (cute.sym_int(),), leading_dim=0, divisibility=1)
         return VarlenArguments(mCuSeqlensM=ends if varlen_m else None, mCuSeqlensK=ends if varlen_k else None)
 
@@ -108,6 +116,7 @@ def _reading_ends() -> Iterator[None]:
     scheduler_arguments = GemmBase.get_scheduler_arguments
     with (
         patch.object(dispatch, "make_fake_varlen_args", fake_arguments),
+        patch.object(host, "make_fake_varlen_args", fake_arguments),
         patch.object(VarlenManager, "to_underlying_arguments", staticmethod(parameters)),
         patch.object(GemmBase, "get_scheduler_arguments", scheduled),
     ):

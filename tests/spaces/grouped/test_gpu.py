@@ -44,6 +44,12 @@ PRODUCTS = (
     f"grouped:inner:m768:g40:n512:k5000:bf16:tn:routing={ONE_OF_40}",
     "grouped:inner:m768:g64:n512:k1:bf16:tn",
 )
+SCALED = "e4m3:nt:epilogue=mul(column[fp32]).mul(row[fp32])"
+FP8 = (
+    f"grouped:rows:m1113:g16:n1040:k528:{SCALED}:routing={RAGGED}",
+    f"grouped:rows:m5000:g40:n768:k512:{SCALED}:routing={ONE_OF_40}",
+    f"grouped:rows:m4096:g64:n1536:k2048:{SCALED}:accumulation=exact:routing=zipf(1.2)",
+)
 FP16 = ("grouped:rows:m513:g16:n1032:k520:fp16:nt", "grouped:inner:m1032:g16:n520:k513:fp16:tn")
 
 
@@ -94,16 +100,16 @@ def built(tmp_path_factory):
 
 def tasks_of(product):
     task = Task(product, DEVICE, "quack_grouped")
-    few = product in map(Grouped.parse, FP16) or product.layout == "nn"  # a build takes seconds
+    few = product in map(Grouped.parse, (*FP16, FP8[2])) or product.layout == "nn"  # a build takes seconds
     configs = CONFIGS[DEVICE.arch][: 2 if few else None]
     of_quack = [(task, each) for each in configs if registry.space("quack_grouped").check(task, each)]
     assert of_quack
     vendor, template = (Task(product, DEVICE, name) for name in ("aten_grouped", "triton_grouped"))
     of_torch = [(vendor, each) for each in registry.space("aten_grouped").seeds(vendor)]
-    return [*of_torch, *of_quack, *((template, each) for each in TRITON)]
+    return [*of_torch, *of_quack, *((template, each) for each in TRITON if not product.epilogue)]
 
 
-@pytest.mark.parametrize("name", [*PRODUCTS, *FP16])
+@pytest.mark.parametrize("name", [*PRODUCTS, *FP16, *FP8])
 def test_every_kernel_is_right_under_every_routing(bench, built, name):
     for task, each in tasks_of(Grouped.parse(name)):
         reading = bench(MeasureJob(task, each, built(task, each)))
@@ -111,7 +117,14 @@ def test_every_kernel_is_right_under_every_routing(bench, built, name):
         assert reading.samples_ns
 
 
-@pytest.mark.parametrize("name", ["grouped:rows:m16:g4:n64:k128:bf16:nt", "grouped:inner:m128:g4:n64:k16:bf16:tn"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "grouped:rows:m16:g4:n64:k128:bf16:nt",
+        "grouped:inner:m128:g4:n64:k16:bf16:tn",
+        f"grouped:rows:m16:g4:n64:k128:{SCALED}",
+    ],
+)
 def test_no_tokens_give_nothing_or_zeros(built, name):
     import torch
 
@@ -119,16 +132,19 @@ def test_no_tokens_give_nothing_or_zeros(built, name):
     task = Task(product, DEVICE, "quack_grouped")
     kernel = registry.space("quack_grouped").load(built(task, CONFIGS[DEVICE.arch][-1]), task)
     rows, depth = (0, product.k) if product.range_size == "m" else (product.m, 0)
-    a = torch.empty(depth, rows, device="cuda", dtype=torch.bfloat16).mT
-    b = torch.empty(product.groups, depth, product.n, device="cuda", dtype=torch.bfloat16)
+    dtype = getattr(torch, product.dtype.torch_name)
+    a = torch.empty(depth, rows, device="cuda", dtype=dtype).mT
+    b = torch.empty(product.groups, depth, product.n, device="cuda", dtype=dtype)
+    scales = [torch.empty(size, device="cuda") for size in ((rows,), (product.groups, product.n))]
     out = torch.full(product.resized(1).shapes[2], float("nan"), device="cuda", dtype=torch.bfloat16)
     out = out[:0] if product.range_size == "m" else out
-    kernel(a, b if depth else b[0], out, torch.zeros(product.groups, dtype=torch.int32, device="cuda"))
+    scales = scales if product.epilogue else []
+    kernel(a, b if depth else b[0], out, *scales, torch.zeros(product.groups, dtype=torch.int32, device="cuda"))
     assert not out.isnan().any()
     kernel.close()
 
 
-@pytest.mark.parametrize("name", PRODUCTS[:1])
+@pytest.mark.parametrize("name", [PRODUCTS[0], FP8[0]])
 def test_ends_that_are_an_odd_slice_of_another_tensor_are_read(built, name):
     import torch
 
@@ -139,7 +155,7 @@ def test_ends_that_are_an_odd_slice_of_another_tensor_are_read(built, name):
     task, each = Task(product, DEVICE, "quack_grouped"), CONFIGS[DEVICE.arch][-1]
     operands: Any = make_operands(product, torch.device("cuda"))
     kernel = registry.space("quack_grouped").load(built(task, each), task)
-    a, b, out, offs = operands.arguments
-    kernel(a, b, out, torch.cat([offs.new_full((1,), -7), offs])[1:])
-    assert ReferenceResult(product, operands).check(out).reason == ""
+    *others, offs = operands.arguments
+    kernel(*others, torch.cat([offs.new_full((1,), -7), offs])[1:])
+    assert ReferenceResult(product, operands).check(operands.out).reason == ""
     kernel.close()

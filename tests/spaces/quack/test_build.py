@@ -48,7 +48,11 @@ SCALED = [
 
 GROUPED = [
     Task(Grouped.parse(f"grouped:{product}"), catalogue.device("H200"), "quack_grouped")
-    for product in ("rows:m64:g4:n256:k128:bf16:nt", "inner:m64:g4:n256:k128:bf16:tn:routing=counts(0.128.0.0)")
+    for product in (
+        "rows:m64:g4:n256:k128:bf16:nt",
+        "inner:m64:g4:n256:k128:bf16:tn:routing=counts(0.128.0.0)",
+        "rows:m64:g4:n256:k128:e4m3:nt:epilogue=mul(column[fp32]).mul(row[fp32])",
+    )
 ]
 FLAT = Config({name: value for name, value in (CONFIG | {"tile_m": 64, "cluster_m": 1}).items() if name != "swap_ab"})
 
@@ -142,10 +146,13 @@ except ValueError as error:
 kernel.close()
 for of, artifact in grouped:
     kernel = QuackGroupedSpace().load(artifact, of)
-    a, b, out = (torch.empty(shape, dtype=torch.bfloat16) for shape in of.problem.shapes)
+    dtype, (of_a, of_b, _) = getattr(torch, of.problem.dtype.torch_name), of.problem.shapes
+    a, b, out = (torch.empty(shape, dtype=dtype) for shape in of.problem.shapes)
+    out = out.bfloat16()
     a, b = (x if layout == "n" else x.mT.contiguous().mT for x, layout in zip((a, b), of.problem.layout))
+    scales = (torch.empty(of_a[0]), torch.empty(of_b[0], of_b[-1])) if of.problem.epilogue else ()
     try:
-        kernel(a, b, out, torch.zeros(of.problem.groups + 1, dtype=torch.int32)[1:])
+        kernel(a, b, out, *scales, torch.zeros(of.problem.groups + 1, dtype=torch.int32)[1:])
     except ValueError as error:
         print(error)
     kernel.close()
@@ -164,7 +171,7 @@ def test_another_process_loads_it_without_quack(built):
     assert "expected device_type=cuda" in expected
 
 
-@pytest.mark.parametrize(("number", "of"), [(9, GROUPED[0]), (10, GROUPED[1])])
+@pytest.mark.parametrize(("number", "of"), [*enumerate(GROUPED, 9)])
 def test_a_kernel_of_groups_is_compiled_for_all_sizes_and_routings(built, number, of):
     artifact, other = built[number], Task(of.problem.resized(70), of.device, of.space)
     assert isinstance(artifact, Artifact), artifact
