@@ -136,12 +136,14 @@ def product_key(problem: Product) -> str:
     if isinstance(problem, Flex):
         return problem.kernel_name
     if isinstance(problem, Grouped):
-        if problem.form is Form.BATCHED or problem.dtype is not DType.BF16:
-            served = "Inductor's rows are of groups of rows or of k, in bf16"
+        if problem.form is Form.BATCHED or problem.dtype not in (DType.BF16, DType.E4M3):
+            served = "Inductor's rows are of groups of rows or of k, in bf16 or e4m3"
             raise TableError(f"{problem.name}: {served}: leave this one out")
         rest = problem.m if problem.form is Form.INNER else problem.k
         sizes = f"{problem.groups}x{problem.n}x{rest}"
-        return f"grouped_{problem.form}:{problem.dtype.torch_name}:{problem.layout}:{sizes}:none:static"
+        dtype = problem.dtype.value if problem.epilogue else problem.dtype.torch_name
+        dtype += f"_{problem.accumulation}" * (problem.accumulation is Accumulation.EXACT)
+        return f"grouped_{problem.form}:{dtype}:{problem.layout}:{sizes}:none:static"
     _check_problem(problem)
     operation, dtype = _operation_and_types(problem)
     layout, sizes = f"{problem.a_layout}{problem.b_layout}", f"{problem.batch}x{problem.n}x{problem.k}"

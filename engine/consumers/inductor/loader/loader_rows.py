@@ -28,7 +28,7 @@ TEMPLATES_OF = {
     "baddbmm": ("aten::baddbmm", "triton::bmm"),
     "scaled_mm": ("aten::_scaled_mm", "triton::mm"),
     "int_mm": ("aten::_int_mm", "triton::mm"),
-    **dict.fromkeys(("grouped_rows", "grouped_inner"), ("aten::_grouped_mm",)),
+    **dict.fromkeys(("grouped_rows", "grouped_inner"), ("aten::_grouped_mm", "aten::_scaled_grouped_mm")),
     "flex": ("flex::default", "flex::forward", "flex::backward", "flex::decode"),
 }
 """Templates that rows of a product may name, beside those of CuTe kernels."""

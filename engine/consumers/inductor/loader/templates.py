@@ -18,7 +18,6 @@ from gemmtune.engine.toolchain.vendor_gemm import operator_name
 
 Product: TypeAlias = Problem | Grouped | Flex
 """Workload that Inductor compiles."""
-_ATEN_GROUPED = "aten::_grouped_mm"
 
 
 def multiplied(workload: Workload) -> Product:
@@ -38,7 +37,7 @@ def template_of(problem: Product, choice: Choice) -> str:
     """
     if isinstance(problem, Grouped):
         if choice.space == problem.baseline_space:
-            return _ATEN_GROUPED
+            return "aten::_scaled_grouped_mm" if problem.epilogue else "aten::_grouped_mm"
         if is_cute(choice.space):
             return f"cute::{choice.space}"
         raise TableError(f"{problem.name}: no Inductor template for space {choice.space!r}; known: aten, quack_grouped")

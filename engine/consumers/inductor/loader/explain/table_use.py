@@ -12,6 +12,8 @@ from gemmtune.engine.records.flex.attention_text import with_length
 
 _EXACT = "exact"
 _GROUPED = "grouped_"  # before the form of a grouped product, whose sizes are groups, n and k, or m with the form inner
+_SCALES = "mul(column[fp32]).mul(row[fp32])"
+"""Scales of every grouped product of 8-bit floats, which keys leave out."""
 _USUAL_BIAS = {"addmm": "vector", "baddbmm": "matrices"}
 """Biases that a problem's text leaves out, by the operation."""
 LIBRARY = "a library's kernel"
@@ -134,11 +136,12 @@ def problem_name(key: str, m: int) -> str:
         return with_length(key, m)
     op, dtype, layout, sizes, bias, kind, *further = key.split(":")
     batch, n, k = sizes.split("x")
+    dtype, *facts = dtype.split("_")
     if op.startswith(_GROUPED):
         form = op.removeprefix(_GROUPED)
         rows, summed = (k, m) if form == "inner" else (m, k)
-        return f"grouped:{form}:m{rows}:g{batch}:n{n}:k{summed}:{DTYPE_NAMES[dtype]}:{layout}"
-    dtype, *facts = dtype.split("_")
+        scales = "" if dtype in DTYPE_NAMES else f":epilogue={_SCALES}{f':accumulation={_EXACT}' * (_EXACT in facts)}"
+        return f"grouped:{form}:m{rows}:g{batch}:n{n}:k{summed}:{DTYPE_NAMES.get(dtype, dtype)}:{layout}{scales}"
     parts = [
         f"{f'{batch}x' if op in ('bmm', 'baddbmm') else ''}{m}x{n}x{k}",
         DTYPE_NAMES.get(dtype, dtype),

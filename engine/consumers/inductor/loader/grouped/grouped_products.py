@@ -11,8 +11,11 @@ from torch.fx import Node
 
 from gemmtune.engine.records.gemm.stated import layout_of, unusual_strides
 
-GROUPED = (torch.ops.aten._grouped_mm.default, torch.ops.aten._scaled_grouped_mm.default)
+_SCALED = torch.ops.aten._scaled_grouped_mm.default
+GROUPED = (torch.ops.aten._grouped_mm.default, _SCALED)
 """Operators whose kernels multiply all groups in one launch."""
+SCALES = ("scale_a", "scale_b")
+"""Names of the scales of e4m3 in the operator's schema, in the order in which kernels take them."""
 _FORMS = {(2, 3): "rows", (2, 2): "inner"}
 """Forms of a problem's text by the dimensions of A and B, as far as a space tunes them."""
 _UNSERVED = "a library's kernel, for no space tunes grouped products"
@@ -24,7 +27,7 @@ class GroupedProduct(NamedTuple):
     """Grouped product that a row may describe."""
 
     key: str
-    """Table's key of all products that differ in m alone; see `problem_name`."""
+    """Table's key of all products that differ in m alone; see `problem_name`. Products of e4m3 have scales."""
     m: Any
     """Total of all groups along m, or along k with `inner`: a number or an expression."""
     hint: int
@@ -34,8 +37,6 @@ class GroupedProduct(NamedTuple):
 def grouped_product(node: Node) -> GroupedProduct | str:
     """Return the product of a call of an operator in `GROUPED`, or why no row describes it."""
     named = operands_of(node.target, node.args, node.kwargs)
-    if node.target is not GROUPED[0]:
-        return f"{_UNSERVED} with scales"
     if named.get("bias") is not None:
         return f"{_UNSERVED} with a bias"
     a, b, out = (each.meta["val"] for each in (named["self"], named["mat2"], node))
@@ -43,8 +44,13 @@ def grouped_product(node: Node) -> GroupedProduct | str:
     if form is None:
         return f"{_UNSERVED} of {a.dim()} by {b.dim()} dimensions"
     types = {str(each.dtype).removeprefix("torch.") for each in (a, b, out)}
-    if types != {"bfloat16"}:
+    if types != ({"float8_e4m3fn", "bfloat16"} if node.target is _SCALED else {"bfloat16"}):
         return f"{_UNSERVED} of {', '.join(sorted(types))}"
+    dtype = "bfloat16"
+    if node.target is _SCALED:
+        if form != "rows" or not _has_served_scales(named):
+            return f"{_UNSERVED} with other scales than one in fp32 per row of A, and per group and column of B"
+        dtype = "e4m3" if named.get("use_fast_accum") else "e4m3_exact"
     layouts = [_layout(a), _layout(b)]
     if "" in layouts:
         return f"{_UNSERVED} of operands that are not dense"
@@ -58,13 +64,20 @@ def grouped_product(node: Node) -> GroupedProduct | str:
     if fixed[1] % _ALIGNED:
         return f"{_UNSERVED} whose n={fixed[1]} is no multiple of {_ALIGNED}"
     kind = "dynamic" if getattr(m, "free_symbols", None) else "static"
-    key = f"grouped_{form}:bfloat16:{''.join(layouts)}:{'x'.join(map(str, fixed))}:none:{kind}"
+    key = f"grouped_{form}:{dtype}:{''.join(layouts)}:{'x'.join(map(str, fixed))}:none:{kind}"
     return GroupedProduct(key, m, _hint(size))
 
 
 def operands_of(operator: Any, arguments: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ANN401 (torch's)
     """Return the operands of a call by their names in the operator's schema: self, mat2, offs and others."""
     return {**dict(zip((each.name for each in operator._schema.arguments), arguments, strict=False)), **named}
+
+
+def _has_served_scales(named: Mapping[str, Any]) -> bool:
+    """Return whether a product of rows has dense scales in fp32, and none of its result."""
+    of_a, of_b = (named[name].meta["val"] for name in SCALES)
+    dense = (of_a.stride(), of_b.stride()) == ((1,), (named["mat2"].meta["val"].shape[-1], 1))
+    return dense and of_a.dtype is of_b.dtype is torch.float32 and named.get("scale_result") is None
 
 
 def _layout(operand: torch.Tensor) -> str:

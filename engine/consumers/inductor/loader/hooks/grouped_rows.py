@@ -19,7 +19,12 @@ from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from gemmtune.engine.consumers.inductor.epilogues.reader import PLAIN
 from gemmtune.engine.consumers.inductor.loader.boundary import nothing, or_else
-from gemmtune.engine.consumers.inductor.loader.grouped.grouped_products import GROUPED, grouped_product, operands_of
+from gemmtune.engine.consumers.inductor.loader.grouped.grouped_products import (
+    GROUPED,
+    SCALES,
+    grouped_product,
+    operands_of,
+)
 from gemmtune.engine.consumers.inductor.loader.lowered import LoweredProduct
 
 if TYPE_CHECKING:
@@ -101,9 +106,10 @@ def _row(handler: TableChoices, product: LoweredProduct, device: torch.device) -
 
 
 def _output(choice: Any, node: Any, operands: Mapping[str, Any]) -> TensorBox:  # noqa: ANN401 (Inductor's)
-    """Return the output of a kernel that reads A and B with the strides by which its row was found."""
+    """Return the output of a kernel that reads all with the strides by which its row was found."""
     of_node = operands_of(node.target, node.args, node.kwargs)
-    read = [_strided(operands[name], of_node[name].meta["val"]) for name in ("self", "mat2")]
+    names = [name for name in ("self", "mat2", *SCALES) if name in operands]
+    read = [_strided(operands[name], of_node[name].meta["val"]) for name in names]
     value = node.meta["val"]
     sizes, strides = map(convert_shape_to_inductor, (value.shape, value.stride()))
     nodes = [*read, ExternKernel.realize_input(operands["offs"])]

@@ -19,20 +19,21 @@ def _call(
     launch: Callable[[int, dict[str, object]], None],
     a: torch.Tensor,
     b: torch.Tensor,
-    offs: torch.Tensor,
-    *,
+    *further: torch.Tensor,
     out: torch.Tensor,
 ) -> torch.Tensor:
-    """Enqueue the products of all groups, whose ends along m, or along k, `offs` has as int32.
+    """Enqueue the products of all groups, whose ends along m, or along k, the last tensor has as int32.
 
-    A product without a row or a column is zeros, or nothing. ATen runs where an address is no multiple of 16 bytes,
-    which only the launch can tell; a warning says so.
+    Scales of e4m3 stand before it. A product without a row or a column is zeros, or nothing. A tensor whose address is
+    no multiple of 16 bytes, which only the launch can tell, is copied; a warning says so.
     """
     if not a.numel():
         return out.zero_()
-    if any(tensor.data_ptr() & ALIGNMENT for tensor in (a, b, out)):
+    *scales, offs = further
+    tensors = {"a": a, "b": b, **dict(zip(("column", "row"), scales, strict=False)), "out": out}
+    odd = {name: tensor.clone() for name, tensor in tensors.items() if tensor.data_ptr() & ALIGNMENT}
+    if odd:
         needs = "gemmtune's kernel of a grouped product reads operands at multiples of 16 bytes"
-        warnings.warn(f"{needs}, but one has another address, so ATen runs: align the operands", stacklevel=2)
-        return out.copy_(torch._grouped_mm(a, b, offs=offs))
-    launch(a.device.index, {"a": a, "b": b, "offs": offs, "out": out})
-    return out
+        warnings.warn(f"{needs}, but one has another address, so it is copied: align the operands", stacklevel=2)
+    launch(a.device.index, {**tensors, **odd, "offs": offs})
+    return out.copy_(odd["out"]) if "out" in odd else out

@@ -118,8 +118,8 @@ def experts(x, gate, weights):
     return torch._grouped_mm(torch.relu(x @ gate), weights.transpose(1, 2), offs=ends(x), out_dtype=torch.bfloat16)
 
 
-def scaled_experts(x, weights, one, other):
-    x, weights = x.to(torch.float8_e4m3fn), weights.to(torch.float8_e4m3fn).transpose(1, 2)
+def scaled_weights(x, weights, one, other):
+    x, weights = x.to(torch.float8_e4m3fn), weights.to(torch.float8_e4m3fn).t()
     return torch._scaled_grouped_mm(x, weights, one, other, offs=ends(x), out_dtype=torch.bfloat16)
 
 
@@ -168,6 +168,23 @@ def test_attention_is_a_problem_by_its_mask_in_forward_and_backward():
         assert Flex.from_fields({name: str(value) for name, value in table.items()}).name in (forward, backward)
 
 
+@pytest.mark.parametrize(("rows", "fast"), [("64", False), ("tokens:16..512", True)])
+def test_grouped_products_with_scales_are_problems_with_fixed_and_open_rows(rows, fast):
+    def call(x, weights, one, other):
+        x, weights = x.to(torch.float8_e4m3fn), weights.to(torch.float8_e4m3fn).transpose(1, 2)
+        return torch._scaled_grouped_mm(x, weights, one, other, offs=ends(x), use_fast_accum=fast)
+
+    found = captured(call, f"bf16[{rows},256]", "bf16[4,96,256]", f"fp32[{rows}]", "fp32[4,96]")
+    scales = "epilogue=mul(column[fp32]).mul(row[fp32])" + ":accumulation=exact" * (not fast)
+    sizes = (16, 64, 256, 512) if fast else (64,)
+    assert {problem.name for problem in found.problems} == {
+        f"grouped:rows:m{m}:g4:n96:k256:e4m3:nt:{scales}" for m in sizes
+    }
+    assert not found.unseen
+    for table in tomllib.loads(found.to_toml())["problem"]:
+        assert table["epilogue"] == "mul(column[fp32]).mul(row[fp32])"
+
+
 def test_open_rows_of_grouped_products_have_their_range():
     def call(x, weights):
         return torch._grouped_mm(x.repeat_interleave(2, 0), weights, offs=ends(x))
@@ -182,7 +199,7 @@ def test_open_rows_of_grouped_products_have_their_range():
 @pytest.mark.parametrize(
     ("call", "inputs", "reason"),
     [
-        (scaled_experts, ("bf16[64,256]", "bf16[4,96,256]", "fp32[64]", "fp32[4,96]"), "with scales"),
+        (scaled_weights, ("bf16[64,256]", "bf16[96,256]", "fp32[256]", "fp32[384]"), "other scales than one in fp32"),
         (torch._grouped_mm, ("bf16[4,64,256]", "bf16[4,256,96]"), "of 3 by 3 dimensions"),
         (lambda x, w: torch._grouped_mm(x[:, :64], w, offs=ends(x)), ("bf16[64,256]", "bf16[4,64,96]"), "not dense"),
     ],

@@ -16,6 +16,7 @@ from gemmtune.engine.consumers.inductor import exporter
 from gemmtune.engine.consumers.inductor.exporter import InductorExporter
 from gemmtune.engine.consumers.inductor.loader.templates import multiplied
 from gemmtune.engine.records.epilogue.chain import NO_EPILOGUE, stored
+from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.kernel_call import RUNTIME_PACKAGES
 from gemmtune.engine.tables.export import export_table
@@ -85,7 +86,7 @@ def unbuilt():
         launch = {**launch, **params, "cluster_size": params.get("cluster_m", 1) * params.get("cluster_n", 1)}
         call = registry.space(task.space).deployed_call(SimpleNamespace(launch=launch), task)
         layouts = f"{problem.a_layout}{problem.b_layout}"
-        epilogue = stored(getattr(problem, "epilogue", NO_EPILOGUE))
+        epilogue = stored(problem.epilogue if isinstance(problem, Problem) else NO_EPILOGUE)
         fields = {"object": packed(b"none"), "call": call, "layouts": layouts, "epilogue": epilogue}
         fields["packages"] = dict.fromkeys(RUNTIME_PACKAGES, "1.0")
         return kernel_name(task.space, b"none", call, layouts, epilogue), fields

@@ -21,6 +21,17 @@ def rows(x, experts, ends):
     return torch._grouped_mm(x, experts.transpose(1, 2), offs=ends)
 
 
+def scaled(x, experts, of_x, of_experts, ends):
+    return torch._scaled_grouped_mm(x, experts.transpose(1, 2), of_x, of_experts, offs=ends, use_fast_accum=True)
+
+
+def quantised(real):
+    """Return values of 8 bits with a scale per row of the last two dimensions, and what they stand for."""
+    scale = real.detach().float().abs().amax(-1, keepdim=True) / 448
+    values = (real.detach() / scale).to(torch.float8_e4m3fn)
+    return values, scale[..., 0], (values.double() * scale).detach()
+
+
 def layers(x, experts, ends):
     return rows(x, experts, ends) + rows(torch.nn.functional.silu(x), experts, ends)
 
@@ -67,6 +78,12 @@ def main(export, which):
             error(x.grad, plain.grad),
             error(experts.grad, weights.grad),
         )
+    few, of_few, real_few = quantised(x)
+    weights, of_weights, real_weights = quantised(experts)
+    of_scales = torch.compile(scaled, dynamic=False, options=options)
+    for name, spread in SPREADS.items():
+        found = of_scales(few, weights, of_few, of_weights, ends[name])
+        errors[f"scales, {name}"] = error(found, reference(real_few, real_weights, spread))
     if which == "first":
         with torch.no_grad():
             one_config = {

@@ -7,6 +7,7 @@ from corpus_modules import BF16, FP8, INT32, Case, T
 from torch.nn import functional as F  # noqa: N812
 
 CASES: dict[str, Case] = {}
+FP32 = torch.float32
 GROUPS, N, K = 4, 96, 256
 EXPERTS, ENDS = T((GROUPS, N, K)), T((GROUPS,), INT32)
 
@@ -39,6 +40,14 @@ def scaled(x, experts, of_x, of_experts, ends):
     return torch._scaled_grouped_mm(x, experts.transpose(1, 2), of_x, of_experts, offs=ends, out_dtype=BF16)
 
 
+def fast(x, experts, of_x, of_experts, ends):
+    return torch._scaled_grouped_mm(x, experts.transpose(1, 2), of_x, of_experts, offs=ends, use_fast_accum=True)
+
+
+def strided(x, experts, of_x, of_experts, ends):
+    return scaled(x, experts, of_x, of_experts[:, :N], ends)
+
+
 CASES["rows"] = Case(rows, (T((64, K)), EXPERTS, ENDS))
 CASES["in a range"] = Case(rows, (T((96, K)), EXPERTS, ENDS))
 CASES["no row"] = Case(rows, (T((64, 2 * K)), T((GROUPS, N, 2 * K)), ENDS))
@@ -50,6 +59,10 @@ CASES["unbacked rows"] = Case(chosen, (T((64, K)), EXPERTS, ENDS, T((64,), torch
 CASES["bounded rows"] = Case(bounded, (T((64, K)), EXPERTS, ENDS, T((64,), torch.bool)))
 CASES["layer"] = Case(layer, (T((64, K)), EXPERTS, T((GROUPS, K, N)), ENDS))
 CASES["training"] = Case(rows, (T((64, K), grad=True), T((GROUPS, N, K), grad=True), ENDS))
-CASES["scales"] = Case(
-    scaled, (T((64, K), FP8), T((GROUPS, N, K), FP8), T((64,), torch.float32), T((GROUPS, N), torch.float32), ENDS)
+SCALED = (T((GROUPS, N, K), FP8), T((64,), FP32), T((GROUPS, N), FP32), ENDS)
+CASES["scales"] = Case(scaled, (T((64, K), FP8), *SCALED))
+CASES["fast scales"] = Case(fast, (T((64, K), FP8), *SCALED))
+CASES["open scales"] = Case(
+    scaled, (T((64, K), FP8, dynamic=(0,)), SCALED[0], T((64,), FP32, dynamic=(0,)), *SCALED[2:])
 )
+CASES["strided scales"] = Case(strided, (T((64, K), FP8), *SCALED[:2], T((GROUPS, 2 * N), FP32), ENDS))

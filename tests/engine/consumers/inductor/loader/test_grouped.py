@@ -43,16 +43,20 @@ def row(problem, space, config=()):
 
 UP, DOWN = "grouped:rows:m64:g4:n96:k256:bf16:nt", "grouped:rows:m64:g4:n256:k96:bf16:nt"
 INNER, OF_INPUT = "grouped:inner:m96:g4:n256:k64:bf16:tn", "grouped:rows:m64:g4:n256:k96:bf16:nn"
+FAST = "grouped:rows:m64:g4:n96:k256:e4m3:nt:epilogue=mul(column[fp32]).mul(row[fp32])"
+EXACT = f"{FAST}:accumulation=exact"
 ROWS = row(UP, "quack_grouped", QUACK), row(INNER, "quack_grouped", QUACK), row(DOWN, "aten_grouped")
+ROWS += row(EXACT, "quack_grouped", QUACK), row(FAST, "aten_grouped")
 RANGES = (
     RangeRow(Grouped.parse("grouped:rows:m256:g4:n96:k256:bf16:nt"), 2, 256, choice("quack_grouped", QUACK), ()),
     RangeRow(Grouped.parse("grouped:rows:m1024:g4:n96:k256:bf16:nt"), 257, 1024, choice("aten_grouped"), ()),
+    RangeRow(Grouped.parse(EXACT), 2, 256, choice("quack_grouped", QUACK), ()),
 )
 
 
 @pytest.fixture(scope="module")
 def report(unbuilt, probed, exported):
-    return probed("grouped_probe.py", exported(ROWS, RANGES), "stock", "table", "max=rows,no row,scales")
+    return probed("grouped_probe.py", exported(ROWS, RANGES), "stock", "table", "max=rows,no row,scales,fast scales")
 
 
 @pytest.fixture(scope="module")
@@ -83,6 +87,13 @@ def test_a_row_is_the_one_choice_for_each_kind_and_others_are_atens(report, uses
     assert selection == ["grouped_mm", ["_grouped_mm"]]
 
 
+def test_products_with_scales_have_rows_that_sum_as_they_do(report, uses):
+    assert uses["scales"] == uses["open scales"] == [(EXACT, "row")]
+    assert uses["fast scales"] == [(FAST, "aten row")]
+    (selection,) = report["table"]["fast scales"]["selections"]
+    assert selection == ["scaled_grouped_mm", ["_scaled_grouped_mm"]]
+
+
 def test_layers_share_a_row_beside_one_that_runs_aten(uses):
     assert sorted(uses["layer"]) == sorted([(UP, "row"), (DOWN, "aten row"), (UP, "row")])
 
@@ -100,7 +111,7 @@ def test_a_product_without_a_row_is_a_miss_and_what_no_space_tunes_has_its_reaso
     assert uses["no row"] == [(missing, "miss")]
     (said,) = report["table"]["no row"]["said"]
     assert missing in said
-    for name, reason in (("batch", "of 3 by 3 dimensions"), ("scales", "with scales")):
+    for name, reason in (("batch", "of 3 by 3 dimensions"), ("strided scales", "per group and column of B")):
         (use,) = report["table"][name]["uses"]
         assert use["outcome"] == "no problem"
         assert use["detail"].endswith(reason)
@@ -110,7 +121,7 @@ def test_a_product_without_a_row_is_a_miss_and_what_no_space_tunes_has_its_reaso
 @pytest.mark.parametrize(
     ("rows", "said"),
     [
-        ((row(UP.replace("bf16", "fp16"), "aten_grouped"),), "rows are of groups of rows or of k, in bf16"),
+        ((row(UP.replace("bf16", "fp16"), "aten_grouped"),), "rows are of groups of rows or of k, in bf16 or e4m3"),
         ((row("grouped:batched:m64:g4:n96:k256:bf16:nn", "aten_grouped"),), "of groups of rows or of k, in bf16"),
         ((row(UP, "aten_grouped"), row(f"{UP}:routing=zipf", "aten_grouped")), "torch knows no routing: export one"),
         ((row(UP, "triton_grouped"),), "known: aten, quack_grouped"),

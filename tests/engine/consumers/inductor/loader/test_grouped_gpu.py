@@ -32,6 +32,7 @@ pytestmark = [
     ),
 ]
 FORWARD, OF_INPUT = "grouped:rows:m1024:g4:n384:k256:bf16:nt", "grouped:rows:m1024:g4:n256:k384:bf16:nn"
+SCALED = FORWARD.replace("bf16:nt", "e4m3:nt:epilogue=mul(column[fp32]).mul(row[fp32])")
 OF_WEIGHT = "grouped:inner:m384:g4:n256:k1024:bf16:tn"
 
 
@@ -45,7 +46,7 @@ def choice(problem):
 def reports(tmp_path_factory):
     """Reports of two processes that share torch's caches."""
     folder = tmp_path_factory.mktemp("grouped")
-    products = [*map(Grouped.parse, (FORWARD, OF_INPUT, OF_WEIGHT))]
+    products = [*map(Grouped.parse, (FORWARD, OF_INPUT, OF_WEIGHT, SCALED))]
     rows = tuple(Row(product, (choice(product),), None, 0.0, ()) for product in products)
     ranges = (RangeRow(products[0], 512, 1024, choice(products[0]), ()),)
     write_all(InductorExporter().export(replace(example_table(), device=DEVICE, rows=rows, ranges=ranges)), folder)
@@ -75,7 +76,7 @@ def test_rows_run_their_binaries_and_nothing_is_benchmarked(reports):
     assert "extern_kernels.gemmtune_quack_grouped_" in first["code"]
     assert first["benchmarks"] == {}
     outcomes = {use["problem"]: use["outcome"] for use in first["use"]["uses"]}
-    assert {outcomes[name] for name in (FORWARD, OF_INPUT, OF_WEIGHT)} == {"row"}
+    assert {outcomes[name] for name in (FORWARD, OF_INPUT, OF_WEIGHT, SCALED)} == {"row"}
     assert outcomes["grouped:rows:m600:g4:n384:k256:bf16:nt"] == "row"
     assert outcomes["grouped:rows:m40:g4:n384:k256:bf16:nt"] == "miss"
     assert cached["hits"] > 0

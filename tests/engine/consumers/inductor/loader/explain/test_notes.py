@@ -174,7 +174,7 @@ def test_grouped_products_are_misses_and_those_that_no_space_tunes_have_their_re
     notes.see_graph(Graph(parent=None, module=SimpleNamespace(graph=SimpleNamespace(nodes=nodes))))
     assert lines(notes) == [
         "grouped:rows:m8:g2:n32:k64:bf16:nn: miss, ATen runs",
-        f"{scaled}: no problem, {LIBRARY}, for no space tunes grouped products with scales",
+        f"{scaled}: no problem, {LIBRARY}, for no space tunes grouped products of bfloat16",
     ]
 
 

@@ -17,10 +17,15 @@ def kernel(call):
     return KernelBinary("gemmtune_quack_grouped", "cute::quack_grouped", "", call, "nt", [], {})
 
 
-def called(a, b, out):
-    """Call a kernel on the CPU, and return the operands of its launch, if any."""
+def called(a, b, out, *scales, computes=0.0):
+    """Call a kernel on the CPU, and return the operands of its launch, if any, which fills its output."""
     launches = []
-    result = grouped_call(kernel(CALL))(lambda _, named: launches.append(named), a, b, ENDS, out=out)
+
+    def launch(_, named):
+        launches.append(named)
+        named["out"].fill_(computes)
+
+    result = grouped_call(kernel(CALL))(launch, a, b, *scales, ENDS, out=out)
     assert result is out
     return launches
 
@@ -48,9 +53,21 @@ def test_a_product_without_rows_launches_nothing():
     assert not gradient.any()
 
 
-def test_an_operand_at_an_odd_address_runs_aten_with_a_warning():
+def test_scales_stand_before_the_ends():
+    a, b, out = operands()
+    column, row = torch.rand(8), torch.rand(3, 8)
+    (named,) = called(a, b, out, column, row)
+    assert [named[name] is each for name, each in (("column", column), ("row", row), ("offs", ENDS))] == [True] * 3
+
+
+def test_a_tensor_at_an_odd_address_is_copied_with_a_warning():
     a, b, out = operands(offset=1)
     with pytest.warns(UserWarning, match="multiples of 16 bytes"):
-        assert called(a, b, out) == []
-    for expert, (first, last) in enumerate(((0, 3), (3, 3), (3, 8))):
-        torch.testing.assert_close(out[first:last], a[first:last] @ b[expert], rtol=2e-2, atol=2e-2)
+        (named,) = called(a, b, out)
+    assert named["a"].data_ptr() % 16 == 0
+    assert torch.equal(named["a"], a)
+    assert named["b"] is b
+    odd = torch.zeros(65, dtype=torch.bfloat16)[1:].view(8, 8)
+    with pytest.warns(UserWarning, match="multiples of 16 bytes"):
+        called(operands()[0], b, odd, computes=1.0)
+    assert (odd == 1).all()
