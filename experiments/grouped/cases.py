@@ -1,4 +1,7 @@
-"""Grouped products of 16 public models, under the routing they are tuned for and under another. Needs torch."""
+"""Grouped products of 16 public models, under the routing they are tuned for and under another. Needs torch.
+
+The first forward product of each model has a second case in e4m3 with scales, as torchao's float8 experts run it.
+"""
 
 from __future__ import annotations
 
@@ -36,6 +39,10 @@ PRODUCTS = 24
 """Number of products, of which the first 16 have every model once."""
 SWEPT = (0, 3, 5, 8, 13, 23)
 """Places of the products that are swept: 8 to 4,096 tokens, two of them gradients."""
+SWEPT_FP8 = (0, 8)
+"""Places of the products in e4m3 that are swept."""
+FP8, GREATEST = torch.float8_e4m3fn, 448.0
+SCALED = "e4m3:nt:epilogue=mul(column[fp32]).mul(row[fp32])"
 
 
 class Case(NamedTuple):
@@ -64,7 +71,7 @@ class Case(NamedTuple):
         return counts_of(self.routing, product.groups, product.size)
 
     def inputs(self, number: int) -> tuple[torch.Tensor, ...]:
-        """Return both operands and the ends of the groups on the GPU; values have a variance near 1."""
+        """Return both operands, their scales and the ends of the groups on the GPU; values have a variance near 1."""
         generator = torch.Generator("cuda").manual_seed(number)
         a, b = (
             torch.empty((*shape[:-2], *reversed(shape[-2:])) if is_t else shape, device="cuda", dtype=torch.bfloat16)
@@ -72,20 +79,35 @@ class Case(NamedTuple):
             .transpose(-1, -2 if is_t else -1)
             for shape, is_t in zip(self.product.shapes, (each == "t" for each in self.product.layout), strict=False)
         )
-        return a, b, torch.tensor(self.counts, device="cuda").cumsum(0, dtype=torch.int32)
+        ends = torch.tensor(self.counts, device="cuda").cumsum(0, dtype=torch.int32)
+        if not self.product.epilogue:
+            return a, b, ends
+        (a, of_rows), (b, of_columns) = _quantised(a, 1), _quantised(b, 1)
+        return a, b, of_rows, of_columns, ends
 
-    def run(self, a, b, ends) -> torch.Tensor:
+    def run(self, a, b, *further) -> torch.Tensor:
         """Return what the layer computes."""
+        *scales, ends = further
+        if scales:
+            return torch._scaled_grouped_mm(a, b, *scales, offs=ends, out_dtype=torch.bfloat16, use_fast_accum=True)
         return torch._grouped_mm(a, b, offs=ends)
 
-    def right(self, a, b, ends) -> torch.Tensor:
+    def right(self, a, b, *further) -> torch.Tensor:
         """Return the result in float64."""
+        *scales, ends = further
         first, parts, is_inner = 0, [], self.product.form is Form.INNER
         for group, last in enumerate(ends.tolist()):
             rows = slice(first, last)
-            parts.append(a[:, rows].double() @ b[rows].double() if is_inner else a[rows].double() @ b[group].double())
+            part = a[:, rows].double() @ b[rows].double() if is_inner else a[rows].double() @ b[group].double()
+            parts.append(part * scales[0][rows, None] * scales[1][group] if scales else part)
             first = last
         return torch.stack(parts) if is_inner else torch.cat(parts)
+
+
+def _quantised(real: torch.Tensor, along: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return values of 8 bits with the scale of each vector along a dimension, of which B's last two are transposed."""
+    scale = real.abs().amax(along, keepdim=True).float() / GREATEST
+    return (real / scale).clamp(-GREATEST, GREATEST).to(FP8), scale.squeeze(along)
 
 
 def cases() -> Iterator[Case]:
@@ -105,5 +127,8 @@ def cases() -> Iterator[Case]:
         }[kind]
         for routing in ROUTINGS:
             group = f"{'gradients' if 'gradient' in kind else 'forward'}, {routing}"
-            is_swept = place in SWEPT and routing == ROUTINGS[0]
-            yield Case(f"{model} {tokens} {kind}, {routing}", text, group, routing, is_swept)
+            is_tuned_for = routing == ROUTINGS[0]
+            yield Case(f"{model} {tokens} {kind}, {routing}", text, group, routing, place in SWEPT and is_tuned_for)
+            if "gradient" not in kind and place < len(MODELS):
+                name, text_fp8 = f"{model} {tokens} {kind} fp8, {routing}", text.replace("bf16:nt", SCALED)
+                yield Case(name, text_fp8, f"fp8, {routing}", routing, place in SWEPT_FP8 and is_tuned_for)
