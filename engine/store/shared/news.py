@@ -51,9 +51,11 @@ class News:
         """Return psycopg's connection that listens; None where there is none."""
         if self._connection is None and time.monotonic() - self._tried >= _RETRY_SECONDS:
             self._tried = time.monotonic()
-            with suppress(SQLAlchemyError):
+            try:
                 self._connection = self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
                 self._connection.exec_driver_sql(f"LISTEN {_CHANNEL}")
+            except SQLAlchemyError:
+                self.close()  # it was lost before it listened
         found = None if self._connection is None else self._connection.connection.driver_connection
         return found if hasattr(found, "notifies") else None
 
