@@ -1,5 +1,6 @@
 """The backend of a campaign that measures on GPUs."""
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -13,6 +14,7 @@ from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.workload import Workload
+from gemmtune.engine.scheduling.elsewhere.search_processes import SearchProcesses
 from gemmtune.engine.scheduling.task_search import TaskSearch
 from gemmtune.engine.scheduling.tuner import own_seed
 from gemmtune.engine.seams.executor import Executor
@@ -24,6 +26,10 @@ from gemmtune.engine.toolchain.gpu_info import equal_gpus
 
 OpenExecutor = Callable[[tuple[str, ...]], Executor]
 """Function that opens an executor for the spaces of these names."""
+_GPUS_PER_PROCESS = 2
+"""GPUs per process of searches. The builders of a single GPU leave the driver time to search itself."""
+_CPUS_PER_PROCESS = 12
+"""CPUs of the driver's host per process of searches, at least."""
 
 
 def measured_backend(
@@ -33,6 +39,7 @@ def measured_backend(
     *,
     problems: Sequence[Workload] = (),
     clock_mhz: int | None = None,
+    search_processes: int | None = None,
     notify: Notify = log_notice,
 ) -> Backend:
     """Find the plan's tasks and open the executor of GPUs of one model, in this machine or in a cluster.
@@ -46,6 +53,7 @@ def measured_backend(
         open_executor: opens the executor, given the names of the spaces that have tasks.
         problems: what to tune instead of the problems that the plan names.
         clock_mhz: SM clock to lock this machine's GPUs at until the backend is closed; None to leave the clocks.
+        search_processes: number of processes that run the searches; by default as many GPUs and CPUs call for.
         notify: called with lines about the clock lock.
 
     Raises:
@@ -62,10 +70,20 @@ def measured_backend(
             for gpu in equal_gpus():
                 opened.enter_context(ClockLock(gpu, clock_mhz, notify))
 
+        processes = SearchProcesses(_processes_for(executor.parallel) if search_processes is None else search_processes)
+        opened.callback(processes.close)
+        for each in tasks:
+            each.begin_elsewhere = processes.begin
+
         def more(problem: Workload) -> tuple[TaskSearch, ...]:
             return tuple(_tasks(plan.changed(problems=(problem,), held_out=()), device, (problem,)))
 
         return Backend(device, executor, plan.plugins.sampler, tasks, opened.pop_all().close, more=more)
+
+
+def _processes_for(gpus: int) -> int:
+    """Return how many processes run the searches of a campaign on so many GPUs."""
+    return min(gpus // _GPUS_PER_PROCESS, len(os.sched_getaffinity(0)) // _CPUS_PER_PROCESS)
 
 
 def named_problems(plan: Plan) -> tuple[Workload, ...]:

@@ -34,6 +34,8 @@ A batch ends with its last config, and samplers ask for few configs at first. Ma
 _SHARED_PER_WORKER = 8
 """Configs per worker that a driver holds ready at least, where other drivers could evaluate them as well."""
 _WAIT_SECONDS = 0.5
+_THINKING_SECONDS = 0.02  # between two looks whether another process has a search's next batch
+_MOST_THINKING = 8  # searches per worker whose next batch is waited for before further ones begin
 
 
 class Scheduler:
@@ -99,6 +101,7 @@ class Scheduler:
         self._ready = TaskPriority(searches)  # searches with a batch to submit
         self._active: dict[Task, TaskSearch] = {}  # searches with a submitted batch
         self._complete: deque[TaskSearch] = deque()  # searches whose whole batch has its results
+        self._thinking: list[TaskSearch] = []  # searches whose next batch another process works on
 
     def run(self) -> None:
         """Run every search to its end or to the limits, and hold each problem's final where the executor can.
@@ -120,7 +123,7 @@ class Scheduler:
                 search.begin()
         try:
             while self._is_open or self._executor.check_boards():
-                self._collect(0.0 if more else _WAIT_SECONDS)
+                self._collect(0.0 if more else _THINKING_SECONDS if self._thinking else _WAIT_SECONDS)
                 if self._withdrawn:
                     self._drain()
                 self._look_elsewhere(idle=not more)
@@ -151,6 +154,9 @@ class Scheduler:
         before the next one. While little is in work, batches at hand go before searches that have not begun.
         """
         self._note_time()
+        thinking, self._thinking = self._thinking, []
+        for search in thinking:
+            (self._thinking if search.is_thinking else self._complete).append(search)
         asked = bool(self._complete)
         over = self._over
         if self._orders.is_paused and not over:
@@ -164,19 +170,22 @@ class Scheduler:
         while not self._is_full and (self._waiting or self._ready):
             if self._ready and (not self._waiting or self._in_work < self._most_in_work // 2):
                 self._submit(self._ready.take())
-            elif asked:
+            elif asked or not self._may_begin:
                 break
             else:
                 asked = True
                 self._begin_next()
-        return bool(self._complete or (not self._is_full and (self._waiting or self._ready)))
+        return bool(self._complete or (not self._is_full and (self._may_begin or self._ready)))
+
+    @property
+    def _may_begin(self) -> bool:
+        """Whether a search has not begun, and few others wait for their next batch."""
+        return bool(self._waiting) and len(self._thinking) < _MOST_THINKING * self._gpus
 
     def _begin_next(self) -> None:
         """Begin the next search of the plan, and submit its first batch."""
         search = self._waiting.popleft()
         search.begin()
-        if search.notice:
-            notify(self._callbacks, f"{search.task.key}: {search.notice}")
         if not self._ask(search):
             return
         if search.evaluations:
@@ -187,7 +196,7 @@ class Scheduler:
     @property
     def _is_open(self) -> bool:
         """Whether a search or a final is not over."""
-        searches = self._waiting or self._ready or self._active or self._complete
+        searches = self._waiting or self._ready or self._active or self._complete or self._thinking
         return bool(searches or (self._finals and self._finals.open))
 
     @property
@@ -229,7 +238,8 @@ class Scheduler:
     def _stop(self, reason: str) -> None:
         """End every search that has nothing submitted."""
         apart = [self._active.pop(task) for task, search in list(self._active.items()) if not search.in_work]
-        for search in (*apart, *self._ready.clear(), *self._rivals.clear(), *self._waiting):
+        thinking, self._thinking = self._thinking, []
+        for search in (*apart, *thinking, *self._ready.clear(), *self._rivals.clear(), *self._waiting):
             search.cut_short = True
             self._end(search, reason)
         if self._orders.is_cancelled and self._finals is not None:
@@ -340,7 +350,12 @@ class Scheduler:
                     self._end(search, verdict)
                 if verdict != "":
                     return False
+            if search.is_thinking:
+                self._thinking.append(search)
+                return False
             search.batch = search.next_batch()
+            if search.notice and not search.evaluations:
+                notify(self._callbacks, f"{search.task.key}: {search.notice}")
             if not search.batch:
                 self._end(search, "budget spent" if search.budget < search.feasible else "all evaluated")
                 return False
@@ -348,8 +363,7 @@ class Scheduler:
                 normalize = self._normalization.normalize
                 search.results = {config: normalize(search.held[config]) for config in search.batch}
             else:
-                known = self._normalization.known(search.task, self._executor, search.batch)
-                search.results = {config: known[config] for config in search.batch if config in known}
+                search.results = self._shared.known(search)
             for measurement in search.results.values():
                 self._report(measurement, known=True)
         return True

@@ -9,6 +9,7 @@ from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.measurement import Measurement
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.workload import Workload
+from gemmtune.engine.scheduling.task_search import TaskSearch
 from gemmtune.engine.seams.executor import Executor
 from gemmtune.engine.store.column_types import DEVICE, PROBLEM
 from gemmtune.engine.store.database import Database
@@ -46,6 +47,7 @@ class SharedWork:
             say: called with one line for a person about other drivers.
             now: returns the seconds of a monotonic clock.
         """
+        self._database = database
         self._claims = database.claims()
         self._executor = executor
         self._normalization = normalization
@@ -59,6 +61,18 @@ class SharedWork:
     def is_alone(self) -> bool:
         """Whether the database has one driver alone."""
         return self._claims is None
+
+    def known(self, search: TaskSearch) -> dict[Config, Measurement]:
+        """Return the measurements of a batch that were stored when the search began, in the batch's order.
+
+        Raises:
+            StoreError: the database cannot be read.
+        """
+        if search.stored is None:
+            search.stored = {digest for digest, *_ in self._database.keys_of(search.task)}
+        again = [config for config in search.batch if config.digest in search.stored]
+        known = self._normalization.known(search.task, self._executor, again) if again else {}
+        return {config: known[config] for config in again if config in known}
 
     def take(self, task: Task, configs: Sequence[Config]) -> tuple[list[Config], list[Measurement]]:
         """Claim configs; return those that this driver evaluates now, and the results of those that others have stored.

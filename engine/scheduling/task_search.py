@@ -1,10 +1,12 @@
 """The search of one task within a campaign, with the batch that is being evaluated."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Protocol
 
 from gemmtune.engine.records.config import Config
-from gemmtune.engine.records.measurement import Measurement
+from gemmtune.engine.records.measurement import Measurement, Trial
 from gemmtune.engine.records.search import Search, SourceTask
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.scheduling.tuner import Tuner, check_objectives, created, own_seed
@@ -19,6 +21,35 @@ History = Callable[[Task], tuple[SourceTask, ...]]
 def no_history(task: Task) -> tuple[SourceTask, ...]:
     """Return no trials of other tasks."""
     return ()
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Next batch of a search that runs elsewhere."""
+
+    batch: tuple[Config, ...]
+    """Configs to evaluate; none where the search is done."""
+    feasible: int
+    """Number of feasible configs."""
+    notice: str
+    """Line of the sampler for a person; may be empty."""
+
+
+class Elsewhere(Protocol):
+    """A search that runs in another process."""
+
+    @property
+    def is_thinking(self) -> bool:
+        """Whether the next batch is not there yet."""
+
+    def next(self) -> Answer | None:
+        """Return the next batch, which is waited for; None if the search must go on here."""
+
+    def tell(self, trials: Sequence[Trial]) -> None:
+        """Pass on the outcomes of the batch."""
+
+    def close(self) -> None:
+        """Drop the search."""
 
 
 class TaskSearch(Tuner):
@@ -59,14 +90,28 @@ class TaskSearch(Tuner):
         """
         check_objectives(sampler, objectives)
         super().__init__(None, budget, batch)
-        made_of = partial(TaskSearch.__init__, task=task, space=space, configs=configs, sampler=sampler, budget=budget)
-        self._make = partial(made_of, seed=seed, batch=batch, objectives=objectives)
+        self.terms: Mapping[str, Any] = {
+            "task": task,
+            "space": space,
+            "configs": configs,
+            "sampler": sampler,
+            "budget": budget,
+            "seed": seed,
+            "batch": batch,
+            "objectives": objectives,
+        }
+        """Arguments of the constructor but for the history."""
         self.objectives = objectives
         self.task = task
         self.space = space
         self.sampler = sampler
         self.history = history
         """Function that returns the trials of other tasks, called once at the begin if the sampler learns."""
+        self.begin_elsewhere: Callable[[TaskSearch], Elsewhere | None] | None = None
+        """Function that begins the search in another process, or returns None where it cannot; None to run it here."""
+        self._elsewhere: Elsewhere | None = None
+        self._notice = ""  # of the sampler in another process
+        self._batches: list[int] = []  # sizes of the batches that another process asked for
         self.batch: list[Config] = []
         """Configs that are being evaluated, in the order they were asked."""
         self.results: dict[Config, Measurement] = {}
@@ -75,6 +120,8 @@ class TaskSearch(Tuner):
         """Configs of the batch that another driver on the database evaluates."""
         self.held: Mapping[Config, Measurement] = {}
         """Stored measurements of all that an exhaustive search will ask, so that the database is not read again."""
+        self.stored: Set[str] | None = None
+        """Digests of the configs that the database held when the first batch was asked; None before."""
         self.is_swept = sampler is ExhaustiveSampler
         """Whether a campaign evaluates the configs in their order, and compares the search with no other space's."""
         self.cut_short = False
@@ -85,6 +132,9 @@ class TaskSearch(Tuner):
     def begin(self) -> None:
         """Make the sampler, once. The first one of a space may take seconds: it imports libraries, and learns."""
         if self._candidates is None:
+            return
+        if self.begin_elsewhere is not None and (begun := self.begin_elsewhere(self)) is not None:
+            self._elsewhere, self._candidates = begun, None
             return
         from gemmtune.engine.search.task_features import TaskFeatures  # imports NumPy
 
@@ -108,12 +158,61 @@ class TaskSearch(Tuner):
 
     def restart(self) -> None:
         """Forget what was asked and told: the search is as fresh as it was made, without its history."""
-        self._make(self)
+        self.close()
+        begin_elsewhere = self.begin_elsewhere
+        TaskSearch.__init__(self, **self.terms)
+        self.begin_elsewhere = begin_elsewhere
+
+    @property
+    def done(self) -> bool:
+        """Whether the budget or the feasible set is used up and every trial is told."""
+        if self._elsewhere is None:
+            return super().done
+        return not self._pending and bool(self._batches) and self.evaluations >= min(self.budget, self.feasible)
+
+    @property
+    def notice(self) -> str:
+        """Line of the sampler for a person about how it searches; may be empty."""
+        return super().notice or self._notice
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether another process runs the search."""
+        return self._elsewhere is not None
+
+    @property
+    def is_thinking(self) -> bool:
+        """Whether another process works on the next batch."""
+        return self._elsewhere is not None and not self.done and self._elsewhere.is_thinking
 
     def next_batch(self) -> list[Config]:
         """Return the configs to evaluate next, as a tuner does; the first call begins the search."""
         self.begin()
-        return super().next_batch()
+        if self._elsewhere is None or self.done:
+            return super().next_batch()
+        if (answer := self._elsewhere.next()) is None:
+            self._bring_here()
+            return super().next_batch()
+        self.feasible, self._notice = answer.feasible, answer.notice
+        self._pending = list(answer.batch)
+        self._batches.append(len(answer.batch))
+        return list(answer.batch)
+
+    def tell(self, trials: Sequence[Trial]) -> None:
+        """Pass the outcomes of the last batch to the sampler, as a tuner does."""
+        super().tell(trials)
+        if self._elsewhere is not None and not self.done:
+            self._elsewhere.tell(trials)
+
+    def _bring_here(self) -> None:
+        """Run the search here from now on, with a sampler that was asked and told all that the lost one was."""
+        here, told = TaskSearch(**self.terms, history=self.history), iter(self.trials)
+        here.begin()
+        for count in self._batches:
+            here.next_batch()
+            here.tell(list(islice(told, count)))
+        self._elsewhere = None
+        self._sampler, self._unasked, self.feasible = here._sampler, here._unasked, here.feasible
 
     @property
     def in_work(self) -> int:
@@ -123,8 +222,11 @@ class TaskSearch(Tuner):
     def close(self) -> None:
         """Drop everything but the trials. A search that has not begun ends without any."""
         super().close()
+        if self._elsewhere is not None:
+            self._elsewhere.close()
+            self._elsewhere = None
         self._candidates, self.history = None, no_history
-        self.batch, self.results, self.held, self.elsewhere = [], {}, {}, set()
+        self.batch, self.results, self.held, self.elsewhere, self.stored = [], {}, {}, set(), None
 
 
 def exhaustive_search(task: Task, space: Space, configs: Sequence[Config], objectives: int = 1) -> TaskSearch:

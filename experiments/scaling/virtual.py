@@ -145,7 +145,10 @@ class VirtualMachine:
     def wait(self, timeout_seconds: float) -> None:
         self._clock.tick()
         timeout = self._clock.seconds + timeout_seconds
-        self._clock.wait(min(timeout, *(worker.next() for worker in (self.cpu, *self.gpus.values()))))
+        until = min(timeout, *(worker.next() for worker in (self.cpu, *self.gpus.values())))
+        if timeout_seconds == scheduler._THINKING_SECONDS:  # processes of searches are real, and need the time
+            time.sleep(max(until - self._clock.seconds, 0.0))
+        self._clock.wait(until)
 
     def close(self) -> None:
         """Do nothing: there are no processes."""
@@ -212,7 +215,7 @@ def campaign(given: argparse.Namespace, gpus: int, configs: int) -> dict[str, ob
         return machines[0]
 
     executor = BuildMeasurePipeline(provenance, opened, gpus)
-    backend = measured_backend(plan, device, lambda spaces: executor)
+    backend = measured_backend(plan, device, lambda spaces: executor, search_processes=given.search_processes)
     with tempfile.TemporaryDirectory() as folder, closing(backend), Database.open(f"{folder}/m.db") as store:
         notes = Notes(clock, executor)
         clock.tick()
@@ -296,6 +299,7 @@ def main() -> None:
     parser.add_argument("--start-seconds", type=float, default=4.0, help="of the processes")
     parser.add_argument("--message-seconds", type=float, default=0.0005, help="of the driver, each job")
     parser.add_argument("--slower", type=float, default=1.0, help="times as much CPU as the driver takes here")
+    parser.add_argument("--search-processes", type=int, help="processes of searches (default: as in a campaign)")
     parser.add_argument("--json", type=Path, help="file for the results")
     given = parser.parse_args()
     results = []

@@ -23,7 +23,7 @@ from gemmtune.engine.scheduling import scheduler
 from gemmtune.engine.scheduling.callbacks import Callback
 from gemmtune.engine.scheduling.scheduler import Scheduler
 from gemmtune.engine.scheduling.stopping import Limits
-from gemmtune.engine.scheduling.task_search import TaskSearch, ended_search
+from gemmtune.engine.scheduling.task_search import Answer, TaskSearch, ended_search
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.executor import Executor, Load
 from gemmtune.engine.seams.objective import Objective
@@ -651,3 +651,37 @@ def test_searches_that_wait_for_one_another_end_with_the_time(database):
     _, listener = scheduled(database, ScriptedExecutor(at_a_time=1), found, Limits(seconds=60), now=lambda: next(clock))
     assert len(listener.ends) == len(SPACES)
     assert all(search.cut_short for search in found if search.evaluations not in (8, 30))
+
+
+class Elsewhere:
+    """A search that is looked at a few times before its next batch is there."""
+
+    def __init__(self, search: TaskSearch) -> None:
+        self.search, self.looks = TaskSearch(**search.terms), 0
+
+    @property
+    def is_thinking(self) -> bool:
+        self.looks += 1
+        return self.looks < 4
+
+    def next(self) -> Answer:
+        return Answer(tuple(self.search.next_batch()), self.search.feasible, "")
+
+    def tell(self, trials) -> None:
+        self.looks = 0
+        self.search.tell(trials)
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("limit", [None, 30])
+def test_searches_elsewhere_are_waited_for_until_the_time_is_over(database, limit):
+    there, clock = searches(), iter(range(10**4))
+    for search in there:
+        search.begin_elsewhere = Elsewhere
+    scheduled(database, ScriptedExecutor(), there, Limits(seconds=limit), now=lambda: next(clock) / 10)
+    assert any(search.cut_short for search in there) is (limit is not None)
+    assert not any(search.is_elsewhere for search in there)
+    if limit is None:
+        assert trials(there) == trials(scheduled(database, ScriptedExecutor())[0])

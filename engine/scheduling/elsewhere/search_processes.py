@@ -1,0 +1,205 @@
+"""Run searches in processes of their own, so that a campaign's driver goes on while samplers learn and propose."""
+
+import pickle
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from importlib import import_module
+from itertools import count
+
+from gemmtune.engine.processes.child_process import NO_GPU
+from gemmtune.engine.processes.process_pool import ProcessPool, wait_for_any
+from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.errors import GemmtuneError
+from gemmtune.engine.records.measurement import Status, Trial
+from gemmtune.engine.records.search import SourceTask
+from gemmtune.engine.scheduling.task_search import Answer, TaskSearch
+from gemmtune.engine.search.samplers.exhaustive import ExhaustiveSampler
+
+_DEADLINE_SECONDS = 300.0  # of one turn
+_LOOK_SECONDS = 0.005  # between two looks for answers
+_WAIT_SECONDS = 1.0  # between two looks whether a process that is waited for has ended
+_OWN = "gemmtune"
+"""Package whose spaces and samplers are found by name in every process."""
+_IMPORTS = ("scipy.linalg.lapack", "scipy.special", "sklearn.ensemble", f"{_OWN}.engine.search.samplers.transfer")
+"""Modules that samplers which learn need, and that load for seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """Work on one search: begin it or tell it the outcomes of its batch, then ask for the next one."""
+
+    number: int
+    """Number of the search in its process."""
+    outcomes: tuple[tuple[Status, float | None, tuple[float, ...]], ...] = ()
+    """Status, score and scores of the batch's configs, in their order."""
+    terms: bytes = b""
+    """Pickled arguments of a search that begins."""
+    history: int = 0
+    """Number of the history that a search begins with."""
+    sources: bytes = b""
+    """That history, pickled, where it is new to the process."""
+    dropped: tuple[int, ...] = ()
+    """Numbers of searches that have ended."""
+
+
+class _Searches:
+    """Searches of one process, by number, each with its last batch."""
+
+    def __init__(self, imports: Sequence[str]) -> None:
+        self._searches: dict[int, tuple[TaskSearch, list[Config]]] = {}
+        self._histories: dict[int, tuple[SourceTask, ...]] = {}
+        for name in imports:
+            import_module(name)
+
+    def __call__(self, turn: _Turn) -> Answer | None:
+        for number in turn.dropped:
+            self._searches.pop(number, None)
+        if turn.sources:
+            self._histories[turn.history] = pickle.loads(turn.sources)  # noqa: S301 (written by the parent)
+        try:
+            if turn.terms:
+                terms, history = pickle.loads(turn.terms), self._histories[turn.history]  # noqa: S301 (likewise)
+                search = TaskSearch(**terms, history=lambda task: history)
+            else:
+                search, asked = self._searches[turn.number]
+                search.tell([Trial(config, *told) for config, told in zip(asked, turn.outcomes, strict=True)])
+            batch = search.next_batch()
+        except GemmtuneError:
+            return None  # the search goes on in the driver, where it fails with the name of who is to blame
+        self._searches[turn.number] = search, batch
+        return Answer(tuple(batch), search.feasible, search.notice)
+
+
+class SearchProcesses:
+    """Processes that run searches, each several.
+
+    A search there asks for what it would ask for here: its batches depend on its terms and its trials alone. One whose
+    process ends goes on here.
+    """
+
+    def __init__(self, size: int) -> None:
+        """Have so many processes, which start with the first search; 0 to run every search here."""
+        self._size = size
+        self._processes: list[_Process] = []
+        self._histories: dict[int, tuple[int, tuple[SourceTask, ...]]] = {}  # by identity, which must not be reused
+
+    def begin(self, search: TaskSearch) -> "RemoteSearch | None":
+        """Begin a search in the process with the fewest searches; None where it must run here.
+
+        Searches of plug-ins run here, and so do those that travel to no other process.
+        """
+        kinds = search.sampler, type(search.space)
+        is_own = all(kind.__module__.partition(".")[0] == _OWN for kind in kinds)
+        if not is_own or search.sampler is ExhaustiveSampler:
+            return None
+        self._processes = self._processes or [_Process(search.sampler.learns) for _ in range(self._size)]
+        living = [each for each in self._processes if not each.is_lost]
+        if not living:
+            return None
+        process = min(living, key=lambda each: len(each.searches))
+        history = search.history(search.task) if search.sampler.learns else ()
+        number, _ = self._histories.setdefault(id(history), (len(self._histories) + 1, history))
+        try:
+            terms = pickle.dumps(search.terms)
+            sources = b"" if number in process.histories else pickle.dumps(history)
+        except (pickle.PicklingError, AttributeError, TypeError):  # a landscape's features may be a local function
+            return None
+        process.histories.add(number)
+        return RemoteSearch(process, _Turn(next(process.numbers), terms=terms, history=number, sources=sources))
+
+    def close(self) -> None:
+        """End every process."""
+        for process in self._processes:
+            process.close()
+
+
+class _Process:
+    """One process, with the searches that it has."""
+
+    def __init__(self, learns: bool) -> None:
+        self.searches: dict[int, RemoteSearch] = {}
+        self.histories: set[int] = set()
+        self.numbers = count(1)
+        self.dropped: list[int] = []
+        self.is_lost = False
+        self._looked = 0.0
+        self._pool: ProcessPool[_Turn, Answer | None] = ProcessPool(
+            partial(_Searches, _IMPORTS if learns else ()),
+            1,
+            _DEADLINE_SECONDS,
+            environment=NO_GPU,
+            name="a process of searches",
+        )
+
+    def submit(self, turn: _Turn) -> None:
+        """Queue a search's next turn."""
+        self._pool.submit(replace(turn, dropped=tuple(self.dropped)))
+        self.dropped.clear()
+
+    def look(self) -> None:
+        """Hand out the answers that are there, now and then; a process that ended took all its searches with it."""
+        if time.monotonic() < self._looked + _LOOK_SECONDS:
+            return
+        self._looked = time.monotonic()
+        try:
+            outcomes = self._pool.collect()
+        except GemmtuneError:  # it does not start
+            outcomes, self.is_lost = [], True
+        for outcome in outcomes:
+            self.is_lost |= outcome.loss is not None
+            if (search := self.searches.get(outcome.job.number)) is not None:
+                search.answer, search.is_lost = outcome.result, outcome.result is None
+        if self.is_lost:
+            for search in self.searches.values():
+                search.is_lost = True
+            self.searches.clear()
+            self.close()
+
+    def wait(self) -> None:
+        """Wait a moment for an answer."""
+        wait_for_any([self._pool], _WAIT_SECONDS)
+
+    def close(self) -> None:
+        """End the process."""
+        self._pool.close()
+
+
+class RemoteSearch:
+    """A search in another process, which works on the next batch as soon as it is told of the last one."""
+
+    def __init__(self, process: _Process, first: _Turn) -> None:
+        """Begin the search there."""
+        self.answer: Answer | None = None
+        """Next batch; None while the process works on it."""
+        self.is_lost = False
+        """Whether the search must go on here."""
+        self._process, self._number = process, first.number
+        process.searches[first.number] = self
+        process.submit(first)
+
+    @property
+    def is_thinking(self) -> bool:
+        """Whether the next batch is not there yet."""
+        if self.answer is None and not self.is_lost:
+            self._process.look()
+        return self.answer is None and not self.is_lost
+
+    def next(self) -> Answer | None:
+        """Return the next batch, which is waited for; None if the search must go on here."""
+        while self.is_thinking:
+            self._process.wait()
+        return None if self.is_lost else self.answer
+
+    def tell(self, trials: Sequence[Trial]) -> None:
+        """Send the outcomes of the batch."""
+        self.answer = None
+        if not self.is_lost:
+            told = tuple((trial.status, trial.score, trial.scores) for trial in trials)
+            self._process.submit(_Turn(self._number, told))
+
+    def close(self) -> None:
+        """Drop the search; its process does so with its next turn."""
+        if self._process.searches.pop(self._number, None) is not None:
+            self._process.dropped.append(self._number)
