@@ -108,8 +108,8 @@ def parse_inductor_table(content: bytes) -> InductorTable:
     invariant = require_one_of("batch_invariant", fields.get("batch_invariant", False), (False, True))
     if invariant:
         require_one_order(rows)
-    its = fields["sha256"], fields["device"]["name"], made_with, templates, rows, kernels, invariant
-    return InductorTable(*its, parse_generated(fields))
+    parts = fields["sha256"], fields["device"]["name"], made_with, templates, rows, kernels, invariant
+    return InductorTable(*parts, parse_generated(fields))
 
 
 def _rows(key: str, entries: object, kernels: Mapping[str, KernelBinary]) -> tuple[ProductRow, ...]:
