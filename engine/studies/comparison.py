@@ -36,7 +36,8 @@ class Reached:
 class Score:
     """Performance score P with its 95 % interval: `mean_interval` of the jackknife's pseudo-values, one per seed.
 
-    Source: Efron and Tibshirani, An Introduction to the Bootstrap, chapter 11.
+    The jackknife is of the smooth P, and the ends are rounded outwards to two digits, since P itself rounds ranks: see
+    experiments/search. Source: Efron and Tibshirani, An Introduction to the Bootstrap, chapter 11.
     """
 
     value: float
@@ -173,12 +174,16 @@ def _fractions(landscape: Landscape, trials: Sequence[Trial], budget: int) -> _F
 
 
 def _without_each(scorer: PerformanceScore, searches: Sequence[Sequence[Trial]]) -> _Floats | None:
-    """Return P of the searches, then P without each one, NaN where that is undefined; None where P itself is."""
+    """Return P of the searches, then the smooth P of them and without each one; None where P is undefined.
+
+    NaN stands for an undefined one of the others; below `LEAST_SEEDS` there are none.
+    """
     value = scorer.score(searches)
     if value is None:
         return None
     left_out = range(len(searches)) if len(searches) >= LEAST_SEEDS else ()
-    found = [value, *(scorer.score([*searches[:i], *searches[i + 1 :]]) for i in left_out)]
+    groups = [searches, *([*searches[:i], *searches[i + 1 :]] for i in left_out)] if left_out else []
+    found = [value, *(scorer.score(group, smooth=True) for group in groups)]
     return np.array(found, dtype=np.float64)  # None becomes NaN
 
 
@@ -209,7 +214,10 @@ def _score(scores: Sequence[_Floats | None]) -> Score | None:
     value, *without = np.mean(known, axis=0).tolist()
     if not without or not np.isfinite(without).all():
         return Score(value, None, None)
+    smooth, *without = without
     seeds = len(without)
-    pseudo = seeds * value - (seeds - 1) * np.array(without)
-    low, high = (_known(float(end) + value - float(pseudo.mean())) for end in mean_interval(pseudo))
-    return Score(value, low, high if high is None else min(1.0, high))
+    pseudo = seeds * smooth - (seeds - 1) * np.array(without)
+    low, high = (float(end) + value - float(pseudo.mean()) for end in mean_interval(pseudo))
+    if math.isnan(low):
+        return Score(value, None, None)
+    return Score(value, math.floor(100 * low) / 100, min(100, math.ceil(100 * high)) / 100)

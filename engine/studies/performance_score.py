@@ -59,11 +59,15 @@ class PerformanceScore:
         if (self._random <= self._sorted[0]).any():
             self.evaluations = None
 
-    def score(self, searches: Sequence[Sequence[Trial]]) -> float | None:
+    def score(self, searches: Sequence[Sequence[Trial]], *, smooth: bool = False) -> float | None:
         """Return P of several searches: 0 for random search, 1 for the optimum from the start.
 
         An isotonic regression over the ranks of all searches gives the best found per time. A search that ended early
         keeps its last best. Return None where the score is undefined, or nothing was found in its range.
+
+        Args:
+            searches: trials per search.
+            smooth: interpolate between two ranks. P takes the nearer one, and so hides how far searches differ.
         """
         if self.evaluations is None:
             return None
@@ -85,7 +89,8 @@ class PerformanceScore:
         near = (time >= (1 - margin) * self._times[0]) & (time <= (1 + margin) * self._times[-1])
         if not near.any():
             return None
-        curve = self._sorted[np.round(_descending(time[near], rank[near], self._times)).astype(int)]
+        fit = _descending(time[near], rank[near], self._times)
+        curve = np.interp(fit if smooth else np.round(fit), np.arange(len(self._sorted)), self._sorted)
         return float(np.mean((curve - self._random) / (self._sorted[0] - self._random)))
 
     def _range(self) -> tuple[int, int] | None:

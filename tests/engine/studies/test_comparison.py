@@ -14,6 +14,7 @@ from gemmtune.engine.records.measurement import Status, Trial
 from gemmtune.engine.report.studies import comparison_report
 from gemmtune.engine.studies.comparison import Reached, compare
 from gemmtune.engine.studies.intervals import mean_interval
+from gemmtune.engine.studies.performance_score import PerformanceScore
 from gemmtune.engine.studies.sampler_study import replays
 
 
@@ -56,14 +57,16 @@ def test_the_interval_of_the_score_is_that_of_the_pseudo_values_over_the_seeds_l
     studied = [wide(), wide("other")]
     arms = {"random": list(replays(studied, "random", 64, seeds=6))}
     score = compare(studied, arms, 64).curve("random").score
-    without = [
-        compare(studied, {"random": [each for j, each in enumerate(arms["random"]) if j != i]}, 64)
-        .curve("random")
-        .score.value
-        for i in range(6)
-    ]
-    low, high = mean_interval(6 * score.value - 5 * np.array(without))
-    assert score.high - score.low == pytest.approx(high - low)
+    scorers = list(map(PerformanceScore, studied))
+
+    def smooth(chosen):
+        searches = zip(scorers, zip(*chosen, strict=True), strict=True)
+        return np.mean([scorer.score(of_landscape, smooth=True) for scorer, of_landscape in searches])
+
+    without = [smooth([each for j, each in enumerate(arms["random"]) if j != i]) for i in range(6)]
+    pseudo = 6 * smooth(arms["random"]) - 5 * np.array(without)
+    low, high = np.array(mean_interval(pseudo)) + score.value - pseudo.mean()
+    assert (score.low, score.high) == (np.floor(100 * low) / 100, min(1, np.ceil(100 * high) / 100))
     four = compare(studied, {"random": arms["random"][:4]}, 64).curve("random").score
     assert (four.low, four.high) == (None, None)
 
