@@ -74,7 +74,7 @@ class AskTell:
         if not feasible:
             raise UsageError("no config is valid")
         kind = registry.sampler(sampler) if isinstance(sampler, str) else sampler
-        search = Search(listed, feasible, seeds, most, own, campaign_seed=own, may_ask=drawn and may_ask)
+        search = Search(listed, feasible, seeds, most, own, campaign_seed=own, may_ask=may_ask if drawn else None)
         self._tuner = Tuner(created(kind, search), most)
         self._asked: list[Config] = []
 
