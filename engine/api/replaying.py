@@ -9,11 +9,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property, partial
-from itertools import accumulate
+from itertools import accumulate, repeat
 from math import inf, isfinite
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from gemmtune.engine.api.landscapes import LandscapeSource, read_sources
 from gemmtune.engine.api.output_folder import folder_of, make_folder, write_all
@@ -27,7 +27,7 @@ from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.sampler import Sampler
 from gemmtune.engine.store.dataframe import dataframe
 from gemmtune.engine.store.landscapes.landscape_file import embedded, read_landscapes
-from gemmtune.engine.studies.comparison import Comparison, compare
+from gemmtune.engine.studies.comparison import Comparison, compare, curves_over_seconds
 from gemmtune.engine.studies.sampler_study import (
     Replay,
     SamplerLike,
@@ -112,10 +112,20 @@ class Study:
             return study_report(next(iter(self.results.values())), self.settings).to_text()
         return comparison_report(self.comparison, self.settings).to_text(width)
 
-    def plot(self) -> Figure:
-        """Return the best-so-far curves as a matplotlib figure; a notebook draws it."""
-        from gemmtune.engine.report.html.comparison_page import curves_picture
+    def plot(self, over: Literal["evaluations", "seconds"] = "evaluations") -> Figure:
+        """Return the best-so-far curves as a matplotlib figure; a notebook draws it.
 
+        Args:
+            over: "seconds" draws each landscape over its recorded seconds, builds and failures included, and the CPU
+                seconds of the sampler on this machine. A study that was read from a file has the recorded ones alone.
+
+        Raises:
+            LandscapeError: seconds are wanted, and a landscape has no recorded ones.
+        """
+        from gemmtune.engine.report.html.comparison_page import curves_picture, seconds_picture
+
+        if over == "seconds":
+            return seconds_picture(curves_over_seconds(self.landscapes, self.found))
         return curves_picture(self.comparison)
 
     def save(self, folder: str | os.PathLike[str]) -> list[Path]:
@@ -184,7 +194,8 @@ class Study:
     def to_dataframe(self) -> DataFrame:
         """Return a pandas DataFrame with one line per evaluation: its time in ns, and the best so far.
 
-        `wall_seconds` and `gpu_seconds` are the recorded cost of the search by then, without the sampler's own time.
+        `wall_seconds` and `gpu_seconds` are the recorded cost of the search by then. `sampler_seconds` are the CPU
+        seconds of the sampler until it asked for this config; they are not in a study that was read from a file.
 
         Raises:
             ToolchainMissing: pandas is not installed.
@@ -195,12 +206,13 @@ class Study:
         names = labels(self.landscapes)
         for sampler, found in self.found.items():
             for seed, trials_of in enumerate(found):
-                for name, landscape, trials in zip(names, self.landscapes, trials_of, strict=True):
+                times = getattr(trials_of, "sampler_seconds", [repeat(None)] * len(names))
+                for name, landscape, trials, own in zip(names, self.landscapes, trials_of, times, strict=True):
                     best = accumulate((inf if trial.score is None else trial.score for trial in trials), min)
                     points = [landscape.points[trial.config] for trial in trials]
                     wall, gpu = (accumulate(map(attrgetter(f"{of}_seconds"), points)) for of in ("wall", "gpu"))
-                    found_at = zip(trials, best, wall, gpu, strict=True)
-                    for evaluation, (trial, best_ns, wall_seconds, gpu_seconds) in enumerate(found_at, 1):
+                    found_at = zip(trials, best, wall, gpu, own, strict=False)
+                    for evaluation, (trial, best_ns, wall_seconds, gpu_seconds, own_seconds) in enumerate(found_at, 1):
                         yield {
                             "sampler": sampler,
                             "landscape": name,
@@ -208,6 +220,7 @@ class Study:
                             "evaluation": evaluation,
                             "wall_seconds": wall_seconds,
                             "gpu_seconds": gpu_seconds,
+                            "sampler_seconds": own_seconds,
                             "status": trial.status.value,
                             "time_ns": trial.score,
                             "fraction_of_optimum": landscape.optimum_ns / best_ns if isfinite(best_ns) else 0.0,

@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import cached_property
+from time import process_time
 
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.config import Config
@@ -105,7 +106,10 @@ class LandscapeSearch:
             features=self.features,
             history=tuple(history) if sampler.learns else (),
         )
-        return Tuner(created(sampler, search), budget, batch)
+        began = process_time()
+        tuner = Tuner(created(sampler, search), budget, batch)
+        tuner.own_seconds = process_time() - began
+        return tuner
 
     def search(
         self,
@@ -119,9 +123,13 @@ class LandscapeSearch:
     ) -> tuple[Trial, ...]:
         """Run a search and return its trials, in the order asked; see `begin`."""
         tuner = self.begin(sampler, budget, seed=seed, campaign_seed=campaign_seed, batch=batch, history=history)
+        return self.finish(tuner, seed).trials
+
+    def finish(self, tuner: Tuner, seed: int) -> Tuner:
+        """Run a search of this seed to its end, and return it."""
         while not tuner.done:
             tuner.tell([self._told(config, seed) for config in tuner.next_batch()])
-        return tuner.trials
+        return tuner
 
     def outcome(self, config: Config) -> Trial:
         """Return the recorded outcome of a config, scored by its time in nanoseconds."""

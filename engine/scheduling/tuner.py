@@ -5,6 +5,7 @@ import math
 from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from time import process_time
 
 from gemmtune.engine.io.blame import STOPS, account
 from gemmtune.engine.io.numbers import shown
@@ -52,6 +53,10 @@ class Tuner:
         """Number of configs that the sampler is asked for at once, at most."""
         self.objectives = 1
         """Number of scores per trial."""
+        self.sampler_seconds = array("d")
+        """CPU seconds of the sampler until it asked for each config that was told, in order."""
+        self.own_seconds = 0.0
+        """CPU seconds of the sampler so far."""
         self.feasible = 0
         """Number of feasible configs; 0 before the search begins."""
         self.best: Trial | None = None
@@ -118,7 +123,7 @@ class Tuner:
         if self.done or sampler is None:
             return []
         count = min(self.most_at_once, self.budget - self.evaluations)
-        with _blaming(type(sampler), "ask"):
+        with self._counting(), _blaming(type(sampler), "ask"):
             asked = sampler.ask(count)
         if not isinstance(asked, Sequence) or not all(isinstance(config, Config) for config in asked):
             raise self._broken(f"returned {shown(asked)} from ask, not a list of configs")
@@ -156,6 +161,7 @@ class Tuner:
             if len(trial.scores) != due:
                 raise ValueError(f"{trial.config}: {len(trial.scores)} scores where {due} are due, one per objective")
         self._pending = []
+        self.sampler_seconds.extend([self.own_seconds] * len(trials))
         for trial in trials:
             self._configs.append(trial.config)
             self._statuses.append(trial.status)
@@ -164,8 +170,15 @@ class Tuner:
             if trial.score is not None and trial.score < self._best_score:
                 self.best, self._best_score = trial, trial.score
         if self._sampler is not None:
-            with _blaming(type(self._sampler), "tell"):
+            with self._counting(), _blaming(type(self._sampler), "tell"):
                 self._sampler.tell(trials)
+
+    @contextmanager
+    def _counting(self) -> Iterator[None]:
+        """Count the block's CPU seconds as the sampler's."""
+        began = process_time()
+        yield
+        self.own_seconds += process_time() - began
 
     def _may_add(self, search: Search, config: Config) -> bool:
         """Return whether a config that is not among those left of the feasible set may be asked for, and note it."""

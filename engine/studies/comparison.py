@@ -7,12 +7,13 @@ from dataclasses import asdict, dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from gemmtune.engine.records.errors import LandscapeError
 from gemmtune.engine.records.landscape import Landscape
 from gemmtune.engine.records.measurement import Trial
 from gemmtune.engine.studies.intervals import LEAST_SEEDS, mean_interval
 from gemmtune.engine.studies.performance_score import PerformanceScore
 from gemmtune.engine.studies.ranking import Ranking, ranking
-from gemmtune.engine.studies.sampler_study import Replay, labels
+from gemmtune.engine.studies.sampler_study import Replay, TimedReplay, labels
 
 BUDGETS = (16, 32, 64, 128)
 """Evaluations at which the report shows the curves, up to the budget."""
@@ -163,6 +164,47 @@ def compare(landscapes: Sequence[Landscape], found: Mapping[str, Iterable[Replay
         raise ValueError(f"arms with different numbers of replays: {counts}")
     ranges = tuple(scorer.evaluations for scorer in scorers)
     return Comparison(budget, next(iter(counts.values())), tuple(names), ranges, tuple(curves), ranking(ends))
+
+
+@dataclass(frozen=True, slots=True)
+class SecondsCurve:
+    """Best-so-far curve of one arm on one landscape over seconds."""
+
+    arm: str
+    """Name of the sampler or other search."""
+    landscape: str
+    """Name of the landscape."""
+    seconds: tuple[float, ...]
+    """Recorded seconds of the evaluations that had ended, with the sampler's own where they are known."""
+    mean: tuple[float, ...]
+    """Optimum / best found by then, mean over the seeds; 0 before the first success."""
+
+
+def curves_over_seconds(
+    landscapes: Sequence[Landscape], found: Mapping[str, Sequence[Replay]], steps: int = 200
+) -> list[SecondsCurve]:
+    """Return each arm's curve on each landscape in turn, up to the second at which its last search ends.
+
+    Raises:
+        LandscapeError: the configs of a landscape have no recorded seconds.
+    """
+    curves = []
+    for number, (name, landscape) in enumerate(zip(labels(landscapes), landscapes, strict=True)):
+        for arm, replays in found.items():
+            ends, fractions = [], []
+            for replay in replays:
+                trials = replay[number]
+                cost = np.cumsum([landscape.points[trial.config].wall_seconds for trial in trials])
+                if not cost.all():
+                    raise LandscapeError(f"{name} has no recorded seconds: add the column cost.seconds to its file")
+                own = replay.sampler_seconds[number] if isinstance(replay, TimedReplay) else np.zeros(len(cost))
+                ends.append(cost + own)
+                fractions.append(np.append(0.0, _fractions(landscape, trials, len(trials))))
+            seconds = np.linspace(0.0, max(end[-1] for end in ends), steps)
+            by_then = [f[np.searchsorted(end, seconds, "right")] for f, end in zip(fractions, ends, strict=True)]
+            mean = np.mean(by_then, axis=0)
+            curves.append(SecondsCurve(arm, name, tuple(seconds.tolist()), tuple(mean.tolist())))
+    return curves
 
 
 def _fractions(landscape: Landscape, trials: Sequence[Trial], budget: int) -> _Floats:

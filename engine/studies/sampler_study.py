@@ -21,6 +21,17 @@ from gemmtune.engine.store.files import file_stem
 
 Replay = list[tuple[Trial, ...]]
 """Trials of each landscape's search, by one sampler with one seed."""
+
+
+class TimedReplay(list[tuple[Trial, ...]]):
+    """Replay that was searched here, with the sampler's own time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sampler_seconds: list[tuple[float, ...]] = []
+        """CPU seconds of the sampler until it asked for each config, per landscape."""
+
+
 SamplerLike = str | type[Sampler]
 """Name of a registered sampler, or a Sampler class."""
 
@@ -138,13 +149,16 @@ def _replay(
     apart: bool,
     noise: bool,
     seed: int,
-) -> Replay:
+) -> TimedReplay:
     history: dict[object, list[SourceTask]] = {}
-    replay = []
+    replay = TimedReplay()
     for task in (LandscapeSearch(landscape, cold=cold, noise=noise) for landscape in landscapes):
         earlier = history.setdefault(task.kind, [])
         own = own_seed(seed, task.key)
-        told = task.search(sampler, budget, seed=own, campaign_seed=seed, batch=batch, history=earlier)
+        begun = task.begin(sampler, budget, seed=own, campaign_seed=seed, batch=batch, history=earlier)
+        tuner = task.finish(begun, own)
+        told = tuner.trials
+        replay.sampler_seconds.append(tuple(tuner.sampler_seconds))
         replay.append(tuple(task.outcome(trial.config) for trial in told) if noise else told)
         if not apart:
             earlier.append(task.as_source(told))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from math import ceil, nan
 from typing import TYPE_CHECKING
@@ -21,9 +21,10 @@ from gemmtune.engine.report.html.drawing import (
 from gemmtune.engine.report.html.page import Card, Page, Section, Sheet, render
 from gemmtune.engine.report.layout import count
 from gemmtune.engine.report.studies import fraction_text, interval_text, mean_score_text, score_text, settings_text
-from gemmtune.engine.studies.comparison import BUDGETS, GOALS, Comparison
+from gemmtune.engine.studies.comparison import BUDGETS, GOALS, Comparison, SecondsCurve
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 _COLUMNS = 3
@@ -32,15 +33,35 @@ _MEAN = ("",)
 
 def curves_picture(comparison: Comparison) -> Figure:
     """Return a matplotlib figure that a notebook draws: a panel per landscape, a curve per arm with its interval."""
+    names = _panels(comparison)
+    return _notebook(partial(_draw, comparison=comparison, names=names), len(names))
+
+
+def seconds_picture(curves: Sequence[SecondsCurve]) -> Figure:
+    """Return a matplotlib figure that a notebook draws: a panel per landscape, over seconds."""
+    names = list(dict.fromkeys(curve.landscape for curve in curves))
+    arms = list(dict.fromkeys(curve.arm for curve in curves))
+
+    def draw(figure: Figure) -> None:
+        panels = dict(zip(names, _axes(figure, len(names)), strict=True))
+        for curve in curves:
+            line = _line(arms.index(curve.arm))
+            panels[curve.landscape].plot(curve.seconds, _regret(curve.mean), label=curve.arm, lw=1.5, **line)
+        _finish(figure, panels, "recorded seconds, and the sampler's own")
+
+    return _notebook(draw, len(names))
+
+
+def _notebook(draw: Callable[[Figure], None], panels: int) -> Figure:
+    """Return a figure that shows itself as PNG."""
     from matplotlib.figure import Figure
 
     class NotebookFigure(Figure):
         def _repr_png_(self) -> bytes:
             return png(self)
 
-    names = _panels(comparison)
-    with canvas(_height(len(names)), NotebookFigure, solved=len(names) == 1) as figure:
-        _draw(figure, comparison, names)
+    with canvas(_height(panels), NotebookFigure, solved=panels == 1) as figure:
+        draw(figure)
     figure.set_facecolor(COLORS["paper"].light)
     return figure
 
@@ -125,21 +146,38 @@ def _height(panels: int) -> float:
 
 def _draw(figure: Figure, comparison: Comparison, names: Sequence[str]) -> None:
     """Draw a panel per landscape; the empty name is the mean over all."""
-    several = len(names) > 1
-    panels = grid(figure, len(names), _COLUMNS, _height(len(names))) if several else [figure.subplots()]
+    panels = _axes(figure, len(names))
     evaluations = range(1, comparison.budget + 1)
     for axes, name in zip(panels, names, strict=True):
         for number, arm in enumerate(comparison.arms):
-            color, curve = COLORS[SERIES[number % len(SERIES)]].light, comparison.curve(arm, name)
-            dashes = ("-", "--", ":")[number // len(SERIES) % 3]
-            axes.plot(evaluations, _regret(curve.mean), label=arm, color=color, linestyle=dashes, lw=1.5)
-            axes.fill_between(evaluations, _regret(curve.high), _regret(curve.low), color=color, alpha=0.18, lw=0)
+            line, curve = _line(number), comparison.curve(arm, name)
+            axes.plot(evaluations, _regret(curve.mean), label=arm, lw=1.5, **line)
+            high, low = _regret(curve.high), _regret(curve.low)
+            axes.fill_between(evaluations, high, low, color=line["color"], alpha=0.18, lw=0)
+    titles = [name or f"mean of {len(comparison.landscapes)} landscapes" for name in names]
+    _finish(figure, dict(zip(titles, panels, strict=True)), "evaluations, failures included")
+
+
+def _axes(figure: Figure, panels: int) -> list[Axes]:
+    return grid(figure, panels, _COLUMNS, _height(panels)) if panels > 1 else [figure.subplots()]
+
+
+def _line(number: int) -> dict[str, str]:
+    """Return colour and dashes of an arm by its number."""
+    dashes = ("-", "--", ":")[number // len(SERIES) % 3]
+    return {"color": COLORS[SERIES[number % len(SERIES)]].light, "linestyle": dashes}
+
+
+def _finish(figure: Figure, panels: Mapping[str, Axes], over: str) -> None:
+    """Add ticks, titles, the names of the axes and the legend."""
+    several = len(panels) > 1
+    for title, axes in panels.items():
         loss_ticks(axes)
-        title = name or f"mean of {len(comparison.landscapes)} landscapes"
         axes.set_title(wrapped(title, 30), fontsize=8 if several else 9)
-    figure.supxlabel("evaluations, failures included", fontsize=9)
+    figure.supxlabel(over, fontsize=9)
     figure.supylabel("slower than the optimum", fontsize=9)
-    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper left", ncols=5 if several else 3)
+    first = next(iter(panels.values()))
+    figure.legend(*first.get_legend_handles_labels(), loc="outside upper left", ncols=5 if several else 3)
 
 
 def _regret(fractions: Sequence[float | None]) -> list[float]:

@@ -12,6 +12,7 @@ import pytest
 import gemmtune as gt
 from gemmtune.engine.records.errors import DeviceError, LandscapeError, UnknownPlugin, UsageError
 from gemmtune.engine.store.landscapes.landscape_file import embedded, write_landscapes
+from gemmtune.engine.studies.comparison import curves_over_seconds
 
 SMALL = gt.landscapes("h200", space="triton_mm")[:2]
 
@@ -64,6 +65,21 @@ def test_a_study_is_a_frame_with_a_line_per_evaluation():
     gpu, builds = sum(sum(x.samples_ns) for x in points) / 1e9, sum(x.build_seconds for x in points)
     cost = frame[(frame.seed == 1) & (frame.evaluation == 8)].iloc[0]
     assert (cost.gpu_seconds, cost.wall_seconds) == pytest.approx((gpu, gpu + builds))
+    [own] = study.found["random"][1].sampler_seconds
+    assert 0 < own[0] <= cost.sampler_seconds == own[-1] < 5
+
+
+def test_regret_over_seconds_adds_the_samplers_own_time_to_the_recorded():
+    study = gt.replay(SMALL[0], "random", budget=8, seeds=3)
+    [curve] = curves_over_seconds(study.landscapes, study.found)
+    for replay in study.found["random"]:
+        replay.sampler_seconds = [(0.0,) * 8]
+    [recorded] = curves_over_seconds(study.landscapes, study.found)
+    assert curve.seconds[-1] > recorded.seconds[-1] > 1
+    assert curve.mean[0] == 0
+    assert curve.mean[-1] == recorded.mean[-1] == pytest.approx(study.fraction_of_optimum["random"])
+    figure: Any = study.plot(over="seconds")
+    assert figure._repr_png_().startswith(b"\x89PNG")
 
 
 def test_a_saved_study_reads_back_and_takes_a_further_sampler(tmp_path, monkeypatch):
