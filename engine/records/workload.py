@@ -1,5 +1,6 @@
 """Workloads: one thing to tune, whatever its kernel computes."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
@@ -83,9 +84,10 @@ class Workload(ABC):
         """Further numbers that samplers compare workloads by, such as element sizes; by default none."""
         return {}
 
-    @abstractmethod
     def to_fields(self) -> Mapping[str, str]:
         """Return every compared field as text, which the kind's `from_fields` reads; stored in databases and files."""
+        every: Any = fields(self)  # type: ignore[arg-type] # a dataclass
+        return {each.name: str(getattr(self, each.name)) for each in every if each.compare}
 
     @property
     def learns_from(self) -> str:
@@ -144,9 +146,17 @@ class Workload(ABC):
         """Workload with every size and the weight 1: workloads of one family can share a compiled kernel."""
 
 
-def fields_of(workload: Any) -> Mapping[str, str]:  # noqa: ANN401 (a dataclass)
-    """Return every compared field of a workload as text."""
-    return {each.name: str(getattr(workload, each.name)) for each in fields(workload) if each.compare}
+def refuse_sizes(workload: Workload, most: int, **bounds: int) -> None:
+    """Refuse a size that is no integer from 1 to `most`, or to its own bound, and a weight that is none.
+
+    Raises:
+        ProblemError: the message names the size or the weight with its bounds.
+    """
+    for name, value in workload.sizes.items():
+        if not isinstance(value, int) or not 1 <= value <= bounds.get(name, most):
+            raise ProblemError(f"{name}={value} is not an integer from 1 to {bounds.get(name, most)}")
+    if not 0 < workload.weight < math.inf:
+        raise ProblemError(f"weight={workload.weight} is not a number above 0")
 
 
 def refuse_unknown(kind: Any, record: Mapping[str, str]) -> None:  # noqa: ANN401 (a dataclass)

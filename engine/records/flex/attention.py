@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -15,7 +14,7 @@ from gemmtune.engine.records.flex.functions import dimensions, reads
 from gemmtune.engine.records.flex.masks import NONE, coverage, function_of, lengths_of, short
 from gemmtune.engine.records.gemm.terms import MAX_SIZE, DType
 from gemmtune.engine.records.gemm.text import SHOWN
-from gemmtune.engine.records.workload import Workload, fields_of, refuse_unknown
+from gemmtune.engine.records.workload import Workload, refuse_sizes, refuse_unknown
 
 _HELP = "write flex:forward:b2:h32:kvh8:s4096:d128:bf16:mask=causal"
 _DTYPES = (DType.BF16, DType.FP16)
@@ -84,17 +83,13 @@ class Flex(Workload):
 
     def __post_init__(self) -> None:
         """Refuse what no kernel supports; write functions canonically."""
-        for name, value in self.sizes.items():
-            if not isinstance(value, int) or not 1 <= value <= MAX_SIZE:
-                raise ProblemError(f"{name}={value} is not an integer from 1 to {MAX_SIZE}")
+        refuse_sizes(self, MAX_SIZE)
         if self.heads % self.kv_heads:
             raise ProblemError(f"kvh{self.kv_heads} does not divide h{self.heads}")
         if self.dtype not in _DTYPES:
             raise ProblemError(f"dtype {self.dtype} is not one of {', '.join(_DTYPES)}, which flex_attention has")
         self._check_functions()
         self._check_dynamic()
-        if not 0 < self.weight < math.inf:
-            raise ProblemError(f"weight={self.weight} is not a number above 0")
 
     def _check_functions(self) -> None:
         try:
@@ -252,10 +247,6 @@ class Flex(Workload):
         """Attention of phase and type alone, with every size 1."""
         record = {**self.to_fields(), **dict.fromkeys(SIZES.values(), "1"), "mask": NONE, "score": NONE}
         return self.from_fields({**record, "documents": "", "dynamic": ""})
-
-    def to_fields(self) -> Mapping[str, str]:
-        """Return every compared field as text, which `from_fields` reads."""
-        return fields_of(self)
 
     @classmethod
     def from_fields(cls, record: Mapping[str, str]) -> Self:

@@ -17,7 +17,7 @@ from gemmtune.engine.records.gemm.scaling import canonical as canonical_epilogue
 from gemmtune.engine.records.gemm.terms import MAX_SIZE, Accumulation, DType, Layout, implied_types
 from gemmtune.engine.records.gemm.text import SHOWN
 from gemmtune.engine.records.grouped.routing import UNIFORM, canonical, counts_of
-from gemmtune.engine.records.workload import Workload, fields_of, refuse_unknown
+from gemmtune.engine.records.workload import Workload, fields_of, refuse_sizes, refuse_unknown
 
 _LETTERS = {"m": "m", "g": "groups", "n": "n", "k": "k"}
 _HELP = "write grouped:rows:m1024:g8:n4096:k2048:bf16:nt:routing=zipf"
@@ -93,10 +93,7 @@ class Grouped(Workload):
 
     def __post_init__(self) -> None:
         """Refuse sizes, types and routings that no kernel supports; fill in the usual layout."""
-        for name, value in self.sizes.items():
-            most = _MOST_GROUPS if name == "groups" else MAX_SIZE
-            if not isinstance(value, int) or not 1 <= value <= most:
-                raise ProblemError(f"{name}={value} is not an integer from 1 to {most}")
+        refuse_sizes(self, MAX_SIZE, groups=_MOST_GROUPS)
         if self.dtype not in _DTYPES:
             raise ProblemError(f"dtype {self.dtype} is not one of {', '.join(_DTYPES)}, which grouped products have")
         object.__setattr__(self, "epilogue", canonical_epilogue(self.epilogue, "bf16", is_float8=True))
@@ -109,8 +106,6 @@ class Grouped(Workload):
             raise ProblemError(
                 f"routing={self.routing} is for rows and inner: groups of batched are alike, leave it out"
             )
-        if not 0 < self.weight < math.inf:
-            raise ProblemError(f"weight={self.weight} is not a number above 0")
 
     def _refuse_scales(self) -> None:
         """Refuse e4m3 without its scales, and what no kernel multiplies in it; refuse scales of other types."""

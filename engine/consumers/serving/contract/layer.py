@@ -1,6 +1,5 @@
 """Layers of serving engines: token counts, and names that state every size behind a letter."""
 
-import math
 import re
 from abc import abstractmethod
 from collections.abc import Mapping
@@ -8,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
 from gemmtune.engine.records.errors import ProblemError
-from gemmtune.engine.records.workload import Workload, fields_of, refuse_unknown
+from gemmtune.engine.records.workload import Workload, refuse_sizes, refuse_unknown
 
 SCALE_BLOCK = 128
 """Rows and columns of a weight that share a scale, and elements of an activation's row that do."""
@@ -38,11 +37,7 @@ class Layer(Workload):
 
     def __post_init__(self) -> None:
         """Refuse sizes that no layer has."""
-        for name, value in self.sizes.items():
-            if not isinstance(value, int) or not 1 <= value <= _MOST:
-                raise ProblemError(f"{name}={value} is not an integer from 1 to {_MOST}")
-        if not 0 < self.weight < math.inf:
-            raise ProblemError(f"weight={self.weight} is not a number above 0")
+        refuse_sizes(self, _MOST)
         self.refuse()
 
     @abstractmethod
@@ -58,10 +53,6 @@ class Layer(Workload):
     def sizes(self) -> Mapping[str, int]:
         """Sizes in the order of the name, the tokens first."""
         return {name: getattr(self, name) for name in self.letters.values()}
-
-    def to_fields(self) -> Mapping[str, str]:
-        """Return every compared field as text, which `from_fields` reads."""
-        return fields_of(self)
 
     @classmethod
     def from_fields(cls, record: Mapping[str, str]) -> Self:
