@@ -1,49 +1,34 @@
 """Launch the cubins of Inductor's templates of flex_attention. Imports torch and cuda.bindings."""
 
 from collections.abc import Mapping
-from pathlib import Path
 
 import torch
 
 from gemmtune.engine.records.artifact import Artifact
 from gemmtune.engine.records.flex.attention import Flex, Phase
-from gemmtune.engine.toolchain.launching.cubin import CubinKernel
+from gemmtune.spaces.inductor.kernel import TemplateKernel
 
 _PARTS = ("acc", "m", "l")
 
 
-class FlexKernel:
+class FlexKernel(TemplateKernel):
     """Kernel of attention; one for decoding writes parts, which another of Inductor's kernels sums.
 
     That kernel is equal for all configs, so it is not timed: `complete` sums the parts for those who read the output.
     """
 
     def __init__(self, artifact: Artifact, attention: Flex) -> None:
-        """Load the binary into torch's current context.
-
-        Raises:
-            RuntimeError: the driver refuses the binary.
-        """
+        """Load the binary; raises like `TemplateKernel`."""
         launch = dict(artifact.launch)
         self._parts: tuple[torch.Tensor, ...] = ()
         if attention.phase is Phase.DECODE:
             shape = (attention.batch, int(launch["splits"]), attention.heads, attention.queries)
             sizes = ((*shape, attention.value_dim), shape, shape)
             self._parts = tuple(torch.empty(size, dtype=torch.float32, device="cuda") for size in sizes)
-        self._kernel = CubinKernel(
-            Path(artifact.path).read_bytes(),
-            str(launch["entry"]),
-            (_blocks(attention, launch), int(launch["grid_y"]), int(launch["grid_z"])),
-            int(launch["threads"]),
-            int(launch["shared_bytes"]),
-            str(launch["arguments"]).split(),
-            {"size": attention.size, **{name: its.data_ptr() for name, its in zip(_PARTS, self._parts, strict=False)}},
-            attention.argument_names,
-        )
-
-    def __call__(self, *arguments: torch.Tensor) -> None:
-        """Enqueue one launch on torch's current stream, with the tensors of `Flex.argument_names`."""
-        self._kernel(*arguments)
+        grid = _blocks(attention, launch), int(launch["grid_y"]), int(launch["grid_z"])
+        values = {name: part.data_ptr() for name, part in zip(_PARTS, self._parts, strict=False)}
+        values["size"] = attention.size
+        super().__init__(artifact, grid, values, attention.argument_names)
 
     def complete(self, *arguments: torch.Tensor) -> None:
         """Sum the parts of the last launch into the output, behind it on torch's current stream."""
@@ -52,7 +37,7 @@ class FlexKernel:
 
     def close(self) -> None:
         """Unload the module and free its memory."""
-        self._kernel.close()
+        super().close()
         self._parts = ()
 
 

@@ -1,5 +1,6 @@
 """Launch a kernel of a template, as its artifact describes it. Imports torch and cuda.bindings."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -9,32 +10,47 @@ from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.toolchain.launching.cubin import CubinKernel
 
 
-class TritonKernel:
-    """Loaded kernel of a template, with the arguments its artifact names: operands, outputs, m."""
+class TemplateKernel:
+    """Loaded kernel of a template."""
 
-    def __init__(self, artifact: Artifact, problem: Problem) -> None:
-        """Load the binary into torch's current context, for launches at the problem's m.
+    def __init__(
+        self, artifact: Artifact, grid: tuple[int, int, int], values: Mapping[str, int], operands: Sequence[str]
+    ) -> None:
+        """Load the binary into torch's current context.
+
+        Its arguments, which the artifact names, are `values`, equal for all launches, and tensors: the `operands` in
+        the order of a call.
 
         Raises:
             RuntimeError: the driver refuses the binary.
         """
         launch = dict(artifact.launch)
-        rows = -(-problem.m // int(launch["block_m"])) if "block_m" in launch else 1
         self._kernel = CubinKernel(
             Path(artifact.path).read_bytes(),
             str(launch["entry"]),
-            (rows * int(launch["grid_x"]), int(launch["grid_y"]), int(launch["grid_z"])),
+            grid,
             int(launch["threads"]),
             int(launch["shared_bytes"]),
             str(launch["arguments"]).split(),
-            {"m": problem.m},
-            problem.argument_names,
+            values,
+            operands,
         )
 
     def __call__(self, *arguments: torch.Tensor) -> None:
-        """Enqueue one launch on torch's current stream, with the tensors of `Problem.argument_names`."""
+        """Enqueue one launch on torch's current stream, with the tensors of the workload's `argument_names`."""
         self._kernel(*arguments)
 
     def close(self) -> None:
         """Unload the module."""
         self._kernel.close()
+
+
+class TritonKernel(TemplateKernel):
+    """Loaded kernel of a product."""
+
+    def __init__(self, artifact: Artifact, problem: Problem) -> None:
+        """Load the binary for launches at the problem's m; raises like `TemplateKernel`."""
+        launch = dict(artifact.launch)
+        rows = -(-problem.m // int(launch["block_m"])) if "block_m" in launch else 1
+        grid = rows * int(launch["grid_x"]), int(launch["grid_y"]), int(launch["grid_z"])
+        super().__init__(artifact, grid, {"m": problem.m}, problem.argument_names)

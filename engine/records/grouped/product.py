@@ -17,7 +17,7 @@ from gemmtune.engine.records.gemm.scaling import canonical as canonical_epilogue
 from gemmtune.engine.records.gemm.terms import MAX_SIZE, Accumulation, DType, Layout, implied_types
 from gemmtune.engine.records.gemm.text import SHOWN
 from gemmtune.engine.records.grouped.routing import UNIFORM, canonical, counts_of
-from gemmtune.engine.records.workload import Workload, fields_of, refuse_sizes, refuse_unknown
+from gemmtune.engine.records.workload import Workload, refuse_sizes, refuse_unknown
 
 _LETTERS = {"m": "m", "g": "groups", "n": "n", "k": "k"}
 _HELP = "write grouped:rows:m1024:g8:n4096:k2048:bf16:nt:routing=zipf"
@@ -257,7 +257,7 @@ class Grouped(Workload):
 
     def to_fields(self) -> Mapping[str, str]:
         """Return every compared field as text, which `from_fields` reads; of epilogue and accumulation other values."""
-        return {name: text for name, text in fields_of(self).items() if name not in _DEFAULTS} | self._stated
+        return {name: text for name, text in Workload.to_fields(self).items() if name not in _DEFAULTS} | self._stated
 
     @classmethod
     def from_fields(cls, record: Mapping[str, str]) -> Self:
