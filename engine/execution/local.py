@@ -2,10 +2,12 @@
 
 import os
 import platform
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from gemmtune.engine.execution.dispatcher import Dispatcher
 from gemmtune.engine.execution.pipeline import BuildMeasurePipeline
@@ -13,13 +15,14 @@ from gemmtune.engine.execution.workers import Builders, GpuWorkers, measured_pro
 from gemmtune.engine.measure.builder import builder_pool
 from gemmtune.engine.measure.protocols import Protocol, protocol
 from gemmtune.engine.measure.worker import worker_pool
-from gemmtune.engine.processes.process_pool import Notify, Waitable, log_notice, wait_for_any
+from gemmtune.engine.processes.process_pool import Notify, ProcessPool, log_notice, wait_for_any
 from gemmtune.engine.processes.scratch import ScratchFolder
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.pruner import Pruner
 from gemmtune.engine.toolchain.board_facts import XidWatch, board_facts
 from gemmtune.engine.toolchain.gpu_info import equal_gpus
 
+_XID_SECONDS = 1.0  # between two looks for errors that the driver of the GPUs reports
 _CORE_FOR_DRIVER = 32
 """Number of CPUs from which builders leave a whole core to the driver, which many builders keep busy."""
 
@@ -85,19 +88,24 @@ class _LocalMachine:
             pool_of_builders = builder_pool(spaces, Path(folder), size, notify=notify, cpus=_cpus_for_builders(cpus))
             opened.callback(pool_of_builders.close)
             self._opened = opened.pop_all()
-        self._pools: list[Waitable] = [pool_of_builders, *workers.values()]
+        self._pools: list[ProcessPool[Any, Any]] = [pool_of_builders, *workers.values()]
         self.builders: Builders = Dispatcher({f"{host}/cpu/pid{pid}": pool_of_builders}, notify=notify)
         self.workers: GpuWorkers = Dispatcher(workers, affinity=problem_of, notify=notify)
         self.workers.boards |= {name: gpu for name, gpu in zip(workers, gpus, strict=True) if gpu}
         for facts in filter(None, map(board_facts, self.workers.boards.values())):
             for line in facts.faults:
                 notify(line)
-        self._xids, self._notify = XidWatch(self.workers.boards.values()), notify
+        self._xids, self._looked, self._notify = XidWatch(self.workers.boards.values()), time.monotonic(), notify
 
     def wait(self, timeout_seconds: float) -> None:
-        wait_for_any(self._pools, timeout_seconds)
-        for line in self._xids.lines():
-            self._notify(line)
+        until, received = time.monotonic() + timeout_seconds, False
+        while not received and time.monotonic() < until:  # that a job runs now is nothing to return for
+            wait_for_any(self._pools, until - time.monotonic())
+            received = sum(pool.receive() for pool in self._pools) > 0
+        if time.monotonic() >= self._looked + _XID_SECONDS:
+            self._looked = time.monotonic()
+            for line in self._xids.lines():
+                self._notify(line)
 
     def close(self) -> None:
         self._opened.close()

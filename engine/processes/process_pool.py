@@ -165,6 +165,9 @@ class ProcessPool(Generic[J, R]):
         self._pending = 0
         self._errors: list[GemmtuneError] = []
         self._slots: list[_Slot[J, R]] = [_Slot() for _ in range(size)]
+        self._received: list[Outcome[J, R]] = []  # for the next `collect`
+        self._of_number: dict[int, _Slot[J, R]] = {}  # slots by the file numbers of their connections
+        self._poll = select.epoll()  # of these connections
         if not preload:  # forking one waits until the server has imported
             for slot in self._slots:
                 self._start(slot)
@@ -194,8 +197,12 @@ class ProcessPool(Generic[J, R]):
             yield from self.collect()
 
     def connections(self) -> list[Connection]:
-        """Return the connections that become readable when `collect` has something to do."""
+        """Return the connections of the processes."""
         return [slot.process.connection for slot in self._slots if slot.process is not None]
+
+    def fileno(self) -> int:
+        """Return the number of a file that is readable when a process has sent something, or ended."""
+        return self._poll.fileno()
 
     def next_deadline(self) -> float:
         """Return when `collect` has something to do even if no process sends anything, on the monotonic clock, s."""
@@ -210,36 +217,47 @@ class ProcessPool(Generic[J, R]):
                 left, every call without outcomes raises.
             Quarantined: a process cannot start in a slot that had worked before.
         """
-        ready, now = _readable(self.connections(), 0), time.monotonic()
-        outcomes = []
-        for slot in tuple(self._slots):
-            sent = slot.process is not None and slot.process.connection.fileno() in ready
-            if (sent or now >= slot.deadline) and (outcome := self._advance(slot)) is not None:
-                outcomes.append(outcome)
+        self.receive()
+        outcomes, self._received = self._received, []
         self._pending -= len(outcomes)
-        self._send_jobs()
-        all_ready = all(slot.phase not in {_Phase.PAUSED, _Phase.STARTING} for slot in self._slots)
-        if self._keeps_spare and self._spare is None and self._slots and all_ready:
-            self._spare = self._new_process()
         if self._errors and not outcomes:
             raise self._errors.pop(0) if self._slots else self._errors[0]
         return outcomes
+
+    def receive(self) -> bool:
+        """Take the messages that are there and send waiting jobs; return whether `collect` has something to return."""
+        ready, now = [self._of_number[number] for number, _ in self._poll.poll(0)], time.monotonic()
+        late = [slot for slot in self._slots if now >= slot.deadline]
+        for slot in {id(slot): slot for slot in (*ready, *late)}.values():
+            if (outcome := self._advance(slot)) is not None:
+                self._received.append(outcome)
+        self._send_jobs()
+        if self._keeps_spare and self._spare is None and self._slots and self._is_ready:
+            self._spare = self._new_process()
+        return bool(self._received or self._errors)
 
     def close(self) -> None:
         """Kill every process and drop unfinished jobs."""
         self._queue.clear()
         self._errors.clear()
-        for process in (self._spare, *(slot.process for slot in self._slots)):
-            if process is not None:
-                process.end()
+        for slot in self._slots:
+            self._end(slot)
+        if self._spare is not None:
+            self._spare.end()
         self._slots.clear()
+        self._received.clear()
         self._spare = None
 
+    @property
+    def _is_ready(self) -> bool:
+        """Whether no process is starting."""
+        return all(slot.phase not in {_Phase.PAUSED, _Phase.STARTING} for slot in self._slots)
+
     def _send_jobs(self) -> None:
-        for slot in self._slots:
+        for slot in self._slots if self._queue else ():
             if slot.phase is _Phase.IDLE and self._send(slot):
                 slot.enter(_Phase.SENT, time.monotonic() + self._start_seconds)
-        for slot in self._slots if self._sends_ahead else ():
+        for slot in self._slots if self._queue and self._sends_ahead else ():
             # Nothing follows a job that runs again: the process may have died of the job behind it.
             if len(slot.tickets) == 1 and slot.tickets[0].ends == 0:
                 self._send(slot)
@@ -324,9 +342,7 @@ class ProcessPool(Generic[J, R]):
 
     def _on_failed_start(self, slot: _Slot[J, R], reason: str) -> None:
         """Try again after a pause, or give up the slot."""
-        assert slot.process is not None
-        slot.process.end()
-        slot.process = None
+        self._end(slot)
         if not slot.was_ready:
             self._give_up(slot, GemmtuneError(reason))
         elif slot.failed_starts < len(_PAUSES_SECONDS):
@@ -346,42 +362,43 @@ class ProcessPool(Generic[J, R]):
 
     def _restart(self, slot: _Slot[J, R], withheld: Outcome[J, R] | None = None) -> None:
         """Replace the process, queue its remaining jobs again, and report `withheld` once the next one is ready."""
-        assert slot.process is not None
         self._queue.extendleft(reversed(slot.tickets))
         slot.tickets.clear()
         slot.withheld = withheld
-        slot.process.end()
+        self._end(slot)
         self._start(slot)
 
     def _start(self, slot: _Slot[J, R]) -> None:
         slot.process, self._spare = self._spare or self._new_process(), None
+        number = slot.process.connection.fileno()
+        self._of_number[number] = slot
+        self._poll.register(number, select.EPOLLIN)
         slot.process.begin()
         slot.enter(_Phase.STARTING, time.monotonic() + self._start_seconds)
+
+    def _end(self, slot: _Slot[J, R]) -> None:
+        """Kill a slot's process, if there is one."""
+        if slot.process is not None:
+            self._poll.unregister(slot.process.connection.fileno())
+            del self._of_number[slot.process.connection.fileno()]
+            slot.process.end()
+            slot.process = None
 
 
 class Waitable(Protocol):
     """A pool that `wait_for_any` can wait for."""
 
-    def connections(self) -> list[Connection]:
-        """Return the connections that become readable when there is something to collect."""
+    def fileno(self) -> int:
+        """Return the number of a file that is readable when there is something to receive."""
 
     def next_deadline(self) -> float:
         """Return the next deadline on the monotonic clock, s."""
 
 
-def wait_for_any(pools: Sequence[Waitable], timeout_seconds: float) -> None:
-    """Wait until a pool has something to collect, a deadline passes, or the timeout ends."""
-    until = min([time.monotonic() + timeout_seconds, *(pool.next_deadline() for pool in pools)])
-    connections = [connection for pool in pools for connection in pool.connections()]
-    _readable(connections, max(until - time.monotonic(), 0))
-
-
-def _readable(connections: Iterable[Connection], timeout_seconds: float) -> set[int]:
-    """Return the file numbers of readable connections, as soon as there is one or when the timeout ends.
-
-    `multiprocessing.connection.wait` does the same at ten times the cost, and a pool looks at every process per result.
-    """
-    poll = select.poll()
-    for connection in connections:
-        poll.register(connection, select.POLLIN)
-    return {number for number, _ in poll.poll(math.ceil(1e3 * timeout_seconds))}
+def wait_for_any(pools: Iterable[Waitable], timeout_seconds: float) -> None:
+    """Wait until a pool has something to receive, a deadline passes, or the timeout ends."""
+    poll, until = select.poll(), time.monotonic() + timeout_seconds
+    for pool in pools:
+        poll.register(pool, select.POLLIN)
+        until = min(until, pool.next_deadline())
+    poll.poll(max(math.ceil(1e3 * (until - time.monotonic())), 0))

@@ -46,10 +46,13 @@ class FakePool:
         jobs, self.jobs = self.jobs, deque()
         return [answer if isinstance(answer := self.handler(job), Outcome) else Outcome(job, answer) for job in jobs]
 
+    def receive(self):
+        return bool(self.jobs)
+
     size = 100
 
-    def connections(self):
-        return []
+    def fileno(self):
+        return 2  # any file: the deadline is over
 
     def next_deadline(self):
         return 0.0

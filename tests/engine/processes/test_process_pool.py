@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from functools import partial
-from multiprocessing.connection import wait
+from multiprocessing.connection import Pipe, wait
 from pathlib import Path
 from typing import Any
 
@@ -716,7 +716,7 @@ class Unstarted:
     """Stands in for a process, and notes what it was made with."""
 
     def __init__(self, *arguments):
-        self.arguments, self.connection = arguments, object()
+        self.arguments, (self.connection, _) = arguments, Pipe()
 
     def begin(self, *_):
         pass
