@@ -8,7 +8,7 @@ from functools import partial
 from gemmtune.engine.execution.gpu_normalization import GpuNormalization
 from gemmtune.engine.io.blame import STOPS
 from gemmtune.engine.records.config import Config
-from gemmtune.engine.records.errors import ContractError
+from gemmtune.engine.records.errors import GemmtuneError
 from gemmtune.engine.records.measurement import Measurement
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import BoardVerdict, Trust
@@ -20,10 +20,10 @@ from gemmtune.engine.scheduling.rivals import Rivals
 from gemmtune.engine.scheduling.shared_work import SharedWork
 from gemmtune.engine.scheduling.stopping import Limits
 from gemmtune.engine.scheduling.task_priority import TaskPriority
-from gemmtune.engine.scheduling.task_search import TaskSearch
+from gemmtune.engine.scheduling.task_search import TaskSearch, accept
 from gemmtune.engine.scheduling.tuner import score_of, trial_of
 from gemmtune.engine.scheduling.withdrawn import RowsWithdrawn, stored_canaries
-from gemmtune.engine.seams.executor import Executor
+from gemmtune.engine.seams.executor import Executor, Finished
 from gemmtune.engine.seams.objective import Objective
 from gemmtune.engine.store.database import Database
 
@@ -34,6 +34,8 @@ A batch ends with its last config, and samplers ask for few configs at first. Ma
 _SHARED_PER_WORKER = 8
 """Configs per worker that a driver holds ready at least, where other drivers could evaluate them as well."""
 _WAIT_SECONDS = 0.5
+_GATHER_SECONDS = 0.02  # longest wait for a further result of several GPUs before those that are there are stored
+_GATHERED_PER_WORKER = 2  # results per GPU that are stored at a time, at least, as long as they come that fast
 _THINKING_SECONDS = 0.02  # between two looks whether another process has a search's next batch
 _MOST_THINKING = 8  # searches per worker whose next batch is waited for before further ones begin
 
@@ -288,13 +290,13 @@ class Scheduler:
 
     def _collect(self, timeout_seconds: float) -> None:
         """Store what has finished, and find the batches that are complete."""
-        finished = self._executor.collect(timeout_seconds)
+        finished = self._gathered(timeout_seconds)
         measured = [m for m in finished if isinstance(m, Measurement)]
         self._database.add(measured)
         self._shared.release(measured)
         measured = [self._normalization.normalize(measurement) for measurement in measured]
         for measurement in measured:
-            _accept(measurement, self._active.get(measurement.task), self._executor)
+            accept(measurement, self._active.get(measurement.task), self._executor)
             self._report(measurement, known=False)
         for other in finished:
             if isinstance(other, BoardVerdict):
@@ -307,6 +309,19 @@ class Scheduler:
         for callback in self._callbacks:
             callback.on_load(load, self._seconds_left)
         self._complete_those(measurement.task for measurement in measured)
+
+    def _gathered(self, timeout_seconds: float) -> list[Finished]:
+        """Return what has finished: of several GPUs some results at a time, where nothing else is to be done."""
+        finished = [*self._executor.collect(timeout_seconds)]
+        enough = min(_GATHERED_PER_WORKER * self._gpus, self._in_work) if timeout_seconds and self._gpus > 1 else 0
+        more = finished
+        while more and len(finished) < enough:
+            try:
+                more = self._executor.collect(_GATHER_SECONDS)
+            except GemmtuneError:
+                break  # the next call raises it again; what there is, is kept
+            finished += more
+        return finished
 
     def _heed(self, verdict: BoardVerdict) -> None:
         """Store a verdict on a board, and withdraw what a bad one measured since its last good check."""
@@ -377,16 +392,3 @@ class Scheduler:
             callback.on_search_end(search, reason)
         if self._finals is not None and not self._orders.is_cancelled:
             self._finals.search_ended(search.task)
-
-
-def _accept(measurement: Measurement, search: TaskSearch | None, executor: Executor) -> None:
-    """Add a measurement to its search's results.
-
-    Raises:
-        ContractError: it was not submitted, or came back before.
-    """
-    config = measurement.config
-    if search is None or config not in search.batch or config in search.results:
-        what = "again" if search and config in search.results else "which was not submitted"
-        raise ContractError(f"executor {type(executor).__qualname__} returned {measurement.task.key} {config}, {what}")
-    search.results[config] = measurement

@@ -6,10 +6,12 @@ from itertools import islice
 from typing import Any, Protocol
 
 from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.errors import ContractError
 from gemmtune.engine.records.measurement import Measurement, Trial
 from gemmtune.engine.records.search import Search, SourceTask
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.scheduling.tuner import Tuner, check_objectives, created, own_seed
+from gemmtune.engine.seams.executor import Executor
 from gemmtune.engine.seams.sampler import Sampler
 from gemmtune.engine.seams.space import Space
 from gemmtune.engine.search.samplers.exhaustive import ExhaustiveSampler
@@ -249,3 +251,16 @@ def ended_search(search: TaskSearch, digests: Sequence[str], held: Mapping[Confi
     found = exhaustive_search(search.task, search.space, [configs[digest] for digest in digests], search.objectives)
     found.held, found.is_swept = held, search.is_swept
     return found
+
+
+def accept(measurement: Measurement, search: TaskSearch | None, executor: Executor) -> None:
+    """Add a measurement to its search's results.
+
+    Raises:
+        ContractError: it was not submitted, or came back before.
+    """
+    config = measurement.config
+    if search is None or config not in search.batch or config in search.results:
+        what = "again" if search and config in search.results else "which was not submitted"
+        raise ContractError(f"executor {type(executor).__qualname__} returned {measurement.task.key} {config}, {what}")
+    search.results[config] = measurement
