@@ -160,10 +160,10 @@ def blocks(a):
     """Return the blocks of a case's mask, written as a user writes it."""
     from torch.nn.attention.flex_attention import create_block_mask
 
-    from gemmtune.spaces.flex.kind import documents_of
+    from gemmtune.spaces.flex.kind import tensors_read
 
     number = int((re.findall(r"\d+", a.mask) or ["0"])[0])
-    ids = documents_of(a).cuda() if a.read_shape else None
+    ids = {name: its.cuda() for name, its in tensors_read(a).items()}.get("t0")
     masks = {
         "causal": lambda b, h, q, kv: q >= kv,
         "window": lambda b, h, q, kv: (q >= kv) & (q - kv < number),

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import prod
 from typing import TYPE_CHECKING, ClassVar
 
 from gemmtune.engine.records.errors import ProblemError
 from gemmtune.engine.records.flex.attention import Flex, Phase
-from gemmtune.engine.records.flex.masks import NONE, lengths_of
+from gemmtune.engine.records.flex.functions import TENSORS
+from gemmtune.engine.records.flex.masks import NONE
+from gemmtune.engine.records.flex.tensors import tensors_of, values_of
 from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.gemm.terms import DType
 from gemmtune.engine.records.gemm.text import SHOWN
@@ -54,8 +55,8 @@ class FlexOperands:
 
     @property
     def read(self) -> tuple[torch.Tensor, ...]:
-        """Documents, if the mask reads them."""
-        return (self.tensors["documents"],) if "documents" in self.tensors else ()
+        """Tensors that the mask reads."""
+        return tuple(self.tensors[name] for name in TENSORS if name in self.tensors)
 
 
 class FlexKind(WorkloadKind[Flex]):
@@ -103,7 +104,7 @@ class FlexKind(WorkloadKind[Flex]):
         shapes = {"q": (*of_queries, a.head_dim), "k": (*of_keys, a.head_dim), "v": (*of_keys, a.value_dim)}
         found = {each: source.normal(dtype, shape, f"{name} {each}") for each, shape in shapes.items()}
         found |= _blocks(a, source, name)
-        read = tuple(found[each] for each in ("documents",) if each in found)
+        read = tuple(found[each] for each in TENSORS if each in found)
         written: tuple[str, ...] = ("out",)
         if a.phase is Phase.BACKWARD:
             from gemmtune.spaces.flex import reference
@@ -159,26 +160,25 @@ def block_mask(attention: Flex, device: torch.device, read: tuple[torch.Tensor, 
     return create_block_mask(of_index, batch, heads, a.queries, a.keys, device=device, BLOCK_SIZE=blocks)
 
 
-def documents_of(attention: Flex) -> torch.Tensor:
-    """Return the document of each position, or the number of keys before the first query, of shape `read_shape`."""
+def tensors_read(attention: Flex) -> dict[str, torch.Tensor]:
+    """Return the tensors that a mask reads, by name, on the CPU."""
     import torch
 
-    if attention.read_shape == ():
-        return torch.tensor(attention.keys - attention.queries, dtype=torch.int32)
-    lengths = torch.tensor(lengths_of(attention.documents, attention.longest))
-    documents = torch.arange(len(lengths), dtype=torch.int32).repeat_interleave(lengths)
-    return documents.expand(attention.read_shape or ())
+    a = attention
+    values = a.documents, a.lengths, a.seen, (a.block_q or 1, a.block_kv or 1)
+    every = {tensor.name: values_of(tensor, a.axis_sizes, *values) for tensor in tensors_of(a.mask)}
+    return {name: torch.from_numpy(its.copy()) for name, its in every.items()}
 
 
 def _blocks(attention: Flex, source: TensorSource, name: str) -> dict[str, torch.Tensor]:
-    """Return the blocks of the mask by a kernel's names for them, and the documents it reads."""
+    """Return the blocks of the mask by a kernel's names for them, and the tensors that it reads."""
     import torch
     from torch.nn.attention.flex_attention import _create_empty_block_mask
 
     a, found = attention, dict[str, torch.Tensor]()
-    if a.read_shape is not None:
-        memory = source.own(torch.int32, (prod(a.read_shape),), f"{name} documents").view(a.read_shape)
-        found["documents"] = memory.copy_(documents_of(a))
+    for each, its in tensors_read(a).items():
+        memory = source.own(torch.int32, (its.numel(),), f"{name} {each}").view(its.dtype)
+        found[each] = memory[: its.numel()].view(its.shape).copy_(its)
     mask = block_mask(a, source.device, tuple(found.values()))
     if mask is None:
         sizes = (a.queries, a.keys)

@@ -8,13 +8,15 @@ from typing import Any
 import torch
 
 from gemmtune.engine.records.flex.attention import Flex
-from gemmtune.engine.records.flex.functions import evaluated
+from gemmtune.engine.records.flex.functions import TENSORS, evaluated
 from gemmtune.engine.records.flex.masks import NONE, function_of
 
 
 def _at(tensor: torch.Tensor, *index: Any) -> torch.Tensor:  # noqa: ANN401 (tensors or numbers)
     """Return elements of a tensor by index, where `[]` of a traced index would ask for its value."""
-    found: torch.Tensor = torch.ops.aten.index.Tensor(tensor, list(index))
+    one = next(each for each in index if isinstance(each, torch.Tensor))
+    places = [each if isinstance(each, torch.Tensor) else torch.full_like(one, each) for each in index]
+    found: torch.Tensor = torch.ops.aten.index.Tensor(tensor, places)
     return found
 
 
@@ -28,13 +30,13 @@ _OTHERS: dict[str, Callable[..., Any]] = {
 
 
 def mask_function(attention: Flex) -> Callable[..., torch.Tensor]:
-    """Return the mask of batch, head, query and key, and behind them the documents if it reads them."""
+    """Return the mask of batch, head, query and key, and behind them the tensors that it reads."""
     if attention.mask == NONE:
         return lambda b, h, q, kv: b.new_ones((), dtype=torch.bool)
     function = function_of(attention.mask)
 
     def mask(b: Any, h: Any, q: Any, kv: Any, *tensors: torch.Tensor) -> torch.Tensor:  # noqa: ANN401
-        values = {"b": b, "h": h, "q": q, "kv": kv, **({"t0": tensors[0]} if tensors else {})}
+        values = {"b": b, "h": h, "q": q, "kv": kv, **dict(zip(TENSORS, tensors, strict=False))}
         found: torch.Tensor = evaluated(function, values, _OTHERS)
         return found
 

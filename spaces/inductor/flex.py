@@ -32,21 +32,23 @@ from torch.utils._sympy.functions import FloorDiv
 from gemmtune.engine.records.artifact import Artifact
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.flex.attention import Flex, Phase, flex
+from gemmtune.engine.records.flex.functions import TENSORS
 from gemmtune.engine.records.flex.masks import NONE
+from gemmtune.engine.records.flex.tensors import tensors_of
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams.space import BuildError, Space
 from gemmtune.spaces.common.build_result import artifact_of, reason_of
+from gemmtune.spaces.flex.kind import tensors_read
 from gemmtune.spaces.flex.torch_functions import mask_function, score_function
 from gemmtune.spaces.inductor.build import compiled
 from gemmtune.spaces.inductor.epilogue import GeneratedKernel, input_buffer
 from gemmtune.spaces.inductor.target import environment, target
 
-# Inductor's names of the arguments, and ours; further inputs are what the mask reads.
+# Inductor's names of the arguments, and ours.
 _ARGUMENTS = {
     **{f"arg_{name}": name.lower() for name in ("Q", "K", "V", "LSE", "MAX", "M", "L", "DELTA", "DO", "DQ", "DV")},
     **{f"arg_{full}{side}_NUM_BLKS": f"{full}{side}_num".lower() for full in ("", "FULL_") for side in ("KV", "Q")},
     **{f"arg_{full}{side}_IDX": f"{full}{side}_idx".lower() for full in ("", "FULL_") for side in ("KV", "Q")},
-    **{f"in_ptr{place}": "documents" for place in range(30)},
     "ks0": "size",
 }
 _FIRST_BY_KEY = 6  # place of the first tensor that has the blocks of queries by key
@@ -86,7 +88,7 @@ def build_flex(space: Space, task: Task, config: Config | None, folder: Path) ->
         except Exception as error:
             raise BuildError(reason_of(error)) from error
         request = choice.bmreq
-        names = {**_ARGUMENTS, "out_ptr0": _OUTPUTS[attention.phase]}
+        names = {**_ARGUMENTS, "out_ptr0": _OUTPUTS[attention.phase], **_read_by(choice)}
         (found,) = compiled(GeneratedKernel(request.module_path, request.module_cache_key, request.kernel_name, names))
         facts, file = found.binary.metadata, Path(scratch) / "kernel.cubin"
         resources = found.write(file, task.device)
@@ -165,9 +167,9 @@ def _lower(graph: GraphLowering, attention: Flex, splits: int) -> None:
     q = made("q", dtype, a.batch, a.heads, queries, a.head_dim)
     k = made("k", dtype, a.batch, a.kv_heads, keys, a.head_dim)
     v = made("v", dtype, a.batch, a.kv_heads, keys, a.value_dim)
-    shapes = [] if a.read_shape is None else [a.read_shape]
-    last = [keys if a.keys == a.longest else queries]
-    read = tuple(made("documents", torch.int32, *shape[:-1], *last[: len(shape)]) for shape in shapes)
+    tensors = tensors_read(a)
+    sizes = {**a.axis_sizes, "q": queries, "kv": keys, "s": keys if a.keys == a.longest else queries}
+    read = tuple(made(its.name, tensors[its.name].dtype, *map(sizes.get, its.axes)) for its in tensors_of(a.mask))
     index: Any = [torch.zeros((), dtype=torch.int32) for _ in range(4)]
     score, scores = score_function(a), (torch.zeros((), dtype=dtype), *index)
     fields: list[Any] = [
@@ -176,8 +178,7 @@ def _lower(graph: GraphLowering, attention: Flex, splits: int) -> None:
         else its
         for place, its in enumerate(_block_mask(a).as_tuple())
     ]
-    documents = [torch.zeros(shape, dtype=torch.int32) for shape in shapes]
-    fields[-1] = _subgraph("mask", mask_function(a), (*index, *documents))
+    fields[-1] = _subgraph("mask", mask_function(a), (*index, *tensors.values()))
     options = {**_OPTIONS, **({"SPLIT_KV": splits} if a.phase is Phase.DECODE else {})}
     scale = a.head_dim**-0.5
     if a.phase is not Phase.BACKWARD:
@@ -198,6 +199,13 @@ def score_graphs(score: Callable[..., torch.Tensor], dtype: torch.dtype) -> tupl
     # Each input is a tensor of its own: one that stood for two would be traced as one of them.
     inputs, grad = (torch.zeros((), dtype=dtype), *index), torch.zeros((), dtype=dtype)
     return _subgraph("forward", forward, inputs), _subgraph("joint", joint, (*inputs, grad))
+
+
+def _read_by(choice: Any) -> dict[str, str]:  # noqa: ANN401 (Inductor's)
+    """Return the names of tensors that the mask reads by the kernel's names, which follow the order of its inputs."""
+    names = [node.get_name() for node in choice.input_nodes]
+    read = [name for name in names if name in TENSORS]
+    return {f"in_ptr{place}": name for place, name in enumerate(names) if name in read}
 
 
 def _lengths(graph: GraphLowering, attention: Flex) -> tuple[Any, Any]:

@@ -35,10 +35,9 @@ def task(name, sku="H200", space="flex_attention"):
         (
             BACKWARD,
             (16, 1, 8),
-            "q k v lse delta do dq dv kv_num kv_idx q_num q_idx "
-            "full_kv_num full_kv_idx full_q_num full_q_idx documents dk",
+            "q k v lse delta do dq dv kv_num kv_idx q_num q_idx full_kv_num full_kv_idx full_q_num full_q_idx t0 dk",
         ),
-        (DECODE, (1, 64, 4), "q k v m l kv_num kv_idx full_kv_num full_kv_idx documents acc"),
+        (DECODE, (1, 64, 4), "q k v m l kv_num kv_idx full_kv_num full_kv_idx t0 acc"),
         (f"{FORWARD}:dynamic=s", (32, 2, 32), "q k v lse max kv_num kv_idx full_kv_num full_kv_idx out size"),
     ],
 )

@@ -9,16 +9,16 @@ from enum import StrEnum
 from typing import ClassVar, Self
 
 from gemmtune.engine.records.errors import ProblemError
-from gemmtune.engine.records.flex.attention_text import SIZES, USUAL_BLOCK, attention_text, with_length
-from gemmtune.engine.records.flex.functions import dimensions, reads
-from gemmtune.engine.records.flex.masks import NONE, coverage, function_of, lengths_of, short
+from gemmtune.engine.records.flex.attention_text import SIZES, USUAL_BLOCK, VALUES, attention_text, with_length
+from gemmtune.engine.records.flex.functions import TENSORS, reads
+from gemmtune.engine.records.flex.masks import NONE, function_of, lengths_of, short
+from gemmtune.engine.records.flex.tensors import coverage, pair_of, tensors_of
 from gemmtune.engine.records.gemm.terms import MAX_SIZE, DType
 from gemmtune.engine.records.gemm.text import SHOWN
 from gemmtune.engine.records.workload import Workload, refuse_sizes, refuse_unknown
 
 _HELP = "write flex:forward:b2:h32:kvh8:s4096:d128:bf16:mask=causal"
 _DTYPES = (DType.BF16, DType.FP16)
-_USUAL_DOCUMENTS = "8"
 _PRODUCTS = {"forward": 2, "decode": 2, "backward": 5}  # of matrices per pair of query and key
 
 
@@ -72,6 +72,10 @@ class Flex(Workload):
     """Function of what a score becomes, as `masks.short` writes it."""
     documents: str = ""
     """Lengths of documents `1000.24`, or their number, for a mask that reads them; else empty."""
+    lengths: str = ""
+    """Least and greatest length in percent of the keys, for a mask that reads a number per sequence; else empty."""
+    seen: str = ""
+    """Percentages of the mask's blocks that are seen in full and in part, for one that reads bools; else empty."""
     block_q: int = USUAL_BLOCK
     """Queries per block of the mask; 0 without a mask."""
     block_kv: int = USUAL_BLOCK
@@ -95,21 +99,31 @@ class Flex(Workload):
         try:
             for name in ("mask", "score"):
                 object.__setattr__(self, name, short(getattr(self, name)))
+            held = {tensor.holds for tensor in tensors_of(self.mask)}
         except ValueError as error:
             raise ProblemError(str(error)) from None
         if self.mask != NONE and reads(function_of(self.mask), "s"):
-            raise ProblemError(f"mask={self.mask} reads a score, and a mask knows b, h, q, kv and t0 alone")
-        if self.score != NONE and reads(function_of(self.score), "t0"):
+            raise ProblemError(f"mask={self.mask} reads a score, and a mask knows b, h, q, kv and t0 to t3 alone")
+        if self.score != NONE and any(reads(function_of(self.score), each) for each in TENSORS):
             raise ProblemError(f"score={self.score} reads a tensor: no operands are known for it")
         if self.mask == NONE:
             for name in ("block_q", "block_kv"):
                 object.__setattr__(self, name, 0)
         elif not all(block > 0 and block & (block - 1) == 0 for block in (self.block_q, self.block_kv)):
             raise ProblemError(f"block={self.block_q}x{self.block_kv} is not two powers of two")
-        if len(self.read_shape or ()) == 0:
-            object.__setattr__(self, "documents", "")
+        usual = {"documents": "8", "lengths": "50.100", "seen": "25.25"}
+        for name, text in usual.items():
+            object.__setattr__(self, name, (getattr(self, name) or text) if name in held else "")
+        self._check_values()
+
+    def _check_values(self) -> None:
+        """Refuse texts of values that no tensor has."""
+        for name in ("lengths", "seen"):
+            text = getattr(self, name)
+            if text and not (re.fullmatch(r"\d{1,3}\.\d{1,3}", text) and max(pair_of(text)) <= 100):
+                raise ProblemError(f"{name}={text[:SHOWN]!r} is not two percentages such as 25.50")
+        if not self.documents:
             return
-        object.__setattr__(self, "documents", self.documents or _USUAL_DOCUMENTS)
         if not re.fullmatch(r"[1-9]\d{0,8}(\.[1-9]\d{0,8})*", self.documents):
             raise ProblemError(f"documents={self.documents[:SHOWN]!r} is neither a number nor lengths such as 1000.24")
         if sum(lengths_of(self.documents, self.longest)) != self.longest:
@@ -124,15 +138,15 @@ class Flex(Workload):
             raise ProblemError(f"documents={self.documents[:SHOWN]} fill one length: write their number, documents=8")
 
     @property
-    def read_shape(self) -> tuple[int, ...] | None:
-        """Shape of what the mask reads: documents of all positions, or () for a number; None if it reads nothing.
+    def axis_sizes(self) -> Mapping[str, int]:
+        """Size of each axis of tensors that the mask reads, see `tensors.MaskTensor.axes`."""
+        lengths = {"q": self.queries, "kv": self.keys, "s": self.longest}
+        return {"b": self.batch, "h": self.heads, "1": 1, **lengths}
 
-        The number is that of the keys before the first query. Each sequence may have documents of its own.
-        """
-        function = function_of(self.mask) if self.mask != NONE else 1
-        if not reads(function, "t0"):
-            return None
-        return {0: (), 1: (self.longest,)}.get(dimensions(function), (self.batch, self.longest))
+    @property
+    def _coverage(self) -> tuple[float, float]:
+        values = (getattr(self, name) for name in VALUES)
+        return coverage(self.mask, self.queries, self.keys, *values, block=self.block_kv)
 
     @property
     def mask_axes(self) -> tuple[int, int]:
@@ -153,41 +167,41 @@ class Flex(Workload):
 
     @property
     def argument_names(self) -> tuple[str, ...]:
-        """Names of a kernel's arguments: tensors, blocks of the mask by query and by key, documents, and outputs."""
+        """Names of a kernel's arguments: tensors, blocks of the mask by query and key, what it reads, and outputs."""
         of_keys = ("kv_num", "kv_idx", "full_kv_num", "full_kv_idx")
-        documents = () if self.read_shape is None else ("documents",)
+        read = tuple(tensor.name for tensor in tensors_of(self.mask))
         if self.phase is Phase.BACKWARD:
             of_queries = ("q_num", "q_idx", "full_q_num", "full_q_idx")
-            return ("q", "k", "v", "lse", "delta", "do", *of_keys, *of_queries, *documents, "dq", "dk", "dv")
+            return ("q", "k", "v", "lse", "delta", "do", *of_keys, *of_queries, *read, "dq", "dk", "dv")
         kept = ("lse", "max") if self.phase is Phase.FORWARD else ()
-        return ("q", "k", "v", *of_keys, *documents, *kept, "out")
+        return ("q", "k", "v", *of_keys, *read, *kept, "out")
 
     @property
     def kernel_name(self) -> str:
         """Name of all that makes another kernel: without the mask's values, and with 1 for lengths taken at launch."""
-        return self.series._name(documents="")
+        return self.series._name({})
 
     @property
     def name(self) -> str:
         """Canonical text, `flex:forward:b2:h32:kvh8:q4096:kv4096:d128:bf16:mask=causal`, which `parse` reads."""
-        return self._name(self.documents)
+        return self._name({name: getattr(self, name) for name in VALUES})
 
-    def _name(self, documents: str) -> str:
+    def _name(self, values: Mapping[str, str]) -> str:
         block = self.block_q, self.block_kv
         sizes, functions = self.sizes, (self.mask, self.score)
-        return attention_text(self.phase, sizes, self.dtype, *functions, documents, block, self.dynamic)
+        return attention_text(self.phase, sizes, self.dtype, *functions, values, block, self.dynamic)
 
     @property
     def flops(self) -> int:
         """Number of arithmetic operations for the pairs of query and key that the mask leaves, about."""
-        share, _ = coverage(self.mask, self.documents, self.queries, self.keys)
+        share, _ = self._coverage
         pairs = int(share * self.queries * self.keys) or 1
         return _PRODUCTS[self.phase] * self.batch * self.heads * pairs * (self.head_dim + self.value_dim)
 
     @property
     def min_bytes(self) -> int:
         """Bytes that must move: queries, outputs, and keys and values that any query sees, each once."""
-        _, seen = coverage(self.mask, self.documents, self.queries, self.keys)
+        _, seen = self._coverage
         both = self.head_dim + self.value_dim
         of_queries = self.batch * self.heads * self.queries * both
         of_keys = int(self.batch * self.kv_heads * self.keys * both * seen)
@@ -206,7 +220,7 @@ class Flex(Workload):
     @property
     def traits(self) -> Mapping[str, float]:
         """Share of pairs that the mask leaves, the blocks of the mask, and whether it and the score are functions."""
-        share, _ = coverage(self.mask, self.documents, self.queries, self.keys)
+        share, _ = self._coverage
         flags = {"mask": float(self.mask != NONE), "score": float(self.score != NONE)}
         return {"share of pairs": share, **flags, "block_kv": float(self.block_kv), "bytes": float(self.dtype.itemsize)}
 
@@ -246,7 +260,7 @@ class Flex(Workload):
     def family(self) -> Self:
         """Attention of phase and type alone, with every size 1."""
         record = {**self.to_fields(), **dict.fromkeys(SIZES.values(), "1"), "mask": NONE, "score": NONE}
-        return self.from_fields({**record, "documents": "", "dynamic": ""})
+        return self.from_fields({**record, **dict.fromkeys(VALUES, ""), "dynamic": ""})
 
     @classmethod
     def from_fields(cls, record: Mapping[str, str]) -> Self:
@@ -270,12 +284,12 @@ class Flex(Workload):
             weight = float(record.get("weight", "1"))
         except ValueError as error:
             raise ProblemError(f"{error}: {_HELP}") from None
-        texts = {name: record[name] for name in ("mask", "score", "documents", "dynamic") if name in record}
+        texts = {name: record[name] for name in ("mask", "score", *VALUES, "dynamic") if name in record}
         return cls(phase, **sizes, dtype=dtype, **texts, weight=weight)  # type: ignore[arg-type]
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Parse `flex:PHASE:bB:hH[:kvhH]:sS:dD[:dvD][:DTYPE][:mask=][:score=][:documents=][:block=][:dynamic=]`.
+        """Parse `flex:PHASE:bB:hH[:kvhH]:sS:dD[:dvD][:DTYPE]` with `:NAME=VALUE` for other fields.
 
         `sS` stands for `qS:kvS`.
 

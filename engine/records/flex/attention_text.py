@@ -10,6 +10,8 @@ SIZES = {
     **{"q": "queries", "kv": "keys", "d": "head_dim", "dv": "value_dim"},
 }
 """Sizes by their letters in a text."""
+VALUES = ("documents", "lengths", "seen")
+"""Fields that say what tensors hold that a mask reads."""
 USUAL_BLOCK = 128
 """Queries and keys per block of a mask, where nothing else is said."""
 
@@ -20,7 +22,7 @@ def attention_text(
     dtype: str,
     mask: str,
     score: str,
-    documents: str,
+    values: Mapping[str, str],
     block: tuple[int, int],
     dynamic: str = "",
 ) -> str:
@@ -32,12 +34,12 @@ def attention_text(
         dtype: element type as problems write it.
         mask: mask as `masks.short` writes it; `score` likewise.
         score: score function.
-        documents: lengths or number of documents; empty for none, or for all.
+        values: texts of what tensors hold that the mask reads, by the names in `VALUES`; empty for all values.
         block: queries and keys per block of the mask.
         dynamic: lengths that a kernel takes at launch: `s`, `kv`, or empty for none.
     """
     usual = {"kvh": sizes["heads"], "dv": sizes["head_dim"]}
-    facts = {"mask": mask, "score": score, "documents": documents}
+    facts = {"mask": mask, "score": score, **values}
     parts = ["flex", phase]
     parts += [f"{letter}{sizes[name]}" for letter, name in SIZES.items() if usual.get(letter) != sizes[name]]
     parts += [dtype, *(f"{name}={its}" for name, its in facts.items() if its not in ("", NONE))]

@@ -1,7 +1,7 @@
 """Functions of attention, which say what a query sees and how a score changes, as texts that equal functions share.
 
 A function is a number, a name or a tuple of an operation and its operands. Names are the score `s`, the indices `b`,
-`h`, `q` and `kv` of batch, head, query and key, and `t0`, a tensor that the function reads: `at(t0,q)`.
+`h`, `q` and `kv` of batch, head, query and key, and `t0` to `t3`, tensors that the function reads: `at(t0,q)`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from gemmtune.engine.records.number_text import number_text
 Function: TypeAlias = "int | float | str | tuple[Any, ...]"
 """Number, name, or operation with its operands."""
 
-NAMES = ("s", "b", "h", "q", "kv", "t0")
+TENSORS = ("t0", "t1", "t2", "t3")
+"""Names of tensors that a function may read."""
+NAMES = ("s", "b", "h", "q", "kv", *TENSORS)
 """Names that a function may read."""
 OPERATIONS: Mapping[str, Callable[..., Any]] = {
     **{name: getattr(operator, name) for name in ("le", "lt", "eq", "ne", "add", "sub", "mul", "neg")},
@@ -167,13 +169,13 @@ def evaluated(function: Function, values: Mapping[str, Any], others: Mapping[str
     return (others.get(name) or OPERATIONS[name])(first, *rest)
 
 
+def renamed(function: Function, names: Mapping[str, str]) -> Function:
+    """Return a function with other names for some."""
+    if isinstance(function, tuple):
+        return canonical((function[0], *(renamed(each, names) for each in function[1:])))
+    return names.get(function, function) if isinstance(function, str) else function
+
+
 def reads(function: Function, name: str) -> bool:
     """Return whether a function reads a name."""
     return function == name or (isinstance(function, tuple) and any(reads(each, name) for each in function[1:]))
-
-
-def dimensions(function: Function) -> int:
-    """Return the dimensions of the tensor that a function reads: 0 for a number that it does not index."""
-    if not isinstance(function, tuple):
-        return 0
-    return max((len(function) - 2 if function[0] == "at" else 0, *map(dimensions, function[1:])))

@@ -1,13 +1,10 @@
-"""Short texts of usual masks and score functions, and the pairs of query and key that a mask leaves."""
+"""Short texts of usual masks and score functions, and lengths of documents."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from functools import lru_cache
-from typing import Any
 
-from gemmtune.engine.records.flex.functions import Function, dimensions, evaluated, parse_function, reads, text_of
+from gemmtune.engine.records.flex.functions import Function, parse_function, text_of
 from gemmtune.engine.records.number_text import number_text
 
 NONE = "none"
@@ -19,7 +16,6 @@ _NUMBERED = {
     "prefix": "or(le(kv,q),lt(kv,{0}))",
     "softcap": "mul(tanh(div(s,{0})),{0})",
 }
-_ROWS = 512  # queries at most whose keys are counted
 
 
 def function_of(text: str) -> Function:
@@ -68,28 +64,3 @@ def lengths_of(documents: str, size: int) -> tuple[int, ...]:
     weights = [1 + place * 5 % 8 for place in range(parts[0])]
     ends = [size * sum(weights[: place + 1]) // sum(weights) for place in range(parts[0])]
     return tuple(end - begin for begin, end in zip([0, *ends], ends, strict=False))
-
-
-@lru_cache(maxsize=1024)
-def coverage(mask: str, documents: str, queries: int, keys: int) -> tuple[float, float]:
-    """Return the shares of pairs and of keys that a mask leaves, of as many queries as can be counted quickly."""
-    import numpy as np
-
-    if mask == NONE:
-        return 1.0, 1.0
-    function = function_of(mask)
-    step = -(-queries // _ROWS)
-    rows = np.arange(step // 2, queries, step)[:, None]
-    values: dict[str, Any] = {"b": 0, "h": 0, "q": rows, "kv": np.arange(keys)[None]}
-    if reads(function, "t0") and not dimensions(function):
-        values["t0"] = keys - queries
-    elif reads(function, "t0"):
-        lengths = lengths_of(documents, max(queries, keys))
-        values["t0"] = np.repeat(np.arange(len(lengths)), lengths)
-    others: dict[str, Callable[..., Any]] = {
-        "at": lambda tensor, *index: tensor[index[-1]],
-        "where": np.where,
-        "abs": np.abs,
-    }
-    seen = np.broadcast_to(np.asarray(evaluated(function, values, others)).astype(bool), (len(rows), keys))
-    return max(float(seen.mean()), 1 / keys), max(float(seen.any(axis=0).mean()), 1 / keys)

@@ -24,6 +24,7 @@ LAYERS = (
     "flex:backward:b1:h2:s140:d16:fp16:mask=causal_document:documents=50.60.30",
     "flex:decode:b2:h4:kvh1:q3:kv70:d16:bf16:dynamic=kv",
     "flex:forward:b1:h2:s140:d16:bf16:mask=document:dynamic=s",
+    "flex:forward:b2:h2:s140:d16:bf16:mask=or(at(t0,b,q,kv),lt(kv,at(t1,b))):seen=20.50:block=32",
 )
 SMALL = ("16x32x48:bf16:nt", "2x16x32x48:fp16:tn:bmm", "48x32x48:e4m3:nt", "9x32x48:bf16:nt:addmm", *LAYERS)
 

@@ -10,7 +10,7 @@ from torch.nn.attention.flex_attention import flex_attention  # noqa: E402 (torc
 
 from gemmtune.engine.records.flex.attention import Flex  # noqa: E402
 from gemmtune.spaces.flex import reference  # noqa: E402
-from gemmtune.spaces.flex.kind import block_mask, documents_of  # noqa: E402
+from gemmtune.spaces.flex.kind import block_mask, tensors_read  # noqa: E402
 from gemmtune.spaces.flex.torch_functions import mask_function, score_function  # noqa: E402
 
 CASES = (
@@ -18,6 +18,7 @@ CASES = (
     "flex:backward:b1:h2:s70:d16:dv32:mask=causal_document:documents=30.40",
     "flex:backward:b1:h4:kvh1:q9:kv70:d16",
     "flex:backward:b2:h2:q9:kv70:d16:mask=le(kv,add(q,t0))",
+    "flex:backward:b2:h2:s70:d16:mask=and(at(t0,b,0,q,kv),lt(kv,at(t1,b))):seen=40.30:lengths=40.100:block=16",
     "flex:backward:b2:h4:s70:d16:mask=and(eq(at(t0,b,kv),at(t0,b,q)),le(kv,add(h,q))):block=32",
 )
 
@@ -30,7 +31,7 @@ def test_outputs_and_gradients_are_those_of_torch(text):
     sizes = ((a.heads, a.queries, a.head_dim), (a.kv_heads, a.keys, a.head_dim), (a.kv_heads, a.keys, a.value_dim))
     q, k, v = (torch.randn(a.batch, *size, generator=make, dtype=torch.float64) for size in sizes)
     grad = torch.randn(a.batch, a.heads, a.queries, a.value_dim, generator=make, dtype=torch.float64)
-    read = () if a.read_shape is None else (documents_of(a),)
+    read = tuple(tensors_read(a).values())
     mask = block_mask(a, torch.device("cpu"), read)
     of_torch = flex_attention(q, k, v, score_mod=score_function(a), block_mask=mask, enable_gqa=True)
     found, lse = reference.forward(a, q, k, v, read)

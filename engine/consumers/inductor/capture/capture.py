@@ -124,7 +124,7 @@ def _captured(
     unseen: list[Unseen] = []
     rest = 0.0
     torch._dynamo.reset()
-    lowering = Lowering(call.sizes, values)
+    lowering = Lowering(call.sizes, values, torch.Tensor.cpu if is_present else data.value)
     with lowering.settings():
         compiled = torch.compile(function, backend=lowering.compile)
         for number, sizes in enumerate(values):

@@ -86,7 +86,7 @@ class DataOnCpu(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch's, 
         if not what:
             return
         for each in _tensors(made):
-            if self._value(each) is not None:
+            if self.value(each) is not None:
                 self._taken[each] = what
         if func is torch.ops.aten._local_scalar_dense.default or _sizes_its_output(func, given):
             self._reads[what, line_above() or "a package"] += 1
@@ -98,7 +98,7 @@ class DataOnCpu(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch's, 
         if not isinstance(func, torch._ops.OpOverload):
             return func(*args, **given)
         tensors = _tensors([args, given])
-        if any(self._value(each) is None for each in tensors):
+        if any(self.value(each) is None for each in tensors):
             self._forget(func, args, given)
             made = func(*self._without_masks(func, args), **given)
             if (answer := _of_finite(func, args)) is not None and made.numel() <= _MOST:
@@ -126,7 +126,7 @@ class DataOnCpu(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch's, 
                 self._values[leaf] = value
         return made
 
-    def _value(self, tensor: torch.Tensor) -> torch.Tensor | None:
+    def value(self, tensor: torch.Tensor) -> torch.Tensor | None:
         """Return the values of a tensor; None if they are unknown."""
         if not isinstance(tensor, FakeTensor):
             return tensor if has_values(tensor) else None
@@ -145,7 +145,7 @@ class DataOnCpu(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch's, 
         """Return what an operation makes of values; None where the CPU has no kernel for it."""
 
         def on_cpu(leaf: Any) -> Any:  # noqa: ANN401 (as above)
-            return self._value(leaf) if isinstance(leaf, torch.Tensor) else to_cpu(leaf)
+            return self.value(leaf) if isinstance(leaf, torch.Tensor) else to_cpu(leaf)
 
         values, named = tree_map(on_cpu, (list(args), given))
         with unset_fake_temporarily(), contextlib.suppress(Exception):
@@ -170,7 +170,7 @@ class DataOnCpu(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch's, 
         indices: list[Any] = []
         for each in args[1]:
             is_mask = each is not None and each.dtype in (torch.bool, torch.uint8)
-            value = self._value(each) if is_mask else None
+            value = self.value(each) if is_mask else None
             if value is None:
                 indices.append(each)
                 continue

@@ -27,6 +27,7 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.utils._sympy.value_ranges import ValueRanges
 
 from gemmtune.engine.consumers.inductor.capture.captured import CapturedProduct, Unseen
+from gemmtune.engine.consumers.inductor.capture.mask_values import stated_values
 from gemmtune.engine.consumers.inductor.epilogues.reader import PLAIN
 from gemmtune.engine.consumers.inductor.floor.graph_costs import cost_of_node, rest_bytes
 from gemmtune.engine.consumers.inductor.floor.shares import Cost
@@ -34,7 +35,7 @@ from gemmtune.engine.consumers.inductor.graphs.flex_nodes import flex_problem
 from gemmtune.engine.consumers.inductor.graphs.spans import bounds_of
 from gemmtune.engine.consumers.inductor.inputs import OpenSize
 from gemmtune.engine.consumers.inductor.loader.explain.table_use import LIBRARY, problem_name
-from gemmtune.engine.consumers.inductor.loader.flex.flex_calls import FlexCall
+from gemmtune.engine.consumers.inductor.loader.flex.flex_calls import GRAPH_AND_MASK, FlexCall
 from gemmtune.engine.consumers.inductor.loader.grouped.grouped_products import GROUPED, GroupedProduct, grouped_product
 from gemmtune.engine.consumers.inductor.loader.hooks.activation import CONVOLUTION, lower_convolution, should_pad
 from gemmtune.engine.consumers.inductor.loader.loader import options
@@ -79,6 +80,8 @@ class _Graph:
     """Calls of kernels of others, by operation and reason, and by cost; less those that were lowered to products."""
     rest_bytes: float = 0.0
     """Bytes per run that everything but products and these calls moves."""
+    attentions: dict[str, tuple[int, FlexCall]] = field(default_factory=dict)
+    """Places among the products of attentions that did not run yet, by the names of their nodes."""
     runs: int = 0
     """Runs in the current call of the model."""
 
@@ -96,8 +99,17 @@ class Lowering:
 
     uuid = "capture"
 
-    def __init__(self, sizes: Sequence[OpenSize], calls: Sequence[Mapping[str, int]]) -> None:
-        """Begin for open sizes, which graphs know by their values in the calls, unless two share one."""
+    def __init__(
+        self,
+        sizes: Sequence[OpenSize],
+        calls: Sequence[Mapping[str, int]],
+        value_of: Callable[[torch.Tensor], torch.Tensor | None],
+    ) -> None:
+        """Begin for open sizes, which graphs know by their values in the calls, unless two share one.
+
+        `value_of` returns the values of a tensor that a graph reads when it runs, None where they are unknown.
+        """
+        self._value_of = value_of
         self._ranges: dict[int, OpenSize] = {}
         for values, size in ((values, size) for values in calls for size in sizes):
             if [*values.values()].count(values[size.name]) == 1:
@@ -124,7 +136,7 @@ class Lowering:
                 if isinstance(grouped, GroupedProduct):
                     self._add_grouped(grouped)
                 elif not isinstance(attention := flex_problem(node), str):
-                    self._add_attention(*attention)
+                    self._add_attention(node.name, *attention)
                 else:
                     self._current.calls[operation, grouped or attention or reason][cost_of_node(node)] += 1
             self._current.rest_bytes += rest_bytes(graph.module, [node for node, *_ in called])
@@ -184,10 +196,11 @@ class Lowering:
         self._current.products.append(found)
         self.compiled[found.problem.name] += 1
 
-    def _add_attention(self, attention: Flex, call: FlexCall) -> None:
+    def _add_attention(self, node: str, attention: Flex, call: FlexCall) -> None:
         """Take an attention of the graph that is lowered now."""
         product = LoweredProduct(call.length, call.hint, call.key, 0, PLAIN)
         found = CapturedProduct(attention, 1)
+        self._current.attentions[node] = len(self._current.products), call
         self._current.products.append(self._opened(product, found) if product.is_dynamic else found)
         self.compiled[attention.name] += 1
 
@@ -203,6 +216,21 @@ class Lowering:
         sizes = spanning(max(2, first), last, divisor(product.batch)) or (problem.batch,)
         each = found.times(1 / len(sizes))
         return [replace(each, problem=replace(problem, batch=size)) for size in sizes]
+
+    def _see_mask(self, graph: _Graph, name: str, place: int, *arguments: Any) -> None:  # noqa: ANN401 (torch's)
+        """State the values that an attention's mask reads when it first runs; `place` is that of the mask."""
+        at, call = graph.attentions.pop(name, (0, None))
+        if call is None:
+            return
+        tensors = [each for each in arguments[place + 4] if isinstance(each, torch.Tensor)]
+        read = [self._value_of(tensors[each]) for each in call.read]
+        counts = [None if each is None else self._value_of(each) for each in arguments[place][2:6:2]]
+        before = graph.products[at].problem
+        assert isinstance(before, Flex)
+        problem = Flex.from_fields({**before.to_fields(), **stated_values(before, read, counts)})
+        graph.products[at] = replace(graph.products[at], problem=problem)
+        self.compiled.update({problem.name: 1})
+        self.compiled = +(self.compiled - Counter([before.name]))
 
     def take_runs(self) -> tuple[list[CapturedProduct], list[Unseen], float]:
         """Return the products, other work and other bytes that ran since the last call, and start to count anew."""
@@ -220,6 +248,12 @@ class Lowering:
         with unset_fake_temporarily():  # constants of the graph have data
             whole = copy.deepcopy(module)
         graph = _Graph()
+        for node in whole.graph.nodes:
+            if (
+                place := GRAPH_AND_MASK.get(getattr(node.target, "__name__", ""), (0, 0))[1]
+            ) and node.op == "call_function":
+                node.target = _watched(node.target, partial(self._see_mask, graph, node.name, place))
+        whole.recompile()
         self._graphs.append(graph)
         self._current = graph
         with V.set_choices_handler(RecordingChoices(self, only_aten=True)):
@@ -260,6 +294,16 @@ class Lowering:
             yield
         finally:
             self._depth -= 1
+
+
+def _watched(operator: Any, see: Callable[..., None]) -> Callable[..., Any]:  # noqa: ANN401 (torch's)
+    """Return an operator that shows its arguments before it runs."""
+
+    def attention_watched(*arguments: Any) -> Any:  # noqa: ANN401 (as above)
+        see(*arguments)
+        return operator(*arguments)
+
+    return attention_watched
 
 
 def _mixed(module: torch.fx.GraphModule) -> str:

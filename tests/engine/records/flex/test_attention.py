@@ -8,7 +8,8 @@ from gemmtune.engine.records.errors import ProblemError
 from gemmtune.engine.records.flex.attention import Flex
 from gemmtune.engine.records.flex.attention_text import with_length
 from gemmtune.engine.records.flex.functions import parse_function, text_of
-from gemmtune.engine.records.flex.masks import coverage, function_of, lengths_of, short
+from gemmtune.engine.records.flex.masks import function_of, lengths_of, short
+from gemmtune.engine.records.flex.tensors import Holds, coverage, tensors_of
 from gemmtune.engine.seams.kinds import expand_workloads, workload_of
 
 HEAD = "flex:forward:b2:h32:kvh8:s4096:d128"
@@ -59,7 +60,11 @@ def test_a_mask_that_is_none_is_refused(fault):
 
 @pytest.mark.parametrize(
     "fault",
-    ["h30", "h32:h32", "fp8", "mask=causal:block=96", "mask=causal:block=64x64x64", "mask=document:documents=3.4"],
+    [
+        *("h30", "h32:h32", "fp8", "mask=causal:block=96", "mask=causal:block=64x64x64"),
+        *("mask=document:documents=3.4", "mask=lt(kv,at(t0,b)):lengths=9.999"),
+        *("mask=at(t0,at(t1,q))", "mask=at(t0,add(b,q))"),
+    ],
 )
 def test_other_parts_that_are_none_are_refused(fault):
     with pytest.raises(ProblemError):
@@ -71,7 +76,31 @@ def test_a_masks_work_is_that_of_the_pairs_it_leaves():
     assert whole.flops == 4 * 2 * 32 * 4096 * 4096 * 128
     assert causal.flops == pytest.approx(whole.flops / 2, rel=0.01)
     assert window.flops == pytest.approx(whole.flops * 128 / 4096, rel=0.05)
-    assert coverage("prefix(1024)", "", 4096, 4096)[0] == pytest.approx(0.5 + 1 / 32, abs=0.01)
+    assert coverage("prefix(1024)", 4096, 4096)[0] == pytest.approx(0.5 + 1 / 32, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("mask", "held"),
+    [
+        ("eq(at(t0,q),at(t0,kv))", [(Holds.DOCUMENTS, ("s",))]),
+        ("le(kv,add(q,t0))", [(Holds.NUMBER, ())]),
+        ("and(at(t0,b,0,q,kv),lt(kv,at(t1,b)))", [(Holds.SEEN, ("b", "1", "q", "kv")), (Holds.LENGTHS, ("b",))]),
+        ("eq(at(t0,q),at(t1,kv))", [(Holds.DOCUMENTS, ("q",)), (Holds.DOCUMENTS, ("kv",))]),
+        ("not(at(t0,b,kv))", [(Holds.SEEN, ("b", "kv"))]),
+    ],
+)
+def test_what_a_tensor_holds_follows_from_its_use(mask, held):
+    found = Flex.parse(f"{HEAD}:mask={mask}")
+    assert [(each.holds, each.axes) for each in tensors_of(found.mask)] == held
+
+
+def test_the_sparsity_of_a_mask_by_tensors_is_that_of_its_problem():
+    mask = "flex:forward:b2:h1:s1024:d16:mask=at(t0,b,q,kv)"
+    assert Flex.parse(f"{mask}:seen=50.0").flops == 4 * 2 * 512 * 1024 * 16
+    assert Flex.parse(f"{mask}:seen=50.25").flops == 4 * 2 * 640 * 1024 * 16
+    padded = Flex.parse("flex:forward:b4:h1:s1024:d16:mask=lt(kv,at(t0,b)):lengths=25.75")
+    assert padded.flops == 4 * 4 * 512 * 1024 * 16
+    assert padded.kernel_name == padded.name.replace(":lengths=25.75", "")
 
 
 def test_a_dynamic_length_spans_a_series():

@@ -10,12 +10,12 @@ from torch.fx import GraphModule, Node
 
 from gemmtune.engine.consumers.inductor.loader.loader_rows import DTYPE_NAMES
 from gemmtune.engine.records.flex.attention_text import SIZES, attention_text
-from gemmtune.engine.records.flex.functions import NAMES, Function, canonical, reads, text_of
+from gemmtune.engine.records.flex.functions import NAMES, TENSORS, Function, canonical, reads, renamed, text_of
 from gemmtune.engine.records.flex.masks import NONE, short
 
 FORWARD, BACKWARD = "flex_attention", "flex_attention_backward"
 """Names of the operators."""
-_GRAPH_AND_MASK = {FORWARD: (3, 4), BACKWARD: (7, 9)}
+GRAPH_AND_MASK = {FORWARD: (3, 4), BACKWARD: (7, 9)}
 """Places of the score's graph and of the mask among the arguments; two behind the mask are the options."""
 _KERNEL_OPTIONS = {
     "BACKEND": "AUTO",
@@ -34,7 +34,7 @@ _ALIKE = {
     **{"bitwise_and": "and", "logical_and": "and", "bitwise_or": "or", "logical_or": "or"},
     **{"bitwise_not": "not", "logical_not": "not", "remainder": "mod", "floor_divide": "floordiv"},
 }
-_PASSED = ("convert_element_type", "_to_copy", "clone", "alias")
+_PASSED = ("convert_element_type", "_to_copy", "clone", "alias", "lift_fresh_copy", "device_put")
 _KNOWN = ("le", "lt", "ge", "gt", "eq", "ne", "add", "sub", "mul", "div", "neg", "tanh", "exp", "abs", "where")
 
 
@@ -47,6 +47,8 @@ class FlexCall(NamedTuple):
     """Open length: an expression; 1 where none is open."""
     hint: int
     """Value of the open length that torch saw first; 1 where none is open."""
+    read: tuple[int, ...] = ()
+    """Places among the tensors that the mask is given of those that it reads."""
 
 
 def flex_call(node: Node, phase: str) -> FlexCall:
@@ -56,7 +58,7 @@ def flex_call(node: Node, phase: str) -> FlexCall:
         ValueError: no row describes the call; the message says why.
     """
     operator = BACKWARD if phase == "backward" else FORWARD
-    at_graph, at_mask = _GRAPH_AND_MASK[operator]
+    at_graph, at_mask = GRAPH_AND_MASK[operator]
     blocks: Any = node.args[at_mask]
     _check_options(node.args[at_mask + 2])
     score_reads, mask_reads = (cast("Sequence[object]", node.args[at_mask + place]) for place in (3, 4))
@@ -74,15 +76,18 @@ def flex_call(node: Node, phase: str) -> FlexCall:
     dtype = str(q.dtype).removeprefix("torch.")
     module: Any = node.graph.owning_module
     score = short(text_of(read_function(_graph(module, node.args[at_graph]), NAMES[:5])))
-    mask = short(text_of(read_function(_graph(module, blocks[-1]), (*NAMES[1:5], *_names(mask_reads)))))
+    function = read_function(_graph(module, blocks[-1]), (*NAMES[1:5], *_names(mask_reads)))
+    read = [place for place, name in enumerate(TENSORS) if reads(function, name)]
+    mask = short(text_of(renamed(function, {TENSORS[place]: name for place, name in zip(read, TENSORS, strict=False)})))
     block = tuple(blocks[-3:-1])
     if not all(isinstance(size, int) for size in block):
         raise ValueError("the blocks of its mask are dynamic")
     if mask == NONE and block != _WITHOUT_MASK:
         raise ValueError(f"its mask is blocks of {block[0]}x{block[1]} alone")
     named = {name: size if isinstance(size, int) else 1 for name, size in zip(SIZES.values(), sizes, strict=True)}
-    key = attention_text(phase, named, DTYPE_NAMES.get(dtype, dtype), mask, score, "", (block[0], block[1]), dynamic)
-    return FlexCall(key, k.shape[2].node.expr, int(k.shape[2].node.hint)) if dynamic else FlexCall(key, 1, 1)
+    key = attention_text(phase, named, DTYPE_NAMES.get(dtype, dtype), mask, score, {}, (block[0], block[1]), dynamic)
+    length, hint = (k.shape[2].node.expr, int(k.shape[2].node.hint)) if dynamic else (1, 1)
+    return FlexCall(key, length, hint, tuple(read))
 
 
 def _dynamic(sizes: Sequence[Any]) -> str:
@@ -107,9 +112,10 @@ def _check_options(options: Any) -> None:  # noqa: ANN401 (a mapping)
 def _names(tensors: Sequence[object]) -> tuple[str, ...]:
     """Return the names of what a mask is given: tensors, and open numbers, which it may not read."""
     found = [isinstance(getattr(each, "meta", {}).get("val"), torch.Tensor) for each in tensors]
-    if sum(found) > 1:
-        raise ValueError("its mask reads several tensors")
-    return tuple("t0" if is_tensor else _OPEN for is_tensor in found)
+    if sum(found) > len(TENSORS):
+        raise ValueError(f"its mask reads {sum(found)} tensors, and a row's at most {len(TENSORS)}")
+    names = iter(TENSORS)
+    return tuple(next(names) if is_tensor else _OPEN for is_tensor in found)
 
 
 def _graph(module: Any, node: Any) -> GraphModule:  # noqa: ANN401 (torch's)
@@ -138,8 +144,17 @@ def read_function(module: GraphModule, names: Sequence[str]) -> Function:
                 raise ValueError("its mask or score reads a number that is open")
             return function
         else:
-            raise ValueError(f"its mask or score reads {node.target}")
+            values[node] = _constant(module, node)
     raise ValueError("its mask or score has no result")
+
+
+def _constant(module: GraphModule, node: Node) -> Function:
+    """Return the number in a graph's constant, as of an index that is fixed."""
+    held = getattr(module, str(node.target), None)
+    held = getattr(held, "constant", held)  # of a tensor without data
+    if not isinstance(held, torch.Tensor) or held.dim():
+        raise ValueError(f"its mask or score reads {node.target}")
+    return canonical(held.item())
 
 
 def _operation(node: Node, values: Mapping[Node, Function]) -> Function:

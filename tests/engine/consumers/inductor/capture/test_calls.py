@@ -71,7 +71,7 @@ def test_a_tensor_without_data_on_a_cpu_is_not_on_the_fake_gpu():
 
 def test_a_capture_takes_nothing_from_caches_and_frees_no_input_meanwhile():
     before = functorch_config.enable_autograd_cache, functorch_config.donated_buffer
-    recorder = lowering.Lowering((), [])
+    recorder = lowering.Lowering((), [], lambda tensor: None)
     assert not recorder.is_running
     with recorder.settings():
         assert (functorch_config.enable_autograd_cache, functorch_config.donated_buffer) == (False, False)

@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 triton = pytest.importorskip("triton", reason="triton is not installed")
 
 from torch._higher_order_ops.while_loop import while_loop  # noqa: E402 (torch is there)
-from torch.nn.attention.flex_attention import flex_attention  # noqa: E402 (as above)
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention  # noqa: E402 (as above)
 from triton import language as tl  # noqa: E402 (triton is there)
 
 pytestmark = [pytest.mark.slow(12), pytest.mark.filterwarnings("ignore:::torch")]  # torch warns of itself
@@ -81,6 +81,31 @@ def test_flex_attention_of_an_open_length_spans_its_range(tmp_path):
     file = tmp_path / "campaign.toml"
     file.write_text(found.to_toml())
     assert {*attention.problems} <= {*read_plan(file).problems}
+
+
+def test_the_values_that_a_mask_reads_are_those_of_the_capture():
+    def masked(q):
+        ids = torch.arange(512, device=q.device) // 200
+        lengths = torch.tensor([256, 512], device=q.device)
+        causal = torch.ones(512, 512, device=q.device, dtype=torch.bool).tril()
+        masks = {
+            "documents": lambda b, h, i, j: ids[i] == ids[j],
+            "padded": lambda b, h, i, j: j < lengths[b],
+            "matrix": lambda b, h, i, j: causal[i, j],
+        }
+        batches = {"padded": 2}
+        for name, mask in masks.items():
+            q = flex_attention(q, q, q, block_mask=create_block_mask(mask, batches.get(name), None, 512, 512, q.device))
+        return q
+
+    found = captured(masked, "bf16[2,4,512,16]")
+    head = "flex:forward:b2:h4:q512:kv512:d16:bf16"
+    assert [*names(found)] == [
+        f"{head}:mask=document:documents=200.200.112",
+        f"{head}:mask=lt(kv,at(t0,b)):lengths=50.100",
+        f"{head}:mask=at(t0,q,kv):seen=38.25",
+    ]
+    assert found.compiled == names(found)
 
 
 def test_a_users_triton_kernel_is_named_beside_the_products():

@@ -34,6 +34,7 @@ CAUSAL, GRADIENT = f"flex:forward:{HEAD}:mask=causal", f"flex:backward:{HEAD}:ma
 WINDOW = f"flex:forward:{HEAD}:mask=window(100):score=softcap(20)"
 DOCUMENTS, DECODE = f"flex:forward:{HEAD}:mask=causal_document", f"flex:decode:{HEAD.replace('q512', 'q1')}"
 DEFAULT = f"flex:forward:{HEAD.replace('h4:kvh2', 'h2')}"
+LENGTHS = f"flex:forward:{HEAD}:mask=and(at(t0,b,0,q,kv),lt(kv,at(t1,b)))"
 ROWS = (
     row(CAUSAL, TILE),
     row(GRADIENT, BACK),
@@ -41,6 +42,7 @@ ROWS = (
     row(f"{DOCUMENTS}:documents=300.212", TILE | {"num_warps": 8}),
     row(DECODE, PARTS),
     row(DEFAULT, {}, "flex_default"),
+    row(f"{LENGTHS}:seen=30.30", TILE),
 )
 
 
@@ -96,6 +98,10 @@ def test_masks_and_scores_are_found_however_they_are_written(report):
     assert chosen(report, "table", "window") == [TILE | {"num_stages": 3}]
     assert uses(report, "documents") == [(DOCUMENTS, "row")]
     assert chosen(report, "table", "documents") == [TILE | {"num_warps": 8}]
+
+
+def test_a_mask_of_several_tensors_is_found(report):
+    assert uses(report, "lengths") == [(LENGTHS, "row")]
 
 
 def test_a_row_of_the_default_config_is_torchs_one(report):

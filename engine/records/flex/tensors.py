@@ -1,0 +1,188 @@
+"""Tensors that a mask reads: what each holds, its axes, and values that stand for those of a program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from gemmtune.engine.records.flex.functions import TENSORS, Function, evaluated, reads
+from gemmtune.engine.records.flex.masks import NONE, function_of, lengths_of
+
+if TYPE_CHECKING:
+    import numpy as np
+
+_AXES = {frozenset("b"): "b", frozenset("h"): "h", frozenset("q"): "q", frozenset(["kv"]): "kv", frozenset(): "1"}
+_ROWS = 512  # queries at most whose keys are counted
+_LOGICAL = ("and", "or", "not")
+
+
+class Holds(StrEnum):
+    """Meaning of a tensor's elements."""
+
+    NUMBER = "number"
+    """Keys before the first query, as in a cache."""
+    DOCUMENTS = "documents"
+    """Document of each position."""
+    LENGTHS = "lengths"
+    """Length of each sequence or head."""
+    SEEN = "seen"
+    """Whether something is seen."""
+
+
+@dataclass(frozen=True, slots=True)
+class MaskTensor:
+    """Tensor that a mask reads."""
+
+    name: str
+    """Name in the mask's function, such as `t0`."""
+    holds: Holds
+    """Meaning of its elements."""
+    axes: tuple[str, ...]
+    """Index of each dimension: `b`, `h`, `q`, `kv`, `s` for any position, or `1` for a dimension of size 1."""
+
+
+@lru_cache(maxsize=256)
+def tensors_of(mask: str) -> tuple[MaskTensor, ...]:
+    """Return the tensors that a mask reads, in the order of their names.
+
+    Raises:
+        ValueError: an index mixes sequences, heads and positions, or reads a tensor.
+    """
+    found: dict[str, list[tuple[Function, ...]]] = {}
+    flags: set[str] = set()
+    for name, index, is_flag in _uses(function_of(mask) if mask != NONE else 1, is_flag=True):
+        found.setdefault(name, []).append(index)
+        flags |= {name} if is_flag else set()
+    tensors = []
+    for name, uses in sorted(found.items()):
+        if len({len(index) for index in uses}) > 1:
+            raise ValueError(f"its mask reads {name} by indices of several lengths")
+        axes = tuple(_axis(name, place) for place in zip(*uses, strict=True))
+        tensors.append(MaskTensor(name, _holds(axes, is_flag=name in flags), axes))
+    return tuple(tensors)
+
+
+def _uses(function: Function, *, is_flag: bool) -> Iterator[tuple[str, tuple[Function, ...], bool]]:
+    """Yield each tensor with its index, and whether it is read as a condition."""
+    if isinstance(function, str) and function in TENSORS:
+        yield function, (), is_flag
+    if not isinstance(function, tuple):
+        return
+    name, *operands = function
+    if name == "at":
+        yield operands[0], tuple(operands[1:]), is_flag
+        return
+    for place, operand in enumerate(operands):
+        of_where = name == "where" and (place == 0 or is_flag)
+        yield from _uses(operand, is_flag=name in _LOGICAL or of_where)
+
+
+def _axis(name: str, indices: Sequence[Function]) -> str:
+    if any(reads(index, each) for index in indices for each in TENSORS):
+        raise ValueError(f"its mask looks {name} up by another tensor")
+    letters = frozenset(each for each in ("b", "h", "q", "kv") if any(reads(index, each) for index in indices))
+    if letters == {"q", "kv"}:
+        return "s"
+    if letters not in _AXES:
+        raise ValueError(f"its mask reads {name} by an index of {', '.join(sorted(letters))}")
+    return _AXES[letters]
+
+
+def _holds(axes: Sequence[str], *, is_flag: bool) -> Holds:
+    if not axes:
+        return Holds.NUMBER
+    if "s" in axes or (not is_flag and {"q", "kv"} & {*axes}):
+        return Holds.DOCUMENTS
+    return Holds.SEEN if is_flag else Holds.LENGTHS
+
+
+def values_of(
+    tensor: MaskTensor, sizes: Mapping[str, int], documents: str, lengths: str, seen: str, block: tuple[int, int]
+) -> np.ndarray[Any, Any]:
+    """Return values of a tensor that a mask reads, int32, or bool for what is seen.
+
+    Args:
+        tensor: the tensor.
+        sizes: size of each axis, those of `q` and `kv` among them.
+        documents: lengths or number of documents.
+        lengths: least and greatest length in percent of the keys, `50.100`.
+        seen: percentages of the mask's blocks that are seen in full and in part, `30.20`.
+        block: queries and keys per block of the mask.
+    """
+    import numpy as np
+
+    shape = [sizes[axis] for axis in tensor.axes]
+    if tensor.holds is Holds.NUMBER:
+        return np.array(sizes["kv"] - sizes["q"], np.int32)
+    if tensor.holds is Holds.LENGTHS:
+        least, most = (sizes["kv"] * percent / 100 for percent in pair_of(lengths))
+        return np.linspace(least, most, int(np.prod(shape))).round().astype(np.int32).reshape(shape)
+    place = next((at for at, axis in enumerate(tensor.axes) if axis in ("s", "q", "kv")), 0)
+    if tensor.holds is Holds.DOCUMENTS:
+        each = lengths_of(documents, sizes["s"])
+        return _along(np.repeat(np.arange(len(each), dtype=np.int32), each)[: shape[place]], shape, (place,))
+    full, part = pair_of(seen)
+    if {"q", "kv"} <= {*tensor.axes}:
+        both = tensor.axes.index("q"), tensor.axes.index("kv")
+        return _along(_blocks_seen(shape[both[0]], shape[both[1]], full, part, block), shape, both)
+    share = (full + part / 2) / 100
+    return _along(np.arange(shape[place]) < max(1, round(shape[place] * share)), shape, (place,))
+
+
+def _blocks_seen(queries: int, keys: int, full: int, part: int, block: tuple[int, int]) -> np.ndarray[Any, Any]:
+    """Return pairs of which each row of blocks sees some blocks in full, and of others every second pair."""
+    import numpy as np
+
+    q, kv = np.arange(queries)[:, None], np.arange(keys)[None]
+    columns = -(-keys // block[1])
+    whole, partly = round(columns * full / 100), round(columns * part / 100)
+    order = (kv // block[1] - q // block[0]) % columns
+    found: np.ndarray[Any, Any] = (order < whole) | ((order < max(1, whole + partly)) & ((q + kv) % 2 == 0))
+    return found
+
+
+def _along(values: np.ndarray[Any, Any], shape: Sequence[int], places: Sequence[int]) -> np.ndarray[Any, Any]:
+    """Return values along some dimensions of a shape, and equal ones along the others."""
+    import numpy as np
+
+    values = values if list(places) == sorted(places) else values.T
+    narrow = [size if place in places else 1 for place, size in enumerate(shape)]
+    return np.broadcast_to(values.reshape(narrow), shape)
+
+
+@lru_cache(maxsize=1024)
+def coverage(
+    mask: str, queries: int, keys: int, documents: str = "", lengths: str = "", seen: str = "", block: int = 1
+) -> tuple[float, float]:
+    """Return the shares of pairs and of keys that a mask leaves, of as many queries as can be counted quickly.
+
+    The first sequence and head stand for all, with the mean of all lengths. `block` has the keys per block of the mask.
+    """
+    import numpy as np
+
+    if mask == NONE:
+        return 1.0, 1.0
+    step = -(-queries // _ROWS)
+    rows = np.arange(step // 2, queries, step)[:, None]
+    values: dict[str, Any] = {"b": 0, "h": 0, "q": rows, "kv": np.arange(keys)[None]}
+    sizes = {"b": 1, "h": 1, "1": 1, "q": queries, "kv": keys, "s": max(queries, keys)}
+    mean = f"{sum(pair_of(lengths)) // 2}." * 2 if lengths else ""
+    for tensor in tensors_of(mask):
+        values[tensor.name] = values_of(tensor, sizes, documents, mean[:-1], seen, (block, block))
+    others: dict[str, Callable[..., Any]] = {
+        "at": lambda tensor, *index: tensor[index],
+        "where": np.where,
+        "abs": np.abs,
+    }
+    found = np.asarray(evaluated(function_of(mask), values, others)).astype(bool)
+    found = np.broadcast_to(found, (len(rows), keys))
+    return max(float(found.mean()), 1 / keys), max(float(found.any(axis=0).mean()), 1 / keys)
+
+
+def pair_of(text: str) -> tuple[int, int]:
+    """Return the two numbers of `30.20`."""
+    one, _, other = text.partition(".")
+    return int(one), int(other)
