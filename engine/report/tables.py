@@ -8,7 +8,7 @@ from gemmtune.engine.campaign.verify import Check, Verified
 from gemmtune.engine.records.artifact import Toolchain
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.measurement import Evidence
-from gemmtune.engine.records.table import Choice, RangeRow, Row, Table
+from gemmtune.engine.records.table import Choice, GeneratedRow, RangeRow, Row, Table
 from gemmtune.engine.records.workload import Workload, baseline_name, baseline_words
 from gemmtune.engine.report.layout import (
     Grid,
@@ -20,6 +20,7 @@ from gemmtune.engine.report.layout import (
     lead_text,
     microseconds,
     natural,
+    params_text,
 )
 from gemmtune.engine.report.why import legend, why
 from gemmtune.engine.tables.diff import Change, Conflict, TableDiff, terms
@@ -88,14 +89,32 @@ def table_report(table: Table, notes: Sequence[str] = ()) -> Report:
         ],
         "ranges": [range_row_json(row) for row in table.ranges],
     }
-    ranges = [_ranges_grid(table)] if table.ranges else []
+    further = [_ranges_grid(table)] if table.ranges else []
+    if table.generated:
+        record["generated"] = [
+            {**json_fields(row, "source", "name", "default_ns"), **json_fields(row.choice, "config", *interval)}
+            for row in table.generated
+        ]
+        further.append(_generated_grid(table.generated))
     legends = [
         legend(reasons, baseline_words(row.problem for row in rows)),
         f"lead: of the kernel that ships over {baseline}, or of the fastest one found where {baseline} ships",
         "ties: configs that the times do not tell apart from the fastest",
     ]
     explained = ["\n".join(legends)] if rows else []
-    return Report(record, [title, *([Grid(columns, _LEFT)] if rows else []), *explained, *ranges])
+    return Report(record, [title, *([Grid(columns, _LEFT)] if rows else []), *explained, *further])
+
+
+def _generated_grid(rows: Sequence[GeneratedRow]) -> Grid:
+    """Return a grid of the kernels between the products, the longest first."""
+    ordered = sorted(rows, key=lambda row: (-row.choice.time_ns, row.source))
+    columns = {
+        "kernel between the products": [row.name for row in ordered],
+        "µs": [microseconds(row.choice.time_ns) for row in ordered],
+        "default µs": [microseconds(row.default_ns) for row in ordered],
+        "config": [params_text(row.choice.config) for row in ordered],
+    }
+    return Grid(columns, ("kernel between the products", "config"))
 
 
 def made_with(table: Table) -> str:

@@ -21,6 +21,7 @@ from gemmtune.engine.testing.exporter_conformance import example_table
         ({"arms": ("eager", "table")}, "name its folder"),
         ({"arms": ("eager",), "table": "out"}, "add it to the arms"),
         ({"arms": ("eager",), "seconds": 0}, "seconds=0 is not above 0"),
+        ({"arms": ("eager",), "tune_kernels": True}, "leave tune_kernels out"),
         ({"arms": ("eager",), "tokens": 1}, "tokens, batch and context are for a model by name"),
     ],
 )
@@ -69,7 +70,7 @@ def test_a_bench_hands_on_the_model_its_inputs_and_the_table(monkeypatch, tmp_pa
     assert (call, [*map(str, given)]) == ("models:mlp", ["bf16[2,2]", "7", "x=int64[3]"])
     assert given[1] == 7
     assert (named.pop("table").rows, named.pop("loader_file")) == (table.rows, loader_file)
-    assert named == {**options, "device": table.device}
+    assert named == {**options, "device": table.device, "keep": None}
     monkeypatch.setattr(benching, "present_device", lambda: catalogue.device("B200"))
     with pytest.raises(DeviceError, match="the table is for NVIDIA H200, and this GPU is NVIDIA B200"):
         gt.bench("models:mlp", "bf16[2,2]", arms=("table",), table=tmp_path)

@@ -11,7 +11,7 @@ from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.measurement import Evidence
-from gemmtune.engine.records.table import Choice, RangeRow, Row, Table
+from gemmtune.engine.records.table import Choice, GeneratedRow, RangeRow, Row, Table
 from gemmtune.engine.report.tables import table_report
 
 
@@ -116,3 +116,16 @@ def test_the_record_has_every_field_of_the_table_its_rows_and_ranges():
             "probed": {},
         }
     ]
+
+
+def test_kernels_between_the_products_are_listed_with_the_time_of_the_default():
+    softmax = GeneratedRow("ab" * 32, "triton_red_fused__softmax_0", choice("inductor", 2e5, 1e5, 3e5, XBLOCK=2), 2.5e5)
+    report = table_report(replace(TABLE, generated=(softmax,)))
+    assert cells(report.to_text().split("\n\n")[-1])[-1] == "triton_red_fused__softmax_0|200.0|250.0|XBLOCK=2"
+    assert report.record["generated"] == [
+        {
+            **{"source": softmax.source, "name": softmax.name, "default_ns": 2.5e5, "config": softmax.choice.config},
+            **{"time_ns": 2e5, "low_ns": 1e5, "high_ns": 3e5, "samples": 9},
+        }
+    ]
+    assert "generated" not in table_report(TABLE).record
