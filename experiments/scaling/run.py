@@ -1,11 +1,13 @@
-"""Runs one campaign on 1, 2, 4, ... GPUs of this machine: wall time, and how busy each GPU is.
+"""Runs one campaign on 1, 2, 4, ... GPUs of this machine: wall time, and how busy GPUs, builders and driver are.
 
 Usage: run.py --gpus 1 2 4 [--side-by-side] [--fleet local|ray] [--budget 256] [--beside FILE ...] --json FILE
+       run.py --gpus 4 --shapes 100 --budget 24 [--fleet local|ray] [--beside FILE ...] --json FILE
 
 Each count of GPUs is a process with a database of its own. It sees so many GPUs and as many shares of the cores: a
 machine with fewer GPUs has fewer cores. A core is slower while its neighbours work. With --side-by-side they work in
 every count: as many campaigns run at once as the GPUs of the largest count suffice for, and their wall times are
-averaged. --beside puts counts that were run apart, on GPUs and cores of their own, into one table.
+averaged. --beside puts counts that were run apart, on GPUs and cores of their own, into one table. --shapes tunes so
+many products that nothing shipped knows. What FILE holds is not run again: a command that was cut off may be repeated.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from collections import defaultdict
 from contextlib import closing
 from functools import partial
 from pathlib import Path
+from random import Random
 from statistics import fmean
 
 from gemmtune.engine.campaign.execute import execute
@@ -32,6 +35,7 @@ from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.scheduling.callbacks import Callback
 from gemmtune.engine.seams import registry
 from gemmtune.engine.store.database import Database
+from gemmtune.engine.store.landscapes.landscape_file import embedded, read_landscapes, shipped_searches
 from gemmtune.engine.toolchain.gpu_info import present_device
 
 # The projections of Llama-3.1-8B, at six sizes from decode to prefill.
@@ -39,6 +43,8 @@ LAYERS = ((6144, 4096), (4096, 4096), (28672, 4096), (4096, 14336))
 ROWS = (1, 16, 64, 256, 1024, 4096)
 PROBLEMS = tuple(Problem.parse(f"{m}x{n}x{k}:bf16:nt") for m in ROWS for n, k in LAYERS)
 WARM_SECONDS = 60.0
+SETTING = ("gpus", "fleet", "cores", "problems", "budget", "side_by_side")
+"""What tells two runs apart."""
 
 
 class Shares(Callback):
@@ -50,13 +56,21 @@ class Shares(Callback):
         self.busy, self.seconds, self.starved = defaultdict(float), 0.0, 0.0
         self.busy_in_all = self.build_seconds = 0.0
         self.measurements, self.first_after = 0, None
+        self.searched_after = self.last_final_after = 0.0
         self.load = None
+        self.cpu = cpu_seconds()
 
     def on_measurement(self, measurement, score, *, known) -> None:
         if self.first_after is None:
             self.first_after = time.perf_counter() - self.started
         self.measurements += 1
         self.build_seconds += measurement.build_seconds or 0.0
+
+    def on_search_end(self, search, reason) -> None:
+        self.searched_after = time.perf_counter() - self.started
+
+    def on_final(self, final) -> None:
+        self.last_final_after = time.perf_counter() - self.started
 
     def on_notice(self, line: str) -> None:
         print(line, flush=True)
@@ -78,9 +92,29 @@ class Shares(Callback):
             self.starved += passed
 
 
+def cpu_seconds() -> float:
+    """Return the CPU time of this process and its threads so far."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+def unseen(count: int) -> tuple[Problem, ...]:
+    """Return so many products of layers' sizes that no landscape or search which ships is of."""
+    paths = (*embedded("triton_mm"), *shipped_searches("triton_mm"))
+    seen = {landscape.problem for path in paths for landscape in read_landscapes(path)}
+    draw, found = Random(5), {}
+    while len(found) < count:
+        m = draw.choice((1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 3072, 4096))
+        n, k = (128 * draw.randint(8, 128) for _ in "nk")
+        problem = Problem.parse(f"{m}x{n}x{k}:bf16:nt")
+        if problem not in seen:
+            found[problem] = None
+    return tuple(found)
+
+
 def campaign(given: argparse.Namespace) -> dict:
     """Run the campaign on the GPUs that this process sees."""
-    plan = Plan(problems=PROBLEMS, budget=given.budget, seed=0)
+    plan = Plan(problems=tuple(map(Problem.parse, given.problems)), budget=given.budget, seed=0)
     device = present_device()
     if device is None:
         sys.exit("no GPU here")
@@ -90,7 +124,9 @@ def campaign(given: argparse.Namespace) -> dict:
         from gemmtune.engine.execution.ray.cluster import Cluster
         from gemmtune.engine.execution.ray.executor import RayExecutor
 
-        open_executor = partial(RayExecutor, Cluster(), device.sku, protocol_name=protocol, builders=builders)
+        # A cluster of its own: campaigns side by side on one host would join the one that runs there.
+        cluster = Cluster("local", len(os.sched_getaffinity(0))) if given.side_by_side else Cluster()
+        open_executor = partial(RayExecutor, cluster, device, protocol_name=protocol, builders=builders)
     else:
         open_executor = partial(LocalExecutor, protocol_name=protocol, builders=builders)
     backend = measured_backend(plan, device, open_executor)
@@ -107,18 +143,24 @@ def campaign(given: argparse.Namespace) -> dict:
 
 
 def report(given: argparse.Namespace, shares: Shares, seconds: float) -> dict:
-    used = resource.getrusage(resource.RUSAGE_SELF)
+    driver = cpu_seconds() - shares.cpu
     share = {name: round(busy / shares.seconds, 3) for name, busy in shares.busy.items()}
     return {
         "gpus": given.gpus[0],
         "fleet": given.fleet,
         "cores": len(os.sched_getaffinity(0)),
         "builders": shares.builders,
-        "problems": len(PROBLEMS),
+        "problems": len(given.problems),
         "budget": given.budget,
+        "side_by_side": given.side_by_side,
         "measurements": shares.measurements,
         "wall_seconds": round(seconds, 1),
         "seconds_to_the_first_result": round(shares.first_after or 0.0, 1),
+        "seconds_to_the_last_search": round(shares.searched_after, 1),
+        "seconds_to_the_last_final": round(shares.last_final_after, 1),
+        "builders_busy_between": round(
+            shares.build_seconds / shares.builders / max(shares.searched_after - (shares.first_after or 0.0), 1e-9), 3
+        ),
         "busy_share_after_the_first_minute": share,
         "share_with_an_idle_gpu_and_every_builder_at_work": round(shares.starved / shares.seconds, 3)
         if shares.seconds
@@ -127,20 +169,29 @@ def report(given: argparse.Namespace, shares: Shares, seconds: float) -> dict:
         "cores_that_keep_a_gpu_busy": round(shares.build_seconds / shares.busy_in_all, 1)
         if shares.busy_in_all
         else None,
-        "driver_cpu_seconds": round(used.ru_utime + used.ru_stime, 1),
+        "driver_cpu_seconds": round(driver, 1),
+        "driver_ms_per_result": round(1e3 * driver / max(shares.measurements, 1), 2),
     }
 
 
 def table(reports: list[dict]) -> str:
     """Return the reports as a table."""
-    lines = ["GPUs  builders  results  wall s  speedup  GPU busy after 1 min  waits for builders  cores a GPU needs"]
+    lines = [
+        "GPUs  fleet  builders  results  wall s  speedup  first s  finals s  builders busy  driver ms  "
+        "GPU busy after 1 min  waits for builders  same winners"
+    ]
     for r in reports:
         shares = list(r["busy_share_after_the_first_minute"].values())
         busy = " ".join(f"{share:.0%}" for share in shares) or "over before"
         waits = r["share_with_an_idle_gpu_and_every_builder_at_work"]
+        finals = r["seconds_to_the_last_final"] - r["seconds_to_the_last_search"]
+        ours, theirs = reports[0]["rows"], r["rows"]
+        same = sum(ours[name] == theirs.get(name) for name in ours)
         lines.append(
-            f"{r['gpus']:>4}  {r['builders']:>8}  {r['measurements']:>7}  {r['wall_seconds']:>6}  {r['speedup']:>6}x  "
-            f"{busy:>20}  {'-' if waits is None else f'{waits:.0%}':>18}  {r['cores_that_keep_a_gpu_busy']:>17}"
+            f"{r['gpus']:>4}  {r['fleet']:>5}  {r['builders']:>8}  {r['measurements']:>7}  {r['wall_seconds']:>6}  "
+            f"{r['speedup']:>6}x  {r['seconds_to_the_first_result']:>7}  {finals:>8.1f}  "
+            f"{r['builders_busy_between']:>13.0%}  {r['driver_ms_per_result']:>9}  {busy:>20}  "
+            f"{'-' if waits is None else f'{waits:.0%}':>18}  {same:>5} of {len(ours)}"
         )
     return "\n".join(lines)
 
@@ -162,6 +213,7 @@ def side_by_side(given: argparse.Namespace, count: int, copies: int, folder: Pat
         mine = slice(copy * count, (copy + 1) * count)
         found = folder / f"{copy}.json"
         terms = ["--gpus", str(count), "--fleet", given.fleet, "--budget", str(given.budget), "--json", str(found)]
+        terms += ["--problems", *given.problems, *(["--side-by-side"] if given.side_by_side else [])]
         command = [sys.executable, "-P", __file__, "--one", *terms]
         environment = os.environ | {"CUDA_VISIBLE_DEVICES": ",".join(gpus[mine])}
         os.sched_setaffinity(0, cores[mine.start * share : mine.stop * share])  # which it inherits
@@ -180,27 +232,35 @@ def main() -> None:
     parser.add_argument("--side-by-side", action="store_true", help="with every GPU and core at work in every count")
     parser.add_argument("--fleet", choices=("local", "ray"), default="local")
     parser.add_argument("--budget", type=int, default=256)
+    parser.add_argument("--shapes", type=int, default=0, help="products that nothing shipped knows, in place of the 24")
+    parser.add_argument("--problems", nargs="+", default=[each.name for each in PROBLEMS], help="by name, likewise")
     parser.add_argument("--beside", type=Path, nargs="*", default=[], help="results of other counts")
     parser.add_argument("--json", type=Path, required=True)
     parser.add_argument("--one", action="store_true", help="here and now, on the GPUs and cores that are visible")
     given = parser.parse_args()
-    if given.side_by_side and given.fleet == "ray":
-        parser.error("--side-by-side is for --fleet local: campaigns on one host would join one Ray cluster")
     if given.one:
         given.json.write_text(json.dumps(campaign(given)))
         return
+    if given.shapes:
+        given.problems = [each.name for each in unseen(given.shapes)]
     # The first count must not pay for reading the libraries from the disk.
     subprocess.run([sys.executable, "-P", "-c", "import torch, triton, torch._inductor.select_algorithm"], check=False)
-    reports: list[dict] = [report for path in given.beside for report in json.loads(path.read_text())]
+    kept = [report for path in given.beside for report in json.loads(path.read_text())]
+    reports: list[dict] = json.loads(given.json.read_text()) if given.json.exists() else []
+    share = len(os.sched_getaffinity(0)) // max(given.gpus)
     for count in given.gpus:
+        wanted = (count, given.fleet, count * share, len(given.problems), given.budget, given.side_by_side)
+        if wanted in [tuple(report[name] for name in SETTING) for report in reports]:
+            continue
         copies = max(given.gpus) // count if given.side_by_side else 1
         with tempfile.TemporaryDirectory() as folder:
             reports.append(side_by_side(given, count, copies, Path(folder)))
-        reports.sort(key=lambda report: report["gpus"])
-        for report in reports:
-            report["speedup"] = round(reports[0]["wall_seconds"] / report["wall_seconds"], 2)
         given.json.write_text(json.dumps(reports, indent=2) + "\n")  # what there is, if the next one fails
-    print(table(reports))
+    together = sorted([*kept, *reports], key=lambda report: report["gpus"])
+    for report in together:
+        report["speedup"] = round(together[0]["wall_seconds"] / report["wall_seconds"], 2)
+    given.json.write_text(json.dumps(reports, indent=2) + "\n")
+    print(table(together))
 
 
 if __name__ == "__main__":
