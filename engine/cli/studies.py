@@ -17,8 +17,8 @@ from gemmtune.engine.seams.plugin_class import class_named
 from gemmtune.engine.seams.sampler import Sampler
 
 _LANDSCAPES_HELP = (
-    "Landscapes: a device that is recorded, such as h200; CSV, files of Kernel Tuner, T4, KTT or CLTune (JSON), or "
-    ".gz. [default: all that ship with gemmtune]"
+    "Landscapes: a device that is recorded, such as h200; CSV, BAT's too; files of Kernel Tuner, T4, KTT or CLTune "
+    "(JSON); or .gz. [default: all that ship with gemmtune]"
 )
 _SAMPLERS = ("random", "tpe", "evolution", "transfer")
 _SAMPLER_HELP = (

@@ -21,6 +21,7 @@ from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.seams.kinds import kind_of, workload_of
 from gemmtune.engine.store.files import file_stem
 from gemmtune.engine.store.landscapes import csv_cells
+from gemmtune.engine.store.landscapes.bat_csv import BatColumns
 from gemmtune.engine.store.landscapes.csv_cells import BUILD_SECONDS, COST, RESOURCES, TIME, TIMES
 from gemmtune.engine.store.landscapes.point_columns import Extras, PointColumns
 
@@ -48,10 +49,13 @@ def parse(
     try:
         lines = csv.reader(_lines(file, pieces))
         names = [name.strip() for name in next(lines, [])]
-        _check_header(file, names)
-        rows = _Rows(file, names, problems)
+        bat = BatColumns(file, names) if BatColumns.are(names) else None
+        _check_header(file, bat.names if bat else names)
+        rows = _Rows(file, bat.names if bat else names, problems)
         for cells in lines:
             if cells:
+                if bat and len(cells) == len(names):
+                    cells = bat.row(lines.line_num, cells)  # noqa: PLW2901 (the row under our columns)
                 rows.add(lines.line_num, cells)
     except csv.Error as error:
         raise LandscapeError(f"{file} is not CSV: {error}") from None

@@ -53,6 +53,28 @@ def refusal(folder: Path, text: str) -> str:
     return message
 
 
+BAT = """\
+,timestamp,correctness,validity,objective,error,config.block,config.pad,times.total_time,times.compile_time,times.runtimes
+0,2023-05-01 10:00:00,1.0,Correct,0.03,no error,32,0,0.5,0.25,"[0.001, 0.002]"
+1,2023-05-01 10:00:00,0.0,Compile exception,10000.0,no error,64,1,0.3,0.25,[0]
+2,2023-05-01 10:00:00,0.0,Config invalid,10000.0,no error,128,1,0.0,0.0,[]
+3,2023-05-01 10:00:00,0.0,Launch exception,10000.0,no error,128,0,0.1,0.0,[]
+"""
+"""What batbench 23b76e1 writes of four results; see its result/dataset.py."""
+
+
+def test_csv_results_of_bat_are_read_in_seconds(tmp_path):
+    (landscape,) = read(tmp_path, BAT)
+    points = list(landscape.points.values())
+    assert [point.status.value for point in points] == ["ok", "build_failed", "invalid", "run_failed"]
+    assert (points[0].time_ns, points[0].samples_ns, points[0].cost_seconds) == (1.5e6, (1e6, 2e6), 0.5)
+    assert (points[1].reason, points[3].reason) == ("Compile exception", "Launch exception")
+    assert points[0].config == Config({"block": 32, "pad": 0})
+    for launches in ('"[0.001, ]"', "[]", "7"):
+        said = refusal(tmp_path, BAT.replace('"[0.001, 0.002]"', launches))
+        assert f"line 2, column times.runtimes, value {launches.strip(chr(34))!r}: expected a list of seconds" in said
+
+
 def test_a_file_without_problem_columns_holds_one_task_named_by_its_stem(tmp_path):
     (landscape,) = read(tmp_path, FOREIGN, "conv_a100.csv")
     assert landscape.name == "conv_a100"
