@@ -234,7 +234,7 @@ def replay(
     *,
     budget: int = 64,
     seeds: int = 10,
-    batch: int = 1,
+    batch: int = 8,
     workers: int = 1,
     cold: bool = False,
     apart: bool = False,

@@ -41,7 +41,7 @@ def compare(
     sampler: Annotated[list[str] | None, named(Kind.SAMPLERS, _SAMPLER_HELP)] = None,
     budget: Annotated[int, plan_option("budget")] = 128,
     seeds: Annotated[int, typer.Option(min=1, metavar="N", help="Searches per landscape, with seeds 0 to N-1.")] = 20,
-    batch: Annotated[int, plan_option("batch")] = 1,
+    batch: Annotated[int, plan_option("batch")] = 8,
     workers: Annotated[int, typer.Option(min=1, help="Processes; the result does not depend on their number.")] = 1,
     cold: Annotated[
         bool, typer.Option("--cold", help="Keep the recorded space's starting points from the sampler.")

@@ -34,7 +34,7 @@ def test_compare_draws_curves_and_tells_how_far_each_sampler_came(run, hills):
     status, out, err = run("compare", hills, "--sampler", "random, evolution", "--budget", "48", "--seeds", "3")
     assert (status, err) == (0, "")
     lines = out.splitlines()
-    assert lines[0] == "1 landscape, budget 48, 3 seeds, batch 1, a campaign per seed:"
+    assert lines[0] == "1 landscape, budget 48, 3 seeds, batch 8, a campaign per seed:"
     headers = next(line for line in lines if line.startswith("sampler"))
     assert headers.split() == ["sampler", "16", "32"]
     rows = {line.split()[0]: line for line in lines[lines.index(headers) + 2 :][:2]}
@@ -119,5 +119,5 @@ def test_json_of_one_sampler_is_the_promised_object(run, small):
 
 def test_one_sampler_for_a_person_ends_with_the_mean(run, small):
     lines = run("compare", small, "--sampler", "exhaustive", "--budget", "1000", "--seeds", "1").out.splitlines()
-    assert lines[0] == "sampler exhaustive, budget 1000, 1 seed, batch 1, a campaign per seed: optimum / best found"
+    assert lines[0] == "sampler exhaustive, budget 1000, 1 seed, batch 8, a campaign per seed: optimum / best found"
     assert [line.split() for line in lines[-2:]] == [[DECODE, "1.0000"], ["mean", "1.0000"]]
