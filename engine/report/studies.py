@@ -62,7 +62,6 @@ def _ranking(result: Comparison) -> list[str | Grid]:
     if result.ranking is None or len(result.landscapes) < 2:
         return []
     found, names = result.ranking, count(len(result.landscapes), "landscape")
-    beyond = "" if found.critical_difference is None else f"; {found.critical_difference:.2f} apart is beyond chance"
     pairs = [
         [
             f"{x.arm} - {x.other}",
@@ -72,7 +71,8 @@ def _ranking(result: Comparison) -> list[str | Grid]:
         for x in found.pairs
     ]
     return [
-        f"mean rank over {names} after {result.budget} evaluations{beyond} (Nemenyi, 95 %)",
+        f"mean rank over {names} after {result.budget} evaluations; {found.critical_difference:.2f} apart is beyond "
+        "chance (Nemenyi, 95 %)",
         Grid.of_rows(
             ["sampler", "rank"], [[arm, f"{rank:.2f}"] for arm, rank in found.ranks.items()], left=("sampler",)
         ),

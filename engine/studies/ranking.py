@@ -17,9 +17,6 @@ from gemmtune.engine.studies.intervals import mean_interval
 LEAST_LANDSCAPES = 6
 """Fewest landscapes that can tell two samplers apart at 95 %: five have a two-sided p of 1/16 at best."""
 
-_NEMENYI = (1.960, 2.344, 2.569, 2.728, 2.850, 2.949, 3.031, 3.102, 3.164)
-"""Critical values at 95 % for 2 to 10 samplers: quantiles of the studentized range over √2."""
-
 _Floats = NDArray[np.float64]
 
 
@@ -47,8 +44,8 @@ class Ranking:
 
     ranks: Mapping[str, float]
     """Mean rank per sampler, 1 for the best on every landscape; equals share their ranks."""
-    critical_difference: float | None
-    """Difference of two mean ranks that is beyond chance at 95 % (Nemenyi); None above ten samplers."""
+    critical_difference: float
+    """Difference of two mean ranks that is beyond chance at 95 % (Nemenyi)."""
     pairs: tuple[Pair, ...]
     """Every pair of samplers."""
 
@@ -57,19 +54,19 @@ def ranking(fractions: Mapping[str, _Floats]) -> Ranking | None:
     """Return the ranking by optimum / best found, shape (landscapes, seeds) per sampler; None for a single one."""
     if len(fractions) < 2:
         return None
+    from scipy.stats import studentized_range  # takes a second to import
+
     means = {arm: of.mean(axis=1) for arm, of in fractions.items()}
     ranks = dict(zip(means, _ranks(np.array([*means.values()])).mean(axis=1).tolist(), strict=True))
     count, landscapes = len(fractions), len(next(iter(means.values())))
-    critical = None
-    if count - 2 < len(_NEMENYI):
-        critical = _NEMENYI[count - 2] * math.sqrt(count * (count + 1) / (6 * landscapes))
+    critical = studentized_range.ppf(0.95, count, math.inf) * math.sqrt(count * (count + 1) / (12 * landscapes))
     ordered = sorted(fractions, key=lambda arm: (ranks[arm], -means[arm].mean()))
     couples = [sorted(each, key=lambda arm: -means[arm].mean()) for each in combinations(ordered, 2)]
     ps = _holm([_wilcoxon(means[a] - means[b]) for a, b in couples])
     pairs = tuple(
         _pair(a, b, (fractions[a] - fractions[b]).mean(axis=0), p) for (a, b), p in zip(couples, ps, strict=True)
     )
-    return Ranking({arm: ranks[arm] for arm in ordered}, critical, pairs)
+    return Ranking({arm: ranks[arm] for arm in ordered}, float(critical), pairs)
 
 
 def _pair(arm: str, other: str, by_seed: _Floats, p: float | None) -> Pair:
