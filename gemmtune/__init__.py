@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         UsageError,
     )
     from gemmtune.engine.records.gemm.problem import Problem
+    from gemmtune.engine.records.landscape import Landscape, Point
     from gemmtune.engine.records.measurement import Measurement, Status, Trial
     from gemmtune.engine.records.search import Prior, Search
     from gemmtune.engine.records.task import Task
@@ -67,10 +68,12 @@ __all__ = [
     "DeviceError",
     "Exporter",
     "GemmtuneError",
+    "Landscape",
     "LandscapeError",
     "Measurement",
     "Objective",
     "Param",
+    "Point",
     "Prior",
     "Problem",
     "ProblemError",
@@ -120,10 +123,12 @@ _MODULES = {
     "DeviceError": "records.errors",
     "Exporter": "seams.exporter",
     "GemmtuneError": "records.errors",
+    "Landscape": "records.landscape",
     "LandscapeError": "records.errors",
     "Measurement": "records.measurement",
     "Objective": "seams.objective",
     "Param": "records.config",
+    "Point": "records.landscape",
     "Prior": "records.search",
     "Problem": "records.gemm.problem",
     "ProblemError": "records.errors",

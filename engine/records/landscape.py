@@ -12,7 +12,13 @@ from gemmtune.engine.records.workload import Workload
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """Recorded outcome of one config."""
+    """Recorded outcome of one config.
+
+    Example:
+        >>> import gemmtune as gt
+        >>> gt.Point(gt.Config({"tile": 64}), gt.Status.OK, 9.5e3).time_ns
+        9500.0
+    """
 
     config: Config
     """Config that was measured."""
@@ -56,7 +62,15 @@ class Points(Mapping[Config, Point]):
 
 @dataclass(frozen=True, slots=True)
 class Landscape:
-    """Recorded configs of one task."""
+    """Recorded configs of one task.
+
+    Example:
+        >>> import gemmtune as gt
+        >>> config = gt.Config({"tile": 64})
+        >>> point = gt.Point(config, gt.Status.OK, 9.5e3)
+        >>> gt.Landscape("mine", "", (gt.Param("tile", (64,)),), {config: point}).optimum_ns
+        9500.0
+    """
 
     name: str
     """Name of the problem, or of the file if it holds one unnamed task."""
