@@ -45,8 +45,9 @@ def seconds_picture(curves: Sequence[SecondsCurve]) -> Figure:
     def draw(figure: Figure) -> None:
         panels = dict(zip(names, _axes(figure, len(names)), strict=True))
         for curve in curves:
-            line = _line(arms.index(curve.arm))
-            panels[curve.landscape].plot(curve.seconds, _regret(curve.mean), label=curve.arm, lw=1.5, **line)
+            color, dashes = _line(arms.index(curve.arm))
+            axes = panels[curve.landscape]
+            axes.plot(curve.seconds, _regret(curve.mean), label=curve.arm, color=color, linestyle=dashes, lw=1.5)
         _finish(figure, panels, "recorded seconds, and the sampler's own")
 
     return _notebook(draw, len(names))
@@ -150,10 +151,9 @@ def _draw(figure: Figure, comparison: Comparison, names: Sequence[str]) -> None:
     evaluations = range(1, comparison.budget + 1)
     for axes, name in zip(panels, names, strict=True):
         for number, arm in enumerate(comparison.arms):
-            line, curve = _line(number), comparison.curve(arm, name)
-            axes.plot(evaluations, _regret(curve.mean), label=arm, lw=1.5, **line)
-            high, low = _regret(curve.high), _regret(curve.low)
-            axes.fill_between(evaluations, high, low, color=line["color"], alpha=0.18, lw=0)
+            (color, dashes), curve = _line(number), comparison.curve(arm, name)
+            axes.plot(evaluations, _regret(curve.mean), label=arm, color=color, linestyle=dashes, lw=1.5)
+            axes.fill_between(evaluations, _regret(curve.high), _regret(curve.low), color=color, alpha=0.18, lw=0)
     titles = [name or f"mean of {len(comparison.landscapes)} landscapes" for name in names]
     _finish(figure, dict(zip(titles, panels, strict=True)), "evaluations, failures included")
 
@@ -162,10 +162,9 @@ def _axes(figure: Figure, panels: int) -> list[Axes]:
     return grid(figure, panels, _COLUMNS, _height(panels)) if panels > 1 else [figure.subplots()]
 
 
-def _line(number: int) -> dict[str, str]:
+def _line(number: int) -> tuple[str, str]:
     """Return colour and dashes of an arm by its number."""
-    dashes = ("-", "--", ":")[number // len(SERIES) % 3]
-    return {"color": COLORS[SERIES[number % len(SERIES)]].light, "linestyle": dashes}
+    return COLORS[SERIES[number % len(SERIES)]].light, ("-", "--", ":")[number // len(SERIES) % 3]
 
 
 def _finish(figure: Figure, panels: Mapping[str, Axes], over: str) -> None:

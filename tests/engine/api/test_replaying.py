@@ -56,7 +56,7 @@ def test_a_class_beside_a_registered_sampler(tmp_path):
 
 def test_a_study_is_a_frame_with_a_line_per_evaluation():
     pytest.importorskip("pandas")
-    study = gt.replay(SMALL[0], "random", budget=8, seeds=3)
+    study: Any = gt.replay(SMALL[0], "random", budget=8, seeds=3)
     frame = study.to_dataframe()
     assert len(frame) == 24
     last = frame[frame.evaluation == 8].fraction_of_optimum
@@ -70,7 +70,7 @@ def test_a_study_is_a_frame_with_a_line_per_evaluation():
 
 
 def test_regret_over_seconds_adds_the_samplers_own_time_to_the_recorded():
-    study = gt.replay(SMALL[0], "random", budget=8, seeds=3)
+    study: Any = gt.replay(SMALL[0], "random", budget=8, seeds=3)
     [curve] = curves_over_seconds(study.landscapes, study.found)
     for replay in study.found["random"]:
         replay.sampler_seconds = [(0.0,) * 8]
