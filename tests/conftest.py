@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import gc
 import importlib
+import json
 import os
 import signal
 import subprocess
@@ -72,6 +73,27 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:
         assert server.stdout.readline() == b"ready\n"
         yield folder
+        server.stdin.close()
+
+
+@pytest.fixture(scope="session")
+def probe() -> Iterator[Callable[..., subprocess.CompletedProcess[str]]]:
+    """Return a function that runs a file in a process with torch, in a folder of its own; see engine/probe_server."""
+    if find_spec("torch") is None or find_spec("triton") is None:
+        pytest.skip("torch or triton is not installed")
+    command = [sys.executable, "-W", "ignore", str(Path(__file__).parent / "engine/probe_server.py")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
+
+        def run(file: Path, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+            settings = {f"{name}_CACHE_DIR": str(folder / f"{name} cache") for name in ("TORCHINDUCTOR", "TRITON")}
+            asked = {"file": str(file), "arguments": arguments, "folder": str(folder), "settings": settings}
+            server.stdin.write(f"{json.dumps(asked)}\n")
+            server.stdin.flush()
+            status = int(server.stdout.readline())
+            printed = [(folder / name).read_text() for name in ("stdout", "stderr")]
+            return subprocess.CompletedProcess([str(file), *arguments], status, *printed)
+
+        yield run
         server.stdin.close()
 
 

@@ -1,16 +1,13 @@
 from __future__ import annotations
 
-import json
 import os
 import pwd
 import shutil
 import socket
 import subprocess
-import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -29,27 +26,6 @@ def toy_priced(tmp_path_factory, monkeypatch):
     (site / "toy_priced.py").write_text((TOYS / "toy_priced.py").read_text())
     monkeypatch.syspath_prepend(site)
     return "toy_priced"
-
-
-@pytest.fixture(scope="session")
-def probe() -> Iterator[Callable[..., subprocess.CompletedProcess[str]]]:
-    """Return a function that runs a probe of Inductor in a process and a folder of its own; see probe_server.py."""
-    if find_spec("torch") is None or find_spec("triton") is None:
-        pytest.skip("torch or triton is not installed")
-    command = [sys.executable, "-W", "ignore", str(TOYS / "probe_server.py")]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
-
-        def run(file: Path, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-            settings = {f"{name}_CACHE_DIR": str(folder / f"{name} cache") for name in ("TORCHINDUCTOR", "TRITON")}
-            asked = {"file": str(file), "arguments": arguments, "folder": str(folder), "settings": settings}
-            server.stdin.write(f"{json.dumps(asked)}\n")
-            server.stdin.flush()
-            status = int(server.stdout.readline())
-            printed = [(folder / name).read_text() for name in ("stdout", "stderr")]
-            return subprocess.CompletedProcess([str(file), *arguments], status, *printed)
-
-        yield run
-        server.stdin.close()
 
 
 class PostgresServer:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import warnings
 from dataclasses import replace
 
@@ -26,6 +24,14 @@ from gemmtune.engine.testing.exporter_conformance import example_table
 H100, H200 = (catalogue.device(sku) for sku in ("H100-SXM", "H200"))
 BOTH = f"{H100.name} or {H200.name}"
 EPILOGUE = "16x96x256:bf16:nt:epilogue=silu.mul(matrix)"
+LOADING = """
+import gemmtune_inductor as it
+from torch._inductor.virtualized import V
+for gpu in ("NVIDIA H200", "NVIDIA H100 80GB HBM3", None):
+    it.install(policy="ignore", device=gpu)
+    rows = [key.rsplit(":")[-1] for key in V.choices._table.rows]
+    print(V.choices._table.device, "silu.mul(matrix)" in rows)
+"""
 
 
 def tables(consumer):
@@ -99,18 +105,11 @@ def test_a_dispatcher_without_its_gpu_names_those_of_the_file(tmp_path):
     assert f"gemmtune: the table is for {BOTH}; on NVIDIA B200 no row applies" in map(str, (w.message for w in told))
 
 
-def test_the_package_beside_a_bundle_has_the_parts_of_both_and_takes_the_table_of_the_gpu(tmp_path):
-    pytest.importorskip("torch", reason="torch is not installed")
+@pytest.mark.slow(1, together="probes")
+def test_the_package_beside_a_bundle_has_the_parts_of_both_and_takes_the_table_of_the_gpu(tmp_path, probe):
     write_all(export_bundle(registry.exporter("inductor"), tables("inductor")), tmp_path)
-    code = """if True:
-        import gemmtune_inductor as it
-        from torch._inductor.virtualized import V
-        for gpu in ("NVIDIA H200", "NVIDIA H100 80GB HBM3", None):
-            it.install(policy="ignore", device=gpu)
-            rows = [key.rsplit(":")[-1] for key in V.choices._table.rows]
-            print(V.choices._table.device, "silu.mul(matrix)" in rows)
-    """
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    (tmp_path / "loading.py").write_text(LOADING)
+    done = probe(tmp_path / "loading.py", tmp_path)
     assert done.stdout.splitlines() == ["NVIDIA H200 True", f"{H100.name} False", f"{BOTH} False"], done.stderr
     report = file_report(str(tmp_path / "inductor_table.json"))
     assert [line.split()[:2] for line in report.to_text().splitlines()[-2:]] == [["NVIDIA", "H100"], ["NVIDIA", "H200"]]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import pickle
-import subprocess
 import sys
 from pathlib import Path
 
@@ -204,7 +202,8 @@ import os
 SEES = os.environ.get("CUDA_VISIBLE_DEVICES") != ""  # stands for torch.cuda.is_available()
 """
 BUILD = """
-import pickle, sys
+import os, pickle
+os.environ["CUDA_VISIBLE_DEVICES"] = ""
 from pathlib import Path
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.task import Task
@@ -218,6 +217,7 @@ except Exception as error:
 """
 
 
+@pytest.mark.slow(2, together="probes")
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
@@ -229,7 +229,7 @@ except Exception as error:
     ids=["configs", "same text", "constant", "helper"],
 )
 def test_a_builder_that_sees_no_gpu_builds_what_the_parent_read_or_refuses_it_by_name(
-    tmp_path, monkeypatch, old, new, said
+    tmp_path, monkeypatch, probe, old, new, said
 ):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     write(tmp_path, "scale.py", old, new)
@@ -237,10 +237,8 @@ def test_a_builder_that_sees_no_gpu_builds_what_the_parent_read_or_refuses_it_by
     form = f"{GPU_DEPENDENT}from helpers_of_act import inner\nform = act if SEES else inner\n"
     file.write_text(file.read_text().replace("import unrelated_of_act", form))
     (tmp_path / "case.pickle").write_bytes(pickle.dumps(case_of(tmp_path)))
-    environment = os.environ | {"CUDA_VISIBLE_DEVICES": ""}
-    done = subprocess.run(
-        [sys.executable, "-c", BUILD], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
-    )
+    (tmp_path / "build.py").write_text(BUILD)
+    done = probe(tmp_path / "build.py", tmp_path)
     assert said in done.stdout, done.stdout + done.stderr[-800:]
     if "another" in said:
         assert "asks for a GPU on import, which builders do not see" in done.stdout

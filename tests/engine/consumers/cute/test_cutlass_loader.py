@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from functools import cache
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -24,7 +21,7 @@ from gemmtune.engine.search.enumeration import enumerate_space
 from gemmtune.spaces.cute_gemm import CuteGemmSpace
 
 pytestmark = [
-    pytest.mark.slow(15),
+    pytest.mark.slow(4, together="probes"),
     pytest.mark.skipif(find_spec("cutlass") is None, reason="nvidia-cutlass-operators is not installed"),
 ]
 
@@ -67,7 +64,7 @@ def export(folder, sku, *rows):
 
 
 @pytest.fixture(scope="module")
-def report(tmp_path_factory):
+def report(tmp_path_factory, probe):
     folder = tmp_path_factory.mktemp("cutlass")
     hopper = export(
         folder / "hopper",
@@ -87,16 +84,9 @@ def report(tmp_path_factory):
         export(folder / "every_hopper", "H200", *many("H200", 1)),
         export(folder / "many_blackwell", "B200", *many("B200", 31)),
     )
-    probe = subprocess.run(
-        [sys.executable, str(Path(__file__).with_name("cutlass_probe.py")), hopper, blackwell, *everything],
-        env={**os.environ, "PYTHONWARNINGS": "ignore", "CUDA_VISIBLE_DEVICES": ""},
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert probe.returncode == 0, probe.stderr[-3000:]
-    return json.loads(probe.stdout)
+    done = probe(Path(__file__).with_name("cutlass_probe.py"), folder, hopper, blackwell, *everything)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout)
 
 
 def test_a_row_is_the_only_operator_on_both_architectures(report):

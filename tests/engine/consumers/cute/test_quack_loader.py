@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,7 +17,7 @@ from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.records.table import Choice, Row, Table
 
 pytestmark = [
-    pytest.mark.slow(12),
+    pytest.mark.slow(4, together="probes"),
     pytest.mark.skipif(find_spec("quack") is None, reason="quack-kernels is not installed"),
 ]
 
@@ -44,7 +41,7 @@ def row(problem, config):
 
 
 @pytest.fixture(scope="module")
-def report(tmp_path_factory):
+def report(tmp_path_factory, probe):
     folder = tmp_path_factory.mktemp("quack")
     rows = (
         row("256x1024x256:bf16:nt", CONFIG),
@@ -53,16 +50,9 @@ def report(tmp_path_factory):
     )
     for name, text in CuteExporter().export(Table(catalogue.device("H200"), rows, "latency")).items():
         (folder / name).write_text(text, encoding="utf-8")
-    probe = subprocess.run(
-        [sys.executable, str(Path(__file__).with_name("quack_probe.py")), str(folder)],
-        env={**os.environ, "PYTHONWARNINGS": "ignore", "CUDA_VISIBLE_DEVICES": ""},
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert probe.returncode == 0, probe.stderr[-3000:]
-    return json.loads(probe.stdout)
+    done = probe(Path(__file__).with_name("quack_probe.py"), folder, str(folder))
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout)
 
 
 def test_a_row_is_quacks_own_config(report):
