@@ -22,7 +22,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cache, lru_cache
 from importlib.util import find_spec
@@ -114,6 +114,36 @@ def _landscapes_read_once() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(landscape_file, "_parsed", lru_cache(100)(landscape_file._parsed.__wrapped__))
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _builders_imported_once() -> Iterator[None]:
+    """Have the fork server import what the builders of every space do: a process has one, of its first pool's imports.
+
+    A builder whose imports the server lacks makes them itself, 2 to 5 s for each pool. A server that earlier tests
+    started for other imports is replaced.
+    """
+    from multiprocessing import forkserver
+
+    from gemmtune.engine.measure import builder
+    from gemmtune.engine.processes import child_process, process_pool
+    from gemmtune.engine.seams import registry
+    from gemmtune.engine.seams.space import Space
+
+    every = registry.preload(registry.names(Space))
+    has_all = False
+
+    def start_context(preload: Sequence[str], environment: Mapping[str, str]) -> child_process.Context:
+        nonlocal has_all
+        if not has_all and {*every} & {*preload}:
+            vars(forkserver)["_forkserver"]._stop()
+            preload, has_all = [*preload, *every], True
+        return child_process.start_context(preload, environment)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(process_pool, "start_context", start_context)
+        patch.setattr(builder, "start_context", start_context)
         yield
 
 
