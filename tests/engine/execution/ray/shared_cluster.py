@@ -33,7 +33,7 @@ H200, H100 = catalogue.device("H200"), catalogue.device("H100-SXM")
 
 
 def main(folder: Path) -> None:
-    machines: Any = Machines(initialize_head=True, head_node_args={"num_cpus": 0})
+    machines: Any = Machines(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
     for kind in ("H200", "H100"):
         machines.add_node(num_cpus=1, num_gpus=2, labels={"ray.io/accelerator-type": kind})
     machines.wait_for_nodes()

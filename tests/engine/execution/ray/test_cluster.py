@@ -19,7 +19,7 @@ import ray
 
 from gemmtune.engine.records.errors import UsageError
 
-pytestmark = [pytest.mark.slow(9, together="waiting"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow(9, together="ray"), pytest.mark.timeout(300)]
 
 BEGIN = """
 import contextlib

@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[4]
 BIN = Path(sys.executable).parent
 CAMPAIGN = 'problems = ["16x4096x4096:bf16:nt"]\nbudget = 8\n'
 
-pytestmark = [pytest.mark.slow(15, together="waiting"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow(15, together="ray"), pytest.mark.timeout(300)]
 
 
 def documented(beginning: str) -> list[str]:

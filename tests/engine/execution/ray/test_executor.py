@@ -37,7 +37,7 @@ from gemmtune.engine.seams.executor import Load
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.landscapes.landscape_file import embedded
 
-pytestmark = [pytest.mark.slow(30, together="waiting"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow(30, together="ray"), pytest.mark.timeout(300)]
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ import ray
 
 import gemmtune as gt
 
-pytestmark = [pytest.mark.slow(15, together="waiting"), pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow(15, together="ray"), pytest.mark.timeout(240)]
 
 
 @pytest.fixture

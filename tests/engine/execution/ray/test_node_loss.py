@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("ray", reason="needs gemmtune[ray]")
 
-pytestmark = pytest.mark.slow(16, together="waiting")
+pytestmark = pytest.mark.slow(16, together="ray")
 
 
 @pytest.mark.timeout(300)

@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("ray", reason="needs gemmtune[ray]")
 
-pytestmark = [pytest.mark.slow(18, together="waiting"), pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow(18, together="ray"), pytest.mark.timeout(240)]
 
 
 def test_each_campaign_takes_its_kind_of_gpu_and_a_lost_head_is_told_in_time(tmp_path, own_ray):
