@@ -3,6 +3,7 @@
 import shlex
 
 from gemmtune.engine.records.table import Row
+from gemmtune.engine.records.workload import baseline_words
 from gemmtune.engine.report.campaign_record import CampaignRecord
 from gemmtune.engine.report.html.page import Cell, Link, Section, Sheet
 
@@ -11,7 +12,8 @@ def code(record: CampaignRecord) -> Section:
     """List the command that prints each kernel that ships."""
     rows = [(row, f"code-{place + 1}") for place, row in enumerate(record.table.rows) if _is_kernel(row)]
     if not rows:
-        return Section("Code", "Every row ships the vendor library, which has no config.")
+        words = baseline_words(row.problem for row in record.table.rows)
+        return Section("Code", f"Every row ships {words}: no other kernel is to be printed.")
     cells = [[row.problem.name, row.choices[0].space, _command(row)] for row, _ in rows]
     text = (
         "Run a row's command in the folder of table.json to print its config as source to paste, and the command that "

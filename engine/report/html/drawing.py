@@ -24,6 +24,7 @@ LEAST_LOSS = 1e-4
 
 _WIDTH = 7.6  # of all panels of a line, inches; a narrow page has fewer in a line
 _TITLE, _TICKS, _MARGIN = 0.36, 0.26, 0.12  # above, below and right of a panel, inches: two lines, one, half a label
+_LETTER = 0.068  # of a panel's names, inches
 _ZOOM = 1.3  # pixels per point of a panel
 _NARROW = 4.8  # of one picture, inches: its text stays legible where it fills a phone
 
@@ -198,21 +199,22 @@ def _group(text: str, opening: str) -> str:
     raise ValueError(f"{opening} has no end")
 
 
-def grid(figure: Figure, number: int, columns: int, height: float) -> list[Axes]:
+def grid(figure: Figure, number: int, columns: int, height: float, letters: int = 0) -> list[Axes]:
     """Divide a figure of `canvas` into panels of equal size, row by row; return those that are to be drawn on.
 
-    Panels have room for a title of two lines. The margins are fixed, which takes a third of a solved layout's time. The
-    figure is one of `canvas(solved=False)`.
+    Panels have room for a title of two lines, and for names of so many letters on their left. The margins are fixed,
+    which takes a third of a solved layout's time. The figure is one of `canvas(solved=False)`.
     """
     lines = ceil(number / columns)
     panels = figure.subplots(lines, columns, squeeze=False).ravel()
     share = (height - 0.95) / lines
+    left = max(0.9, 0.15 + _LETTER * letters)
     figure.subplots_adjust(
-        left=0.9 / _WIDTH,
+        left=left / _WIDTH,
         right=1 - 0.28 / _WIDTH,
         bottom=0.5 / height,
         top=1 - 0.65 / height,
-        wspace=0.34,
+        wspace=0.34 if left == 0.9 else left * columns / (_WIDTH - 0.28 - columns * left),
         hspace=0.62 / max(share - 0.62, 0.3),
     )
     for axes in panels:
@@ -269,7 +271,11 @@ def wrapped(name: str, width: int = 26) -> str:
 
 
 def shortened(name: str, width: int = 26) -> str:
-    """Return a problem's name in at most two lines of about `width` characters: of a longer one, head and tail."""
+    """Return a problem's name in at most two lines of about `width` characters: of a longer one, head and tail.
+
+    Digests of a kernel's source and types are left out.
+    """
+    name = re.sub(r"@[0-9a-f]{8,}(?=:)|~[0-9a-f]{8}$", "", name)
     lines = wrapped(name, width).split("\n")
     if len(lines) < 3:
         return "\n".join(lines)

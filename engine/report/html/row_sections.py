@@ -103,10 +103,11 @@ def finals(record: CampaignRecord) -> Section:
         return Section(title, "No final was held: replays and estimates rank by the numbers they have.")
     shown = held[:PANELS]
     most = max(len(final.finalists) for _, final in shown)
+    longest = max(len(each.task.space) for _, final in shown for each in final.finalists)
     height = 0.95 + (0.75 + 0.17 * most) * ceil(len(shown) / 2)
 
     def draw(figure: Figure) -> None:
-        panels = grid(figure, len(shown), 2, height)
+        panels = grid(figure, len(shown), 2, height, longest)
         for number, (axes, (p, final)) in enumerate(zip(panels, shown, strict=True)):
             for kind in ("win", "tie", "loss", "series0"):
                 places = [i for i, each in enumerate(final.finalists) if _kind(i, each) == kind]

@@ -58,6 +58,27 @@ def test_panels_have_fixed_margins_in_inches(number, columns, height, shape):
             assert gap == pytest.approx(0.62 / (1.7 - 0.62))
 
 
+@pytest.mark.parametrize(
+    ("columns", "name"), [(2, "quack_grouped"), (2, "sglang_moe_wna16_shipped"), (3, "aten_grouped")]
+)
+def test_panels_have_room_for_the_longest_name_on_their_left(columns, name):
+    with canvas(3.0, solved=False) as figure:
+        panels = grid(figure, columns, columns, 3.0, len(name))
+        for axes in panels:
+            axes.set_yticks([0.5], [name], fontsize=8)
+        figure.draw_without_rendering()
+        boxes = [axes.get_window_extent() for axes in panels]
+        names = [axes.get_yticklabels()[0].get_window_extent() for axes in panels]
+        ends = [0.0, *(box.x1 for box in boxes)]
+        assert all(end <= box.x0 for end, box in zip(ends, names, strict=False))
+        assert min(box.width for box in boxes) > 1.2 * figure.dpi
+
+
+def test_a_short_name_has_no_digests():
+    name = "triton:FlashAttention@3edf687070df:b=1,t=8192,h=2,hq=8,k=64~b45a8d3a"
+    assert shortened(name) == "triton:FlashAttention\n:b=1,t=8192,h=2,hq=8,k=64"
+
+
 def test_logarithmic_axes_have_plain_numbers():
     with canvas(2.0) as figure:
         axes = figure.subplots()
