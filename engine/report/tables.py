@@ -150,6 +150,7 @@ def diff_report(found: TableDiff, device: Device) -> Report:
     record = {
         "same": found.same,
         "batch_invariant": list(found.batch_invariant),
+        "generated": list(found.generated),
         **{
             name: [{"problem": row.problem.name, "choice": _choice_json(row.choices[0])} for row in of]
             for name, of in rows.items()
@@ -158,11 +159,11 @@ def diff_report(found: TableDiff, device: Device) -> Report:
         **{name: [range_row_json(row) for row in of] for name, of in ranges.items()},
     }
     which = "first" if found.batch_invariant[0] else "second"
-    flag = f"only the {which} table is batch-invariant" if len({*found.batch_invariant}) > 1 else ""
-    if not lines:
-        return Report(record, [flag or "no difference"])
-    number = count(len(lines), "difference")
-    return Report(record, [f"{number}; {flag}" if flag else number, Grid.of_rows(_DIFF_HEADERS, lines, _LEFT)])
+    flags = [f"only the {which} table is batch-invariant"] if len({*found.batch_invariant}) > 1 else []
+    flags += [f"kernels between the products differ: {', '.join(found.generated)}"] if found.generated else []
+    number = [count(len(lines), "difference")] if lines else []
+    grid = [Grid.of_rows(_DIFF_HEADERS, lines, _LEFT)] if lines else []
+    return Report(record, ["; ".join([*number, *flags]) or "no difference", *grid])
 
 
 def merged_tables_report(table: Table, conflicts: Sequence[Conflict]) -> Report:

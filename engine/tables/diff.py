@@ -46,11 +46,13 @@ class TableDiff:
     """Ranges of m that only the first table has."""
     batch_invariant: tuple[bool, bool] = (False, False)
     """Whether the first and the second table are batch-invariant."""
+    generated: tuple[str, ...] = ()
+    """Names of kernels between the products that have another config, or a row in one table alone."""
 
     @property
     def same(self) -> bool:
         """Whether there is no difference."""
-        rows = self.added or self.gone or self.winner or self.terms or self.time
+        rows = self.added or self.gone or self.winner or self.terms or self.time or self.generated
         return not (rows or self.ranges_added or self.ranges_gone) and len({*self.batch_invariant}) == 1
 
 
@@ -182,7 +184,15 @@ def diff_tables(before: Table, after: Table) -> TableDiff:
         ranges_added=tuple(row for key, row in after_ranges.items() if key not in before_ranges),
         ranges_gone=tuple(row for key, row in before_ranges.items() if key not in after_ranges),
         batch_invariant=(before.batch_invariant, after.batch_invariant),
+        generated=_unequal(before, after),
     )
+
+
+def _unequal(before: Table, after: Table) -> tuple[str, ...]:
+    """Return the names of generated kernels that do not have one config in both tables."""
+    old, new = ({row.source: row.choice.config for row in table.generated} for table in (before, after))
+    rows = (row for row in (*before.generated, *after.generated) if old.get(row.source) != new.get(row.source))
+    return tuple(sorted({row.source: row.name for row in rows}.values()))
 
 
 def terms(choice: Choice) -> tuple[str, str]:

@@ -14,7 +14,8 @@ from gemmtune.engine.consumers.inductor.loader.generated import parse_generated,
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.records.table import Choice, GeneratedRow
-from gemmtune.engine.tables.diff import merge_tables
+from gemmtune.engine.report.tables import diff_report
+from gemmtune.engine.tables.diff import diff_tables, merge_tables
 from gemmtune.engine.tables.earlier import with_earlier
 from gemmtune.engine.tables.table_file import parse_table, read_table, table_text
 from gemmtune.engine.testing.exporter_conformance import example_table
@@ -50,6 +51,16 @@ def test_a_new_table_keeps_those_of_the_earlier_one_unless_it_is_replaced():
 def test_tables_merge_them_and_the_first_one_leads():
     tables = {"one": TABLE.with_generated([FIRST]), "two": TABLE.with_generated([OTHER, SECOND])}
     assert merge_tables(tables)[0].generated == (FIRST, SECOND)
+
+
+def test_tables_differ_in_the_kernels_without_an_equal_config():
+    one, two = TABLE.with_generated([FIRST, SECOND]), TABLE.with_generated([OTHER, SECOND])
+    found = diff_tables(one, two)
+    assert (found.same, found.generated) == (False, ("triton_red_fused_0",))
+    text = "kernels between the products differ: triton_red_fused_0"
+    assert diff_report(found, TABLE.device).to_text() == text
+    assert diff_tables(TABLE, one).generated == ("triton_red_fused_0",) * 2
+    assert diff_tables(one, one).same
 
 
 def test_rows_come_to_an_export_as_if_it_were_made_anew():
