@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import subprocess
 import sys
 import tempfile
@@ -42,26 +41,24 @@ from gemmtune.engine.toolchain.gpu_info import present_device
 LAYERS = ((6144, 4096), (4096, 4096), (28672, 4096), (4096, 14336))
 ROWS = (1, 16, 64, 256, 1024, 4096)
 PROBLEMS = tuple(Problem.parse(f"{m}x{n}x{k}:bf16:nt") for m in ROWS for n, k in LAYERS)
-WARM_SECONDS = 60.0
 SETTING = ("gpus", "fleet", "cores", "problems", "budget", "side_by_side")
 """What tells two runs apart."""
 
 
 class Shares(Callback):
-    """Adds up how long each GPU had something at hand to time, and whether it waited for builds."""
+    """Adds up how long each GPU had something at hand to time, and notes when what was over."""
 
     def __init__(self, builders: int) -> None:
         self.builders = builders
         self.started = self.last = time.perf_counter()
-        self.busy, self.seconds, self.starved = defaultdict(float), 0.0, 0.0
-        self.busy_in_all = self.build_seconds = 0.0
-        self.measurements, self.first_after = 0, None
-        self.searched_after = self.last_final_after = 0.0
+        self.busy = defaultdict(float)
+        self.build_seconds = self.first_after = self.searched_after = self.last_final_after = 0.0
+        self.measurements = 0
         self.load = None
-        self.cpu = cpu_seconds()
+        self.cpu = time.process_time()
 
     def on_measurement(self, measurement, score, *, known) -> None:
-        if self.first_after is None:
+        if not self.measurements:
             self.first_after = time.perf_counter() - self.started
         self.measurements += 1
         self.build_seconds += measurement.build_seconds or 0.0
@@ -79,23 +76,8 @@ class Shares(Callback):
         now = time.perf_counter()
         passed, self.last = now - self.last, now
         load, self.load = self.load, load  # what they had until now, they were given when it was looked before
-        if load is None:
-            return
-        self.busy_in_all += passed * sum(load.workers.values())
-        if now - self.started < WARM_SECONDS:
-            return
-        self.seconds += passed
-        for name, at_work in load.workers.items():
+        for name, at_work in load.workers.items() if load and self.measurements else ():
             self.busy[name] += passed * at_work
-        # What is with the builders is at most twice what they run: with as much as they run, none of them is idle.
-        if not all(load.workers.values()) and load.queued + load.building >= self.builders:
-            self.starved += passed
-
-
-def cpu_seconds() -> float:
-    """Return the CPU time of this process and its threads so far."""
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
 
 
 def unseen(count: int) -> tuple[Problem, ...]:
@@ -143,8 +125,8 @@ def campaign(given: argparse.Namespace) -> dict:
 
 
 def report(given: argparse.Namespace, shares: Shares, seconds: float) -> dict:
-    driver = cpu_seconds() - shares.cpu
-    share = {name: round(busy / shares.seconds, 3) for name, busy in shares.busy.items()}
+    driver = time.process_time() - shares.cpu
+    searching = max(shares.searched_after - shares.first_after, 1e-9)
     return {
         "gpus": given.gpus[0],
         "fleet": given.fleet,
@@ -155,20 +137,13 @@ def report(given: argparse.Namespace, shares: Shares, seconds: float) -> dict:
         "side_by_side": given.side_by_side,
         "measurements": shares.measurements,
         "wall_seconds": round(seconds, 1),
-        "seconds_to_the_first_result": round(shares.first_after or 0.0, 1),
+        "seconds_to_the_first_result": round(shares.first_after, 1),
         "seconds_to_the_last_search": round(shares.searched_after, 1),
         "seconds_to_the_last_final": round(shares.last_final_after, 1),
-        "builders_busy_between": round(
-            shares.build_seconds / shares.builders / max(shares.searched_after - (shares.first_after or 0.0), 1e-9), 3
-        ),
-        "busy_share_after_the_first_minute": share,
-        "share_with_an_idle_gpu_and_every_builder_at_work": round(shares.starved / shares.seconds, 3)
-        if shares.seconds
-        else None,
+        "builders_busy_while_searching": round(shares.build_seconds / shares.builders / searching, 3),
+        "gpus_busy_while_searching": {name: round(busy / searching, 3) for name, busy in shares.busy.items()},
         "build_core_seconds": round(shares.build_seconds, 1),
-        "cores_that_keep_a_gpu_busy": round(shares.build_seconds / shares.busy_in_all, 1)
-        if shares.busy_in_all
-        else None,
+        "cores_that_keep_a_gpu_busy": round(shares.build_seconds / max(sum(shares.busy.values()), 1e-9), 1),
         "driver_cpu_seconds": round(driver, 1),
         "driver_ms_per_result": round(1e3 * driver / max(shares.measurements, 1), 2),
     }
@@ -176,22 +151,16 @@ def report(given: argparse.Namespace, shares: Shares, seconds: float) -> dict:
 
 def table(reports: list[dict]) -> str:
     """Return the reports as a table."""
-    lines = [
-        "GPUs  fleet  builders  results  wall s  speedup  first s  finals s  builders busy  driver ms  "
-        "GPU busy after 1 min  waits for builders  same winners"
-    ]
+    lines = ["GPUs  fleet  builders busy  results  wall s  speedup  first s  finals s  driver ms  same rows  GPUs busy"]
     for r in reports:
-        shares = list(r["busy_share_after_the_first_minute"].values())
-        busy = " ".join(f"{share:.0%}" for share in shares) or "over before"
-        waits = r["share_with_an_idle_gpu_and_every_builder_at_work"]
         finals = r["seconds_to_the_last_final"] - r["seconds_to_the_last_search"]
         ours, theirs = reports[0]["rows"], r["rows"]
         same = sum(ours[name] == theirs.get(name) for name in ours)
         lines.append(
-            f"{r['gpus']:>4}  {r['fleet']:>5}  {r['builders']:>8}  {r['measurements']:>7}  {r['wall_seconds']:>6}  "
-            f"{r['speedup']:>6}x  {r['seconds_to_the_first_result']:>7}  {finals:>8.1f}  "
-            f"{r['builders_busy_between']:>13.0%}  {r['driver_ms_per_result']:>9}  {busy:>20}  "
-            f"{'-' if waits is None else f'{waits:.0%}':>18}  {same:>5} of {len(ours)}"
+            f"{r['gpus']:>4}  {r['fleet']:>5}  {r['builders_busy_while_searching']:>13.0%}  {r['measurements']:>7}  "
+            f"{r['wall_seconds']:>6}  {r['speedup']:>6}x  {r['seconds_to_the_first_result']:>7}  {finals:>8.1f}  "
+            f"{r['driver_ms_per_result']:>9}  {same:>3} of {len(ours):<3}"
+            + " ".join(f"{share:.0%}" for share in r["gpus_busy_while_searching"].values())
         )
     return "\n".join(lines)
 
