@@ -68,16 +68,7 @@ def lane(out: Path, left: deque[str], uuid: str, lanes: int, end: float) -> None
         work = out / "sweeps" / name.partition(":")[0]
         # Not `gemmtune sweep`: it gives every config all launches with the GPU at rest for most of the time, 680 s of
         # GPU for 2048x4096x4096. Here what is far behind is out after one, and the best eight meet in a final.
-        sweep = (
-            "--space",
-            "triton_mm",
-            "--sampler",
-            "exhaustive",
-            "--budget",
-            ALL,
-            "--batch",
-            ALL,
-        )  # no batch is waited for
+        sweep = f"--space triton_mm --sampler exhaustive --budget {ALL} --batch {ALL}".split()  # no batch is waited for
         command = [sys.executable, "-m", "gemmtune", "tune", "--problem", name, *sweep, "--out", str(work)]
         began, log = time.monotonic(), work.with_suffix(".log")
         log.parent.mkdir(parents=True, exist_ok=True)

@@ -6,7 +6,7 @@
 
 `--engine sglang` runs SGLang's MoE layers, and the block-fp8 linear layers of both engines, at 7 token counts. Three
 fifths of the time go to `gemmtune tune`, which is stopped when they are over: its database gives the table all the
-same. The rest goes to compare.py. `--rehearse` needs no GPU: it enumerates, builds and looks up, and times nothing.
+same. The rest goes to compare.py. Without a GPU, `gemmtune check vllm_moe --problem LAYER` builds configs of a layer.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 import time
 from math import prod
 from pathlib import Path
@@ -43,7 +42,6 @@ def main() -> None:
     parser.add_argument("--layers", default=None, help="names, separated by commas; by default as many as should fit")
     parser.add_argument("--budget", type=int, default=24)
     parser.add_argument("--again", action="store_true", help="compare a table that is there, and tune nothing")
-    parser.add_argument("--rehearse", action="store_true")
     arguments = parser.parse_args()
     began = time.monotonic()
     for engine in ("vllm", "sglang"):
@@ -57,9 +55,6 @@ def main() -> None:
         raise SystemExit(f"no layer {unknown[0]!r}; known: {', '.join(known)}")
     problems = {name: [f"{known[name][0]}:m{count}:{known[name][1]}" for count in counts] for name in names}
     arguments.out.mkdir(parents=True, exist_ok=True)
-    if arguments.rehearse:
-        rehearse(problems, arguments.out)
-        return
     end = began + 60 * arguments.minutes
     seconds = {} if arguments.again else tune(arguments.out, problems, arguments.budget, began, end)
     compare = [sys.executable, str(HERE / "compare.py"), str(arguments.out), str(max(20.0, end - time.monotonic() - 6))]
@@ -130,28 +125,6 @@ def summarize(out: Path, problems: dict[str, list[str]], seconds: dict[str, floa
         )
     if found["missing"]:
         print(f"{found['missing']} rows were not compared: the time was over")
-
-
-def rehearse(problems: dict[str, list[str]], out: Path) -> None:
-    """Do all that needs no GPU: look up, enumerate, and build one config per layer."""
-    from gemmtune.engine.records import catalogue
-    from gemmtune.engine.records.task import Task
-    from gemmtune.engine.seams import registry
-    from gemmtune.engine.seams.kinds import parse_workload
-    from gemmtune.engine.search.enumeration import feasible_configs
-    from gemmtune.spaces.serving.shipped import deployed
-
-    device = catalogue.device("H200")
-    for name, texts in problems.items():
-        works = [parse_workload(text) for text in texts]
-        kind = works[0].kind
-        space = registry.space(kind)
-        tasks = [Task(work, device, kind) for work in works]
-        now = [deployed(work, space.engine, device) for work in works]
-        counts = [sum(1 for _ in feasible_configs(space, task)) for task in (tasks[0], tasks[-1])]
-        with tempfile.TemporaryDirectory(dir=out) as folder:
-            built = space.build(tasks[0], now[0].config, Path(folder)).build_seconds
-        print(f"{name}: from {now[0].file}; {counts[0]} to {counts[1]} configs; built in {built:.1f} s", flush=True)
 
 
 if __name__ == "__main__":

@@ -3,8 +3,7 @@
     python experiments/own-kernel/run.py --out FOLDER --minutes 3
     python experiments/own-kernel/run.py --out FOLDER --phases table,faults
 
-A phase keeps what others left in FOLDER/result.json. Without a GPU, `--rehearse` builds two configs of each example
-for an H200.
+A phase keeps what others left in FOLDER/result.json. Without a GPU, `gemmtune check` builds a few configs of a kernel.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ import argparse
 import importlib.util
 import json
 import sys
-import tempfile
 import time
 from collections import Counter
 from pathlib import Path
@@ -23,13 +21,11 @@ import triton
 from triton.runtime.autotuner import Autotuner
 
 import gemmtune as gt
-from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.measurement import Status
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.kinds import expand_workloads
-from gemmtune.engine.seams.space import BuildError
 from gemmtune.engine.search.enumeration import feasible_configs
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.toolchain.gpu_info import present_device
@@ -169,35 +165,13 @@ def faults(name: str, out: Path) -> dict:
     }
 
 
-def rehearse(out: Path) -> None:
-    device, rows = catalogue.device("H200"), []
-    with tempfile.TemporaryDirectory() as folder:
-        for kernel in (*KERNELS, f"{FAULTY}:Copy", f"{FAULTY}:Endless"):
-            for case in expand_workloads(kernel):
-                task, space = Task(case, device, SPACE), registry.space(SPACE)
-                configs = feasible(case, device)
-                for config in (configs[0], configs[-1]):
-                    try:
-                        built = f"{space.build(task, config, Path(folder)).resources.registers} registers"
-                    except BuildError as error:
-                        built = str(error)
-                    rows.append([case.name, len(configs), config.json, built])
-                    print(*rows[-1], flush=True)
-                registry.space("triton_default").build(Task(case, device, "triton_default"), Config({}), Path(folder))
-    (out / "rehearsal.json").write_text(json.dumps(rows, indent=1))
-
-
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("--out", type=Path, required=True, help="folder of the results")
     options.add_argument("--minutes", type=float, default=3.0, help="time for the sweeps, altogether")
     options.add_argument("--phases", default=",".join(PHASES), help=f"some of {','.join(PHASES)}, in this order")
-    options.add_argument("--rehearse", action="store_true", help="build a few configs, without a GPU")
     given = options.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
-    if given.rehearse:
-        rehearse(given.out)
-        return
     phases = given.phases.split(",")
     if unknown := [each for each in phases if each not in PHASES]:
         raise SystemExit(f"no phase {unknown[0]!r}; known: {', '.join(PHASES)}")
