@@ -273,8 +273,8 @@ def export(
     Of a database, writes a table of everything that it knows, and measures nothing. Of two rows of tables for one
     problem and GPU, the one with more evidence is kept, and those that differ are named. A table of this GPU that is in
     OUT is replaced, and the rows that differ are named; one of another GPU stays, and the command ends. Tables of
-    several GPUs become one folder, whose loader picks the table of its GPU. With --warm, a serving process that loads the file with torch.compiler.load_cache_artifacts compiles
-    nothing.
+    several GPUs become one folder, whose loader picks the table of its GPU. With --warm, a serving process that loads
+    the file with torch.compiler.load_cache_artifacts compiles nothing.
     """
     if warm is not None:
         refuse_others(context, "export --warm", "sources", "warm", "out", "sha256", "no_binaries")
