@@ -16,7 +16,8 @@ def test_a_preload_imports_its_modules_and_waits_for_the_hash(monkeypatch):
     events = []
 
     def key():
-        time.sleep(0.02)
+        while len(events) < 3:  # modules are imported meanwhile
+            time.sleep(0.001)
         events.append("hashed")
 
     monkeypatch.setattr(preloading, "triton_key", key)
