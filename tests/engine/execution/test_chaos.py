@@ -10,11 +10,10 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.slow(70)
-
 SCRIPT = Path(__file__).parents[3] / "experiments" / "chaos" / "run.py"
 
 
+@pytest.mark.slow(50, together="ray")
 @pytest.mark.skipif(find_spec("ray") is None, reason="needs gemmtune[ray]")
 @pytest.mark.timeout(400)
 def test_a_campaign_whose_processes_are_killed_loses_and_doubles_nothing(tmp_path, postgres_server):
@@ -36,6 +35,7 @@ def test_a_campaign_whose_processes_are_killed_loses_and_doubles_nothing(tmp_pat
     assert told["wrong"] == []
 
 
+@pytest.mark.slow(20, together="waiting")
 @pytest.mark.timeout(400)
 @pytest.mark.usefixtures("postgres_server")  # skips where there is no server
 def test_drivers_that_share_a_server_end_as_alone_though_one_and_the_server_are_killed(tmp_path):
