@@ -3,7 +3,7 @@
 Tunes two tables in one folder, one of them batch-invariant. Then it compiles each product with each table, compares the
 bits of a row at every m and at two places, and times both in alternating CUDA graphs. A run whose time was over goes on
 where it was when it is started again with the same folder. `--rehearse` does it all small and on a CPU, with replayed
-rows: its times mean nothing.
+rows: its times mean nothing. `--model` compares a model's logits instead, with the tables of a first call.
 """
 
 from __future__ import annotations
@@ -49,8 +49,14 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=540.0, help="wall time, about")
     parser.add_argument("--budget", type=int, default=32, help="evaluations per product and m")
     parser.add_argument("--rehearse", action="store_true", help="one product, replayed and on a CPU")
+    parser.add_argument(
+        "--model", action="store_true", help="compare logits of a model with the tables of a first call"
+    )
     given = parser.parse_args()
     ends = time.monotonic() + given.seconds
+    if given.model:
+        of_model(given)
+        return
     products, tuned, timed, largest = REHEARSED if given.rehearse else (PRODUCTS, TUNED, TIMED, LARGEST)
     given.out.mkdir(parents=True, exist_ok=True)
     file = given.out / "result.json"
@@ -71,6 +77,17 @@ def main() -> None:
     show(result, timed)
     if missing := [name for name in products if name not in result["products"]]:
         print(f"time is over; run it again for {', '.join(missing)}")
+
+
+def of_model(given: argparse.Namespace) -> None:
+    """Compare the logits of a model's sequence alone and in a batch, and keep the result beside the products'."""
+    import model
+
+    given.out.mkdir(parents=True, exist_ok=True)
+    file = given.out / "model.json"
+    found = model.compared(given.out, table_in_use, rehearse=given.rehearse)
+    file.write_text(json.dumps(found, indent=1) + "\n")
+    model.show(found)
 
 
 def campaign(out: Path, arm: str, products: dict, tuned: tuple, given: Any, seconds: float) -> dict[str, Any]:

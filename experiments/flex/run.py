@@ -1,6 +1,8 @@
 """Tune flex_attention in 14 cases and time it in torch.compile. Usage: run.py --out FOLDER [--seconds 540] [--sweep].
 
 A run that was stopped, or whose time was over, goes on where it was when it is started again with the same folder.
+`--models` times two models with the table of the folder, which it tunes for them if there is none. With `--rehearse` it
+does so small and on a CPU: the times mean nothing.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ CASES = {  # sizes, the mask, the score function, and what is timed
 SWEPT = (("decode", "decode"), ("small heads", "forward"), ("window", "forward"), ("large heads", "forward"))
 """Kernels whose whole space is measured with `--sweep`."""
 ROUNDS, FLUSH_BYTES = 30, 2**29
-CASE_SECONDS = 30
+CASE_SECONDS, MODEL_SECONDS = 30, 150
 SLOWER = 1.01
 
 
@@ -44,6 +46,8 @@ def main() -> None:
     parser.add_argument("--budget", type=int, default=32, help="evaluations per kernel")
     parser.add_argument("--cases", type=int, default=len(CASES), help="number of cases, from the first on")
     parser.add_argument("--sweep", action="store_true", help="measure the whole space of four kernels instead")
+    parser.add_argument("--models", action="store_true", help="time two models that use flex_attention instead")
+    parser.add_argument("--rehearse", action="store_true", help="with --models: small ones on a CPU, without a table")
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
@@ -55,6 +59,9 @@ def main() -> None:
     texts = [problem(*each).name for each in wanted]
     result = Path(given.out / "result.json")
     known = json.loads(result.read_text()) if result.exists() else {}
+    if given.models:
+        in_models(gt, known, result, settings, given, began)
+        return
     if given.sweep:
         sweep(gt, texts, known, settings, 0.9 * given.seconds)
     else:
@@ -78,6 +85,24 @@ def main() -> None:
     known["summary"] = table(known, wanted)
     result.write_text(json.dumps(known, indent=1) + "\n")
     print(json.dumps(known["summary"], indent=1))
+
+
+def in_models(gt, known: dict, result: Path, settings: dict, given: argparse.Namespace, began: float) -> None:
+    """Time the models that were not timed yet, with the folder's table."""
+    import models
+
+    table = given.out / "inductor" / "inductor_table.json"
+    if not table.exists() and not given.rehearse:
+        cases = [each.case for each in models.MODELS.values()]
+        texts = [problem(case, phase).name for case in cases for phase in BOTH]
+        gt.tune(texts, budget=given.budget, seconds=0.5 * given.seconds, **settings).table.export("inductor", given.out)
+    sys.path.insert(0, str(table.parent))
+    timed = known.setdefault("rehearsed" if given.rehearse else "models", {})
+    for name in models.SMALL if given.rehearse else models.MODELS:
+        if name not in timed and given.seconds - time.monotonic() + began > MODEL_SECONDS:
+            timed[name] = models.measured(name, rehearse=given.rehearse)
+            result.write_text(json.dumps(known, indent=1) + "\n")
+    models.table(timed)
 
 
 def problem(case: str, phase: str):

@@ -14,9 +14,7 @@ from gemmtune.engine.records.flex.masks import NONE, function_of
 
 def _at(tensor: torch.Tensor, *index: Any) -> torch.Tensor:  # noqa: ANN401 (tensors or numbers)
     """Return elements of a tensor by index, where `[]` of a traced index would ask for its value."""
-    one = next(each for each in index if isinstance(each, torch.Tensor))
-    places = [each if isinstance(each, torch.Tensor) else torch.full_like(one, each) for each in index]
-    found: torch.Tensor = torch.ops.aten.index.Tensor(tensor, places)
+    found: torch.Tensor = torch.ops.aten.index.Tensor(tensor, list(index))
     return found
 
 

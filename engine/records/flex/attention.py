@@ -141,7 +141,7 @@ class Flex(Workload):
     def axis_sizes(self) -> Mapping[str, int]:
         """Size of each axis of tensors that the mask reads, see `tensors.MaskTensor.axes`."""
         lengths = {"q": self.queries, "kv": self.keys, "s": self.longest}
-        return {"b": self.batch, "h": self.heads, "1": 1, **lengths}
+        return {"b": self.batch, "h": self.heads, **lengths}
 
     @property
     def _coverage(self) -> tuple[float, float]:

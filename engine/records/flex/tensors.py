@@ -14,7 +14,7 @@ from gemmtune.engine.records.flex.masks import NONE, function_of, lengths_of
 if TYPE_CHECKING:
     import numpy as np
 
-_AXES = {frozenset("b"): "b", frozenset("h"): "h", frozenset("q"): "q", frozenset(["kv"]): "kv", frozenset(): "1"}
+_AXES = {frozenset("b"): "b", frozenset("h"): "h", frozenset("q"): "q", frozenset(["kv"]): "kv"}
 _ROWS = 512  # queries at most whose keys are counted
 _LOGICAL = ("and", "or", "not")
 
@@ -41,7 +41,7 @@ class MaskTensor:
     holds: Holds
     """Meaning of its elements."""
     axes: tuple[str, ...]
-    """Index of each dimension: `b`, `h`, `q`, `kv`, `s` for any position, or `1` for a dimension of size 1."""
+    """Index of each dimension: `b`, `h`, `q`, `kv`, or `s` for any position."""
 
 
 @lru_cache(maxsize=256)
@@ -87,7 +87,7 @@ def _axis(name: str, indices: Sequence[Function]) -> str:
     if letters == {"q", "kv"}:
         return "s"
     if letters not in _AXES:
-        raise ValueError(f"its mask reads {name} by an index of {', '.join(sorted(letters))}")
+        raise ValueError(f"its mask reads {name} by an index of {', '.join(sorted(letters)) or 'a number'}")
     return _AXES[letters]
 
 
@@ -168,7 +168,7 @@ def coverage(
     step = -(-queries // _ROWS)
     rows = np.arange(step // 2, queries, step)[:, None]
     values: dict[str, Any] = {"b": 0, "h": 0, "q": rows, "kv": np.arange(keys)[None]}
-    sizes = {"b": 1, "h": 1, "1": 1, "q": queries, "kv": keys, "s": max(queries, keys)}
+    sizes = {"b": 1, "h": 1, "q": queries, "kv": keys, "s": max(queries, keys)}
     mean = f"{sum(pair_of(lengths)) // 2}." * 2 if lengths else ""
     for tensor in tensors_of(mask):
         values[tensor.name] = values_of(tensor, sizes, documents, mean[:-1], seen, (block, block))

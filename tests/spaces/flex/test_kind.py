@@ -18,7 +18,7 @@ CASES = (
     "flex:backward:b1:h2:s70:d16:dv32:mask=causal_document:documents=30.40",
     "flex:backward:b1:h4:kvh1:q9:kv70:d16",
     "flex:backward:b2:h2:q9:kv70:d16:mask=le(kv,add(q,t0))",
-    "flex:backward:b2:h2:s70:d16:mask=and(at(t0,b,0,q,kv),lt(kv,at(t1,b))):seen=40.30:lengths=40.100:block=16",
+    "flex:backward:b2:h2:s70:d16:mask=and(at(t0,b,q,kv),lt(kv,at(t1,b))):seen=40.30:lengths=40.100:block=16",
     "flex:backward:b2:h4:s70:d16:mask=and(eq(at(t0,b,kv),at(t0,b,q)),le(kv,add(h,q))):block=32",
 )
 

@@ -34,7 +34,7 @@ _ALIKE = {
     **{"bitwise_and": "and", "logical_and": "and", "bitwise_or": "or", "logical_or": "or"},
     **{"bitwise_not": "not", "logical_not": "not", "remainder": "mod", "floor_divide": "floordiv"},
 }
-_PASSED = ("convert_element_type", "_to_copy", "clone", "alias", "lift_fresh_copy", "device_put")
+_PASSED = ("convert_element_type", "_to_copy", "clone", "alias")
 _KNOWN = ("le", "lt", "ge", "gt", "eq", "ne", "add", "sub", "mul", "div", "neg", "tanh", "exp", "abs", "where")
 
 
@@ -144,17 +144,8 @@ def read_function(module: GraphModule, names: Sequence[str]) -> Function:
                 raise ValueError("its mask or score reads a number that is open")
             return function
         else:
-            values[node] = _constant(module, node)
+            raise ValueError(f"its mask or score reads {node.target}")
     raise ValueError("its mask or score has no result")
-
-
-def _constant(module: GraphModule, node: Node) -> Function:
-    """Return the number in a graph's constant, as of an index that is fixed."""
-    held = getattr(module, str(node.target), None)
-    held = getattr(held, "constant", held)  # of a tensor without data
-    if not isinstance(held, torch.Tensor) or held.dim():
-        raise ValueError(f"its mask or score reads {node.target}")
-    return canonical(held.item())
 
 
 def _operation(node: Node, values: Mapping[Node, Function]) -> Function:

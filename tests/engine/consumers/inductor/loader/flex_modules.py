@@ -39,7 +39,7 @@ def documents(q, k, v, ids):
 
 
 def padded(q, k, v, seen, lengths):
-    return attended(q, k, v, lambda b, h, i, j: seen[b, 0, i, j] & (j < lengths[b]))
+    return attended(q, k, v, lambda b, h, i, j: seen[b, i, j] & (j < lengths[b]))
 
 
 def tensors(queries=S, heads=4, keys=S, grad=False, dynamic=()):
@@ -74,7 +74,7 @@ CASES["user's tile"] = Case(partial(attended, options={"BLOCK_M": 64, "BLOCK_N":
 CASES["open length"] = Case(attended, tensors(dynamic=(2,)))
 CASES["range"] = Case(of_itself, (T((1, S, 4, D), grad=True, dynamic=(1,)),))
 CASES["range of documents"] = Case(of_documents, (T((1, S, 4, D), dynamic=(1,)), T((S,), INT32, dynamic=(0,))))
-CASES["lengths"] = Case(padded, (*tensors(), T((1, 1, S, S), torch.bool), T((1,), INT32)))
+CASES["lengths"] = Case(padded, (*tensors(), T((1, S, S), torch.bool), T((1,), INT32)))
 CASES["in a range"] = Case(of_causal, tensors(queries=640, keys=640))
 CASES["cache"] = Case(attended, tensors_of_cache())
 CASES["blocks alone"] = Case(partial(attended, mask=noop_mask, size=64), tensors(heads=2))

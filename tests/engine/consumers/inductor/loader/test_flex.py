@@ -34,7 +34,7 @@ CAUSAL, GRADIENT = f"flex:forward:{HEAD}:mask=causal", f"flex:backward:{HEAD}:ma
 WINDOW = f"flex:forward:{HEAD}:mask=window(100):score=softcap(20)"
 DOCUMENTS, DECODE = f"flex:forward:{HEAD}:mask=causal_document", f"flex:decode:{HEAD.replace('q512', 'q1')}"
 DEFAULT = f"flex:forward:{HEAD.replace('h4:kvh2', 'h2')}"
-LENGTHS = f"flex:forward:{HEAD}:mask=and(at(t0,b,0,q,kv),lt(kv,at(t1,b)))"
+LENGTHS = f"flex:forward:{HEAD}:mask=and(at(t0,b,q,kv),lt(kv,at(t1,b)))"
 ROWS = (
     row(CAUSAL, TILE),
     row(GRADIENT, BACK),
