@@ -1,4 +1,4 @@
-"""Kernels that descend: those of a graph with a table's options that move three times what the L2 holds."""
+"""Kernels that descend: those of a graph with a table's options that move three times what the L2 holds, and no row."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # torch warns of itself
     from torch._inductor import config
 
-    from gemmtune.engine.consumers.inductor.loader.hooks import activation
+    from gemmtune.engine.consumers.inductor.loader.hooks import activation, generated_rows
 
 L2 = 50 * 2**20
 
@@ -47,3 +47,44 @@ def test_only_a_large_kernel_of_a_graph_with_options_descends(
     with config.patch(deterministic=True):
         assert activation.tuned_if_large(generate, kernel) is before
     assert config.coordinate_descent_tuning is before is False
+
+
+SOURCE = "@triton_heuristics.pointwise(\n    size_hints={'x': 64}, \n)\n@triton.jit\ndef kernel(x):\n    pass\n"
+CONFIG = {"XBLOCK": 64, "num_warps": 4, "num_stages": 1}
+
+
+@pytest.mark.parametrize(
+    ("may_choose", "other_gpu", "fixed", "config"),
+    [(True, False, None, CONFIG), (False, False, None, None), (True, True, None, None), (True, False, "its", None)],
+)
+def test_a_row_serves_a_graph_that_may_choose_on_the_gpu_of_the_table(
+    monkeypatch, may_choose, other_gpu, fixed, config
+):
+    device = torch.device("cuda")
+    graph = SimpleNamespace(get_current_device_or_throw=lambda: device)
+    monkeypatch.setattr(generated_rows, "V", SimpleNamespace(graph=graph))
+    rows = {generated_rows.key_of(SOURCE): CONFIG}
+    handler = SimpleNamespace(_table=SimpleNamespace(generated=rows), _is_other_gpu=lambda its: other_gpu)
+    kernel = SimpleNamespace(fixed_config=fixed)
+    seen = []
+
+    def generate(its):
+        seen.append(its.fixed_config)
+        return SOURCE
+
+    assert generated_rows._generated(handler, lambda its: may_choose, generate, kernel) == SOURCE
+    assert seen[0] is fixed
+    assert [its.config for its in seen[1:]] == ([config] if config else [])
+
+
+def test_a_kernel_that_cannot_be_generated_with_its_row_is_inductors_own(monkeypatch):
+    graph = SimpleNamespace(get_current_device_or_throw=lambda: None)
+    monkeypatch.setattr(generated_rows, "V", SimpleNamespace(graph=graph))
+    rows = {generated_rows.key_of(SOURCE): CONFIG}
+    handler = SimpleNamespace(_table=SimpleNamespace(generated=rows), _is_other_gpu=lambda its: False)
+    sources: Any = iter([SOURCE])
+    with pytest.warns(UserWarning, match="gemmtune's loader failed"):
+        found = generated_rows._generated(
+            handler, lambda its: True, lambda its: next(sources), SimpleNamespace(fixed_config=None)
+        )
+    assert found == SOURCE
