@@ -1,5 +1,6 @@
 """Build configs in processes that see no GPU; tasks of one campaign share binaries."""
 
+import gc
 import hashlib
 import os
 import pickle
@@ -89,6 +90,7 @@ def _imports(spaces: Sequence[str]) -> list[str]:
 class _Builder:
     def __init__(self, folder: Path, cpus: Collection[int]) -> None:
         os.nice(_NICENESS)
+        gc.freeze()  # the compilers' modules stay, so that no build searches them for cycles
         if cpus:
             os.sched_setaffinity(0, cpus)
         self._folder = folder

@@ -23,6 +23,7 @@ def target_of(device: Device) -> str:
 def driver_of(device: Device) -> Iterator[None]:
     """Answer `cutlass.utils.HardwareInfo` and the compiler from the Device record instead of the CUDA driver.
 
+    The compiler makes no engine that would run the kernel in this process, as for a GPU of another architecture.
     A builder must not call the driver: cuInit crashes in a process forked from one that has imported the compiler (CUDA
     13.0, nvidia-cutlass-dsl 4.8.1).
     """
@@ -34,7 +35,10 @@ def driver_of(device: Device) -> Iterator[None]:
     settings = CuTeDSL._get_dsl().envar
     settings.arch = device.arch
     try:
-        with patch.object(cutlass.utils, "HardwareInfo", lambda device_id=0: hardware):
+        with (
+            patch.object(cutlass.utils, "HardwareInfo", lambda device_id=0: hardware),
+            patch.object(CuTeDSL, "_runtime_can_run_compiled", lambda *_: False),
+        ):
             yield
     finally:
         del settings.arch  # the environment decides again

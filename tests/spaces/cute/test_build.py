@@ -238,15 +238,19 @@ def test_the_reason_is_one_line_of_the_compilers_message(monkeypatch, tmp_path):
     assert not any(tmp_path.iterdir())
 
 
-def test_the_device_record_answers_for_the_driver():
+def test_the_device_record_answers_for_the_driver_and_no_engine_is_made():
     import cutlass.utils
+    from cutlass.cutlass_dsl import CuTeDSL
 
+    runs_here = CuTeDSL._get_dsl()._runtime_can_run_compiled
     board = replace(catalogue.device("H200"), active_clusters=((1, 132), (4, 31)))
     with cute_target.driver_of(board):
         hardware = cutlass.utils.HardwareInfo()
         assert [hardware.get_max_active_clusters(size) for size in (1, 2, 4)] == [132, 66, 31]
         assert hardware.get_device_multiprocessor_count() == 132
         assert hardware.get_l2_cache_size_in_bytes() == 62_914_560
+        assert not CuTeDSL._get_dsl()._runtime_can_run_compiled(board.arch, board.arch)
+    assert runs_here(board.arch, board.arch)
     assert cutlass.utils.HardwareInfo is not type(hardware)
 
 
