@@ -51,7 +51,8 @@ def plan_with(plan: Plan, problems: ProblemLike | Iterable[ProblemLike], **optio
     added = tuple(each for each in parse_problems(problems) if each not in plan.problems)
     given["problems"] = (*plan.problems, *added)
     if not given["spaces"] and plan.spaces == Plan().spaces:
-        given["spaces"] = tuple(dict.fromkeys(each.searched_space for each in given["problems"]))
+        named = (name for each in given["problems"] for name in (each.searched_space, *each.compared_spaces))
+        given["spaces"] = tuple(dict.fromkeys(named))
     return plan.changed(**{name: value for name, value in given.items() if value not in (None, ())})
 
 

@@ -22,6 +22,7 @@ from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.report.campaign import campaign_report
 from gemmtune.engine.report.layout import Report
 from gemmtune.engine.report.progress.run import Run, has_run, write_run
+from gemmtune.engine.report.why import advice
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.exporter import Exporter
 from gemmtune.engine.store.database import Database
@@ -163,6 +164,7 @@ class TuneResult:
         table, summary = out / TABLE_FILE, out / "summary.txt"
         shipped = write_table(table, self.campaign.table)
         exported, self.notes, self.broken = export_everywhere(Table.of(shipped), out)
+        self.notes += [line for row in self.rows if (line := advice(self.device, row))]
         self.written = [table, *exported, summary]
         if self.run is not None and (self.run.evaluations or not has_run(out)):
             write_run(out, self.run)  # a repeated campaign evaluates nothing and leaves the record of the first run

@@ -43,6 +43,9 @@ class Workload(ABC):
     searched_space: ClassVar[str]
     """Name of the space that is searched where the user names none."""
 
+    compared_spaces: ClassVar[tuple[str, ...]] = ()
+    """Names of spaces that are searched beside it, for kernels that a program may call instead."""
+
     weight: float
     """Call frequency in the user's program, relative to the other workloads; above 0."""
 

@@ -22,7 +22,7 @@ from gemmtune.engine.report.layout import (
     natural,
     params_text,
 )
-from gemmtune.engine.report.why import legend, why
+from gemmtune.engine.report.why import advice, legend, why
 from gemmtune.engine.tables.diff import Change, Conflict, TableDiff, terms
 from gemmtune.engine.tables.earlier import EarlierRow, Fate
 from gemmtune.engine.tables.roofline import speed_columns, speeds
@@ -64,7 +64,8 @@ def table_report(table: Table, notes: Sequence[str] = ()) -> Report:
     title += f", margin {table.margin:.1%}{f', measured up to {table.measured_at}' if table.measured_at else ''}"
     if versions := made_with(table):
         title += f"\nmade with {versions}"
-    title = "\n".join([title, *notes])
+    advised = [line for row in rows if (line := advice(table.device, row))]
+    title = "\n".join([title, *notes, *advised])
     columns["config"] = [choice_text(table.device, row.problem, row.choices[0]) for row in rows]
     interval = ("time_ns", "low_ns", "high_ns", "samples")
     record = {
@@ -73,6 +74,7 @@ def table_report(table: Table, notes: Sequence[str] = ()) -> Report:
         "margin": table.margin,
         "measured_at": table.measured_at,
         "drivers": list(table.drivers),
+        **({"advice": advised} if advised else {}),
         "rows": [
             {
                 "problem": row.problem.name,

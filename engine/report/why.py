@@ -1,9 +1,13 @@
-"""Say why a row ships the kernel it ships."""
+"""Say why a row ships the kernel it ships, and what to change for one that no exporter serves."""
 
 from collections.abc import Iterable
 from enum import StrEnum
 
+from gemmtune.engine.records.device import Device
+from gemmtune.engine.records.errors import UnknownPlugin
 from gemmtune.engine.records.table import Row
+from gemmtune.engine.records.task import Task
+from gemmtune.engine.seams import registry
 
 
 class Why(StrEnum):
@@ -70,3 +74,16 @@ def legend(reasons: Iterable[Why], baseline: str) -> str:
 def kind_meanings(baseline: str) -> dict[str, str]:
     """Return the meaning of each kind of row, for a picture; for `baseline`, see `Why.meaning`."""
     return {"win": "ships the kernel", "tie": f"tie: ships {baseline}", "loss": f"ships {baseline}"}
+
+
+def advice(device: Device, row: Row) -> str:
+    """Return what to change in a program for the fastest kernel, and by how much it is faster; empty for nothing."""
+    first, *others = row.choices
+    try:
+        change = registry.space(first.space).advice(Task(row.problem, device, first.space))
+    except UnknownPlugin:  # of a plug-in that is not installed
+        return ""
+    other = min((each for each in others if each.space != first.space), key=lambda each: each.time_ns, default=None)
+    if not change or other is None:
+        return ""
+    return f"{row.problem.name}: {change}; it is {other.time_ns / first.time_ns:.2f} times as fast as {other.space}"

@@ -85,6 +85,10 @@ class Space(ABC):
     compiled_packages: ClassVar[tuple[str, ...]] = ()
     """Packages whose sources are compiled into the binaries; their licences go with a table that holds these."""
 
+    def advice(self, task: Task) -> str:
+        """Return what a program changes to run the kernel, where no exporter serves it; by default nothing."""
+        return ""
+
     @abstractmethod
     def params(self, task: Task) -> tuple[Param, ...]:
         """Return the parameters for a task, with every value worth trying."""

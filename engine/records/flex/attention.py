@@ -47,6 +47,7 @@ class Flex(Workload):
     baseline_space: ClassVar[str] = "flex_default"
     baseline_words: ClassVar[str] = "Inductor's default config"
     searched_space: ClassVar[str] = "flex_attention"
+    compared_spaces: ClassVar[tuple[str, ...]] = ("sdpa",)
 
     phase: Phase
     """Kernel of the call."""

@@ -138,7 +138,8 @@ class Lowering:
                 elif not isinstance(attention := flex_problem(node), str):
                     self._add_attention(node.name, *attention)
                 else:
-                    self._current.calls[operation, grouped or attention or reason][cost_of_node(node)] += 1
+                    named = f"{operation}{_attention_sizes(node)}"
+                    self._current.calls[named, grouped or attention or reason][cost_of_node(node)] += 1
             self._current.rest_bytes += rest_bytes(graph.module, [node for node, *_ in called])
             graph.scheduler = SimpleNamespace(nodes=[])
             return SimpleNamespace(call=lambda _: None, __file__=__file__, runner=None)
@@ -294,6 +295,21 @@ class Lowering:
             yield
         finally:
             self._depth -= 1
+
+
+def _attention_sizes(node: torch.fx.Node) -> str:
+    """Return the sizes of queries, keys and values of torch's attention, as `[2, 8, 512, 64]×...`; else nothing."""
+    operator, *arguments = node.target, *node.args
+    for place, each in enumerate(arguments):
+        if isinstance(each, torch._ops.OpOverload):  # in a checkpointed block, with a state of randomness
+            operator, arguments = each, arguments[place + 1 :]
+            break
+    schema = getattr(operator, "_schema", None)
+    if schema is None or "scaled_dot_product" not in schema.name:
+        return ""
+    given = dict(zip((each.name for each in schema.arguments), arguments, strict=False))
+    read = [given[name] for name in ("query", "key", "value") if isinstance(given.get(name), torch.fx.Node)]
+    return "×".join(str([*each.meta["val"].shape]) for each in read)
 
 
 def _watched(operator: Any, see: Callable[..., None]) -> Callable[..., Any]:  # noqa: ANN401 (torch's)

@@ -100,7 +100,8 @@ def test_attention_with_an_expanded_mask_is_products_as_on_a_gpu():
     assert names(found) == {"2x16x16x64:fp32:nn:bmm": 1, "2x16x64x16:fp32:nn:bmm": 1}
     found = captured("models:copied_mask", "bf16[1,2,16,64]")
     assert names(found) == {}
-    assert [work.operation for work in found.unseen] == ["aten._scaled_dot_product_efficient_attention.default"]
+    attention = f"aten._scaled_dot_product_efficient_attention.default{'×'.join(['[1, 2, 16, 64]'] * 3)}"
+    assert [work.operation for work in found.unseen] == [attention]
 
 
 def test_a_sum_of_two_gradients_is_two_products_as_without_a_table():
