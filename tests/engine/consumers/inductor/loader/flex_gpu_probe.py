@@ -27,6 +27,12 @@ def attended(q, k, v, blocks=None, score=None):
     return flex_attention(q, k, v, score, blocks, enable_gqa=True)
 
 
+def of_itself(x):
+    q, length = x.transpose(1, 2), x.shape[1]
+    blocks = create_block_mask(causal, None, None, length, length, device="cuda")
+    return attended(q, q[:, :2], q[:, :2], blocks)
+
+
 def error(found, expected):
     return float((found.double() - expected.double()).norm() / expected.double().norm())
 
@@ -62,6 +68,18 @@ def main(export):
         report["errors"] |= {
             f"{name}, {which}": error(*each) for which, *each in zip("qkv", found, expected, strict=True)
         }
+    seen = torch.ones(1, S, S, device="cuda", dtype=torch.bool).tril()
+    lengths = torch.tensor([400], device="cuda", dtype=torch.int32)
+    both = create_block_mask(lambda b, h, q, kv: seen[b, q, kv] & (kv < lengths[b]), 1, None, S, S, device="cuda")
+    inputs = made(4, S), made(2, S), made(2, S)
+    report["errors"]["tensors"] = error(
+        compiled(*inputs, blocks=both), attended(*[each.float() for each in inputs], blocks=both)
+    )
+    ranged = torch.compile(of_itself, options=gemmtune_inductor.options())
+    for length in (300, 700):
+        x = torch.randn(1, length, 4, D, device="cuda", dtype=torch.bfloat16)
+        torch._dynamo.maybe_mark_dynamic(x, 1)
+        report["errors"][f"length {length}"] = error(ranged(x), of_itself(x.float()))
     inputs = made(4, 1), made(2, S), made(2, S)
     report["errors"]["decode"] = error(compiled(*inputs), attended(*[each.float() for each in inputs]))
     report["benchmarks"] = {key: its for key, its in counters["inductor"].items() if "benchmark" in key}

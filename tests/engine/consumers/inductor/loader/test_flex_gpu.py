@@ -14,7 +14,7 @@ from gemmtune.engine.api.output_folder import write_all
 from gemmtune.engine.consumers.inductor.exporter import InductorExporter
 from gemmtune.engine.records.flex.attention import Flex
 from gemmtune.engine.records.measurement import Evidence
-from gemmtune.engine.records.table import Choice, Row
+from gemmtune.engine.records.table import Choice, RangeRow, Row
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams import registry
 from gemmtune.engine.testing.exporter_conformance import example_table
@@ -31,7 +31,9 @@ DOCUMENTS = f"{HEAD}:mask=causal_document:score=softcap(20)"
 NAMES = (
     *(f"flex:{phase}:{sizes}" for phase in ("forward", "backward") for sizes in (f"{HEAD}:mask=causal", DOCUMENTS)),
     f"flex:decode:{HEAD.replace('q512', 'q1')}",
+    f"flex:forward:{HEAD}:mask=and(at(t0,b,q,kv),lt(kv,at(t1,b)))",
 )
+RANGE = f"flex:forward:{HEAD.replace('512', '1024')}:mask=causal:dynamic=s"
 
 
 def row(name):
@@ -44,8 +46,9 @@ def row(name):
 @pytest.fixture(scope="module")
 def report(tmp_path_factory):
     folder = tmp_path_factory.mktemp("flex")
-    rows = tuple(map(row, NAMES))
-    write_all(InductorExporter().export(replace(example_table(), device=DEVICE, rows=rows, ranges=())), folder)
+    rows, ranged = tuple(map(row, NAMES)), row(RANGE)
+    ranges = (RangeRow(ranged.problem, 128, 1024, ranged.choices[0], ((1024, 0.0),)),)
+    write_all(InductorExporter().export(replace(example_table(), device=DEVICE, rows=rows, ranges=ranges)), folder)
     done = subprocess.run(
         [sys.executable, str(Path(__file__).with_name("flex_gpu_probe.py")), str(folder)],
         cwd=folder,
@@ -63,4 +66,5 @@ def test_outputs_and_gradients_are_right(report):
 
 def test_every_kernel_is_a_rows_and_nothing_is_benchmarked(report):
     assert report["benchmarks"] == {}
-    assert {use["problem"]: use["outcome"] for use in report["use"]["uses"]} == dict.fromkeys(NAMES, "row")
+    names = (*NAMES, RANGE.replace("1024", "300"))
+    assert {use["problem"]: use["outcome"] for use in report["use"]["uses"]} == dict.fromkeys(names, "row")
