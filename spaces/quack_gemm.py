@@ -51,6 +51,7 @@ class QuackGemmSpace(Space):
     preload = ("gemmtune.spaces.quack.build",)
     needs = RUNTIME_PACKAGES
     compiled_packages = ("nvidia-cutlass-operators", "quack-kernels")  # QuACK builds on an example of CUTLASS
+    launch_params = ("max_swizzle_size",)
 
     def params(self, task: Task) -> tuple[Param, ...]:
         """Return the parameters, equal for every task; `check` rejects values that an architecture cannot run."""

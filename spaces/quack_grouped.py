@@ -48,6 +48,7 @@ class QuackGroupedSpace(Space):
     preload = ("gemmtune.spaces.quack.grouped_build",)
     needs = RUNTIME_PACKAGES
     compiled_packages = ("nvidia-cutlass-operators", "quack-kernels")  # QuACK builds on an example of CUTLASS
+    launch_params = ("max_swizzle_size",)
     examples = (
         ("grouped:rows:m4096:g64:n1536:k2048:bf16:nt", "H200"),
         ("grouped:rows:m8:g8:n14336:k4096:bf16:nn:routing=zipf", "H100"),

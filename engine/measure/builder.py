@@ -106,16 +106,18 @@ class _Builder:
             return BuildFailure(account(error, registry.packages())[:500], time.perf_counter() - started)
 
     def _build(self, job: BuildJob) -> Artifact:
-        space, own = registry.space(job.task.space), f"{job.task.key}/{job.config.digest}"
-        key = space.artifact_key(job.task, job.config)
+        space, config, own = registry.space(job.task.space), job.config, f"{job.task.key}/{job.config.digest}"
+        compiled = Config({name: value for name, value in config.items() if name not in space.launch_params})
+        key = space.artifact_key(job.task, compiled)
         if key == own:  # no other task shares this binary
-            return space.build(job.task, job.config, self._folder)
+            return space.build(job.task, config, self._folder)
         known = self._shared_builds.find(key, self._folder, hashlib.sha256(own.encode()).hexdigest())
         if known is not None:
-            return known
-        artifact = space.build(job.task, job.config, self._folder)
+            launch = {**dict(known.launch), **{name: config.integer(name) for name in space.launch_params}}
+            return replace(known, key=space.artifact_key(job.task, config), launch=tuple(launch.items()))
+        artifact = space.build(job.task, config, self._folder)
         if artifact.path:
-            self._shared_builds.add(artifact)
+            self._shared_builds.add(replace(artifact, key=key))
         return artifact
 
 

@@ -276,6 +276,8 @@ def _check_artifact(space: type[Space], task: Task, config: Config, artifact: Ar
     require(pickle.loads(pickle.dumps(artifact)) == artifact, space, "built what does not pickle")  # noqa: S301 (ours)
     names = [name for name, _ in artifact.launch]
     require(len(set(names)) == len(names), space, f"names a launch value twice: {', '.join(names)}")
+    lacking = [name for name in space.launch_params if dict(artifact.launch).get(name) != config.integer(name)]
+    require(not lacking, space, f"leaves launch_params out of a launch: {', '.join(lacking)}")
     left = sorted(str(path) for path in folder.iterdir())
     require(left == [artifact.path] * bool(artifact.path), space, f"left {left} for the binary {artifact.path!r}")
     if artifact.path:

@@ -31,6 +31,7 @@ SPACE = QuackGemmSpace()
 CONFIG = {"tile_m": 128, "tile_n": 64, "cluster_m": 2, "cluster_n": 1, "max_swizzle_size": 16}
 CONFIG |= {"pingpong": False, "swap_ab": False, "is_dynamic_persistent": False}
 SM90 = Config(CONFIG | {"pingpong": True, "swap_ab": True})
+OTHER_ORDER = Config(dict(SM90) | {"max_swizzle_size": 4})
 SM100 = Config(CONFIG | {"is_dynamic_persistent": True})
 IMPOSSIBLE = [Config(CONFIG | {"tile_m": 257}), Config(CONFIG | {"tile_n": 8192})]
 
@@ -64,6 +65,7 @@ def built(tmp_path_factory):
     jobs += [BuildJob(of, config) for of in (HOPPER, BLACKWELL) for config in IMPOSSIBLE]
     jobs += [BuildJob(of, SM90) for of in SCALED]
     jobs += [BuildJob(of, FLAT) for of in GROUPED]
+    jobs += [BuildJob(HOPPER, OTHER_ORDER)]
     pool, found = builder_pool(("quack_gemm", "quack_grouped"), tmp_path_factory.mktemp("built"), 1, 100.0), {}
     try:
         for job in jobs:
@@ -106,6 +108,14 @@ def test_the_binary_depends_on_neither_sizes_nor_sms(built):
     assert one.digest == other.digest
     assert one.resources == other.resources
     assert one.path != other.path  # each task deletes its own
+
+
+def test_configs_that_a_launch_alone_tells_apart_are_compiled_once(built):
+    one, other = built[0], built[12]
+    assert (one.digest, one.build_seconds) == (other.digest, other.build_seconds)
+    assert other.key == SPACE.artifact_key(HOPPER, OTHER_ORDER) != one.key
+    orders = [SPACE.deployed_call(each, HOPPER)[5][2] for each in (one, other)]
+    assert orders == [16, 4]
 
 
 def test_scaled_kernels_with_fast_and_exact_sums_are_others_and_spill_nothing(built):
@@ -161,7 +171,7 @@ print("quack" in sys.modules)
 
 
 def test_another_process_loads_it_without_quack(built):
-    passed = pickle.dumps([(HOPPER, built[0]), *zip(GROUPED, built[9:], strict=True)]).hex()
+    passed = pickle.dumps([(HOPPER, built[0]), *zip(GROUPED, built[9:12], strict=True)]).hex()
     done = subprocess.run([sys.executable, "-c", _LOAD, passed], capture_output=True, text=True, check=True)
     first, *signature = done.stdout.splitlines()
     assert first == "False 6 clusters.2"
