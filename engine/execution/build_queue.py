@@ -10,13 +10,16 @@ class BuildQueue:
     """Builds that no builder has yet: finals first, then the task with the fewest open evaluations.
 
     A sampler continues once its whole batch is measured, so a batch that is nearly done delays its search most. Among
-    equals the task with the fewest finished evaluations goes first: tasks then end one after the other, and the last
-    few keep the builders busy.
+    equals the task with the fewest finished evaluations goes first, or the task that began first: tasks then end one
+    after the other, and finals are held while builders make what the others need.
     """
 
-    def __init__(self) -> None:
-        """Start with an empty queue."""
+    def __init__(self, *, evenly: bool = True) -> None:
+        """Start with an empty queue; `evenly`: whether few finished evaluations count, and not the order of tasks."""
+        self._evenly = evenly
+        self._began: dict[Task, int] = {}
         self._urgent: deque[BuildJob] = deque()
+        self._number = 0
         self._queued: dict[Task, deque[BuildJob]] = {}
         self._open: Counter[Task] = Counter()
         self._finished: Counter[Task] = Counter()
@@ -25,16 +28,19 @@ class BuildQueue:
         return bool(self._urgent or self._queued)
 
     def __len__(self) -> int:
-        return len(self._urgent) + sum(len(jobs) for jobs in self._queued.values())
+        return self._number
 
     def add(self, job: BuildJob) -> None:
         """Queue the build of an evaluation, which stays open until `finish_evaluation`."""
         self._queued.setdefault(job.task, deque()).append(job)
+        self._began.setdefault(job.task, len(self._began))
         self._open[job.task] += 1
+        self._number += 1
 
     def add_urgent(self, job: BuildJob) -> None:
         """Queue a build for a final, whose searches are done."""
         self._urgent.append(job)
+        self._number += 1
 
     def finish_evaluation(self, task: Task) -> None:
         """Count one evaluation of the task as finished."""
@@ -50,10 +56,13 @@ class BuildQueue:
             ValueError: the queue is empty.
         """
         if self._urgent:
+            self._number -= 1
             return self._urgent.popleft()
-        task = min(self._queued, key=lambda t: (self._open[t], self._finished[t]))
+        behind = self._finished if self._evenly else self._began
+        task = min(self._queued, key=lambda t: (self._open[t], behind[t]))
         jobs = self._queued[task]
         job = jobs.popleft()
+        self._number -= 1
         if not jobs:
             del self._queued[task]
         return job

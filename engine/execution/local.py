@@ -38,6 +38,7 @@ class LocalExecutor(BuildMeasurePipeline):
         builders: int | None = None,
         pruners: Mapping[str, Pruner] | None = None,
         early_stopping: bool = True,
+        evenly: bool = True,
         notify: Notify = log_notice,
     ) -> None:
         """Choose the first visible GPU and those of its model; start no process yet.
@@ -49,6 +50,8 @@ class LocalExecutor(BuildMeasurePipeline):
             pruners: by name, asked before the build and again between build and measurement.
             early_stopping: whether launches stop once a config is behind the task's best; if not, every config gets
                 all its launches.
+            evenly: whether all tasks advance alike, so that a campaign that stops early has something of each; if not,
+                the first ones end first.
             notify: receives lines that a person should read.
 
         Raises:
@@ -63,6 +66,7 @@ class LocalExecutor(BuildMeasurePipeline):
             len(gpus),
             pruners=pruners,
             early_stopping=early_stopping and not timed.energy,  # the slower config may need less energy
+            evenly=evenly,
             notify=notify,
         )
 

@@ -33,8 +33,7 @@ _DOUBTED = (Status.RUN_FAILED, Status.WRONG_RESULT, Status.TIMED_OUT)
 
 _BUILT_AHEAD = 128
 """Built configs per GPU worker that may wait before no further build begins. Chosen: more than a GPU times while the
-builders make the next ones, and little on a disk. A campaign of many problems begins with their operands and times
-little, so that builders stood still with 64 (see experiments/campaign-100)."""
+builders make the next ones, and little on a disk. With 64, builders stood still (see experiments/campaign-100)."""
 
 
 class BuildMeasurePipeline:
@@ -48,11 +47,12 @@ class BuildMeasurePipeline:
         *,
         pruners: Mapping[str, Pruner] | None = None,
         early_stopping: bool = True,
+        evenly: bool = True,
         notify: Notify = log_notice,
     ) -> None:
         """Prepare the pipeline for that many GPU workers; no process starts before the first config is submitted.
 
-        Without `early_stopping`, every config gets all its launches.
+        Without `early_stopping`, every config gets all its launches. `evenly`: see `BuildQueue`.
         """
         self.evidence: Evidence = provenance.evidence
         self.parallel = parallel
@@ -65,7 +65,7 @@ class BuildMeasurePipeline:
         self._pruners = dict(pruners or {})
         self._history: dict[Task, list[Measurement]] = {}
         self._leaders: dict[Task, Estimate] = {}
-        self._queue = BuildQueue()
+        self._queue = BuildQueue(evenly=evenly)
         self._cache = ArtifactCache(FINALISTS)
         self._drift = DriftMonitor()
         self._checks = BoardChecks(_now)

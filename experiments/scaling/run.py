@@ -108,9 +108,10 @@ def campaign(given: argparse.Namespace) -> dict:
 
         # A cluster of its own: campaigns side by side on one host would join the one that runs there.
         cluster = Cluster("local", len(os.sched_getaffinity(0))) if given.side_by_side else Cluster()
-        open_executor = partial(RayExecutor, cluster, device, protocol_name=protocol, builders=builders)
+        open_executor = partial(RayExecutor, cluster, device)
     else:
-        open_executor = partial(LocalExecutor, protocol_name=protocol, builders=builders)
+        open_executor = LocalExecutor
+    open_executor = partial(open_executor, protocol_name=protocol, builders=builders, evenly=False)
     backend = measured_backend(plan, device, open_executor)
     executor = backend.executor
     if executor.parallel != given.gpus[0]:

@@ -214,7 +214,7 @@ def campaign(given: argparse.Namespace, gpus: int, configs: int) -> dict[str, ob
         machines.append(VirtualMachine(given, clock, gpus))
         return machines[0]
 
-    executor = BuildMeasurePipeline(provenance, opened, gpus)
+    executor = BuildMeasurePipeline(provenance, opened, gpus, evenly=False)
     backend = measured_backend(plan, device, lambda spaces: executor, search_processes=given.search_processes)
     with tempfile.TemporaryDirectory() as folder, closing(backend), Database.open(f"{folder}/m.db") as store:
         notes = Notes(clock, executor)

@@ -231,11 +231,13 @@ class RayExecutor(BuildMeasurePipeline):
         builders: int | None = None,
         pruners: Mapping[str, Pruner] | None = None,
         early_stopping: bool = True,
+        evenly: bool = True,
         notify: Notify = log_notice,
     ) -> None:
         """Prepare the executor, which starts no actor yet; `close` closes the cluster too.
 
         GPUs of other models are left alone. `builders` are per node: by default one per core, less one per GPU.
+        `evenly`: see `LocalExecutor`.
 
         Raises:
             ContractError: no protocol has that name.
@@ -265,6 +267,7 @@ class RayExecutor(BuildMeasurePipeline):
             max(sum(node.gpus for node in fitting), 1),
             pruners=pruners,
             early_stopping=early_stopping and not timed.energy,
+            evenly=evenly,
             notify=notify,
         )
 

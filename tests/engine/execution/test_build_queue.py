@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 from gemmtune.engine.execution.build_queue import BuildQueue
 from gemmtune.engine.measure.builder import BuildJob
 from gemmtune.engine.records import catalogue
@@ -51,11 +53,12 @@ def test_of_equals_the_one_that_was_queued_first_and_a_final_before_all():
     assert not queue
 
 
-def test_of_equals_the_one_with_the_fewest_behind_it():
-    queue = BuildQueue()
+@pytest.mark.parametrize("evenly", [True, False])
+def test_of_equals_the_one_with_the_fewest_behind_it_or_the_one_that_began_first(evenly):
+    queue = BuildQueue(evenly=evenly)
     queue.add(job(FIRST, 0))
     queue.pop()
     queue.finish_evaluation(FIRST)
     queue.add(job(FIRST, 1))
     queue.add(job(SECOND, 0))
-    assert order(queue) == [(2, 0), (1, 1)]
+    assert order(queue) == ([(2, 0), (1, 1)] if evenly else [(1, 1), (2, 0)])
