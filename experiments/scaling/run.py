@@ -100,19 +100,17 @@ def campaign(given: argparse.Namespace) -> dict:
     device = present_device()
     if device is None:
         sys.exit("no GPU here")
-    protocol = registry.objective(plan.objective).protocol
-    builders = len(os.sched_getaffinity(0)) - given.gpus[0]
+    cores = len(os.sched_getaffinity(0))
+    builders, opened = cores - given.gpus[0], LocalExecutor
     if given.fleet == "ray":
         from gemmtune.engine.execution.ray.cluster import Cluster
         from gemmtune.engine.execution.ray.executor import RayExecutor
 
         # A cluster of its own: campaigns side by side on one host would join the one that runs there.
-        cluster = Cluster("local", len(os.sched_getaffinity(0))) if given.side_by_side else Cluster()
-        open_executor = partial(RayExecutor, cluster, device)
-    else:
-        open_executor = LocalExecutor
-    open_executor = partial(open_executor, protocol_name=protocol, builders=builders, evenly=False)
-    backend = measured_backend(plan, device, open_executor)
+        cluster = Cluster("local", cores) if given.side_by_side else Cluster()
+        opened = partial(RayExecutor, cluster, device)
+    terms = {"protocol_name": registry.objective(plan.objective).protocol, "builders": builders, "evenly": False}
+    backend = measured_backend(plan, device, partial(opened, **terms))
     executor = backend.executor
     if executor.parallel != given.gpus[0]:
         sys.exit(f"{executor.parallel} GPUs of one kind to be seen, not {given.gpus[0]}")
