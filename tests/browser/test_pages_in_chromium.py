@@ -33,7 +33,6 @@ if find_spec("playwright") is None:
     pytest.skip("needs playwright: pip install playwright", allow_module_level=True)
 pytestmark = pytest.mark.slow(15)
 
-RECORDED = gt.landscapes("h200")
 WIDTHS = (1280, 600, 390)
 NOW = datetime(2026, 11, 27, tzinfo=UTC)
 
@@ -93,23 +92,23 @@ def _captured() -> Captured:
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory) -> dict[str, Path]:
-    folder = tmp_path_factory.mktemp("pages")
-    whole = gt.tune(backend=RECORDED, budget=16, sampler="evolution", out=folder / "whole")
-    failing = [each if each.context["space"] == "aten" else _failing(each) for each in RECORDED]
-    some = [each.problem for each in RECORDED[::4]]
+    folder, recorded = tmp_path_factory.mktemp("pages"), gt.landscapes("h200")
+    whole = gt.tune(backend=recorded, budget=16, sampler="evolution", out=folder / "whole")
+    failing = [each if each.context["space"] == "aten" else _failing(each) for each in recorded]
+    some = [each.problem for each in recorded[::4]]
     gt.tune(some, backend=failing, budget=8, sampler="random", out=folder / "failing")
     gt.tune(
         ["16x4096x4096:bf16:nt", "2048x4096x4096:bf16:nt"],
-        backend=RECORDED,
+        backend=recorded,
         ranges=True,
         budget=16,
         sampler="random",
         out=folder / "ranges",
     )
-    compared = RECORDED[-(PANELS + 1) :]  # one more than has a panel
+    compared = recorded[-(PANELS + 1) :]  # one more than has a panel
     gt.replay(compared, ["random", "evolution"], budget=8, seeds=2, out=folder / "compare")
-    verified = gt.verify(whole.table, backend=RECORDED)
-    other = gt.tune(backend=RECORDED, budget=2, seed=4, sampler="random")
+    verified = gt.verify(whole.table, backend=recorded)
+    other = gt.tune(backend=recorded, budget=2, seed=4, sampler="random")
     differences = other.table.diff(whole.table)
     assert differences.winner
     changes = {
