@@ -170,6 +170,20 @@ def _process_as_before() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
+@pytest.fixture(autouse=True, scope="session")
+def _constants_read_once() -> Iterator[None]:
+    """Keep the constants that Hypothesis found in the modules of the collection.
+
+    It would read every module that tests import later, and generate other examples than where fewer tests ran before.
+    """
+    providers = sys.modules.get("hypothesis.internal.conjecture.providers")
+    with pytest.MonkeyPatch.context() as patch:
+        if providers is not None:
+            found = providers._get_local_constants()
+            patch.setattr(providers, "_get_local_constants", lambda: found)
+        yield
+
+
 def _signals_as_before() -> Iterator[None]:
     """Restore the handlers of signals: a command that was stopped ignores them, and so would every later child."""
     before = {number: signal.getsignal(number) for number in _SIGNALS}
