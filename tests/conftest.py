@@ -8,6 +8,7 @@ than 5 seconds, with the seconds it takes on a core of its own:
     slow(20, together="probes")         a file that shares a session's fixture with other files of that name
     slow(20, together="commands")       a file that shares the server of `served`
     slow(20, together="waiting")        a file that leaves the cores idle: one process waits, and the others fill them
+    slow(20, together="ray")            a file of Ray, which does so too
 
 Tests that need the GPU run one after the other, in one process.
 """
