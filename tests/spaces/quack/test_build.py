@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import subprocess
-import sys
 import time
 from importlib.util import find_spec
 
@@ -21,7 +19,7 @@ from gemmtune.spaces.quack_gemm import QuackGemmSpace
 from gemmtune.spaces.quack_grouped import QuackGroupedSpace
 
 pytestmark = [
-    pytest.mark.slow(15),
+    pytest.mark.slow(12, together="probes"),
     pytest.mark.skipif(
         find_spec("quack") is None or find_spec("torch") is None, reason="quack-kernels or torch is not installed"
     ),
@@ -170,9 +168,11 @@ print("quack" in sys.modules)
 """
 
 
-def test_another_process_loads_it_without_quack(built):
+def test_another_process_loads_it_without_quack(built, probe, tmp_path):
     passed = pickle.dumps([(HOPPER, built[0]), *zip(GROUPED, built[9:12], strict=True)]).hex()
-    done = subprocess.run([sys.executable, "-c", _LOAD, passed], capture_output=True, text=True, check=True)
+    (tmp_path / "loading.py").write_text(_LOAD)
+    done = probe(tmp_path / "loading.py", tmp_path, passed)
+    assert done.returncode == 0, done.stderr[-3000:]
     first, *signature = done.stdout.splitlines()
     assert first == "False 6 clusters.2"
     expected = "\n".join(signature)
