@@ -170,7 +170,6 @@ def _process_as_before() -> Iterator[None]:
         assert left == "InductorChoices", f"this file left {left} installed in Inductor; its loader has uninstall()"
 
 
-@pytest.fixture(autouse=True)
 @pytest.fixture(autouse=True, scope="session")
 def _constants_read_once() -> Iterator[None]:
     """Keep the constants that Hypothesis found in the modules of the collection.
@@ -185,6 +184,7 @@ def _constants_read_once() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True)
 def _signals_as_before() -> Iterator[None]:
     """Restore the handlers of signals: a command that was stopped ignores them, and so would every later child."""
     before = {number: signal.getsignal(number) for number in _SIGNALS}
