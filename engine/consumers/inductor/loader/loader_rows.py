@@ -107,7 +107,7 @@ def parse_inductor_table(content: bytes) -> InductorTable:
     rows = {key: _rows(key, its, kernels) for key, its in require_object("rows", fields["rows"]).items()}
     invariant = require_one_of("batch_invariant", fields.get("batch_invariant", False), (False, True))
     if invariant:
-        require_one_order(rows)
+        require_one_order(rows, fields["device"]["arch"])
     parts = fields["sha256"], fields["device"]["name"], made_with, templates, rows, kernels, invariant
     return InductorTable(*parts, parse_generated(fields))
 
