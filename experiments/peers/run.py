@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import time
 from collections.abc import Iterable
 from pathlib import Path
-
-from kernel_tuner_arm import KernelTunerArm
 
 from gemmtune.engine.records.landscape import Landscape
 from gemmtune.engine.records.measurement import Trial
 from gemmtune.engine.scheduling.landscape_search import LandscapeSearch
 from gemmtune.engine.seams import registry
+from gemmtune.engine.seams.sampler import Sampler
 from gemmtune.engine.store.landscapes.landscape_file import read_landscapes
 from gemmtune.engine.studies.comparison import BUDGETS, compare
 from gemmtune.engine.studies.performance_score import PerformanceScore
@@ -56,15 +56,16 @@ def main() -> None:
 
 
 def searches(landscape: Landscape, arm: str, budget: int, seeds: int) -> Iterable[Replay]:
-    if arm in PEERS:
-        peer = KernelTunerArm(landscape)
-        return ([peer.search(arm, budget, seed)] for seed in range(seeds))
-    return ([ours(LandscapeSearch(landscape), arm, budget, seed)] for seed in range(seeds))
+    sys.path.append(str(Path(__file__).parents[1] / "leaderboard"))
+    import kernel_tuner_samplers
+
+    kind = kernel_tuner_samplers.sampler(arm) if arm in PEERS else registry.sampler(arm)
+    return ([search(LandscapeSearch(landscape), kind, budget, seed)] for seed in range(seeds))
 
 
-def ours(task: LandscapeSearch, arm: str, budget: int, seed: int) -> tuple[Trial, ...]:
+def search(task: LandscapeSearch, kind: type[Sampler], budget: int, seed: int) -> tuple[Trial, ...]:
     """Return the trials of one search up to the optimum."""
-    tuner = task.begin(registry.sampler(arm), budget, seed=seed)
+    tuner = task.begin(kind, budget, seed=seed)
     while not tuner.done and (tuner.best is None or tuner.best.score > task.landscape.optimum_ns):
         tuner.tell([task.outcome(config) for config in tuner.next_batch()])
     return tuner.trials
