@@ -133,6 +133,8 @@ class Flex(Workload):
     def _check_dynamic(self) -> None:
         if self.dynamic not in ("", "s", "kv"):
             raise ProblemError(f"dynamic={self.dynamic[:SHOWN]} is neither s, for queries and keys, nor kv")
+        if self.dynamic == "s" and self.phase is Phase.DECODE:
+            raise ProblemError("dynamic=s opens the queries, of which decoding has few: write dynamic=kv")
         if self.dynamic == "s" and self.queries != self.keys:
             raise ProblemError(f"dynamic=s needs q{self.queries} to equal kv{self.keys}: write dynamic=kv")
         if self.dynamic and "." in self.documents:

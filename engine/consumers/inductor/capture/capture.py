@@ -128,7 +128,7 @@ def _captured(
     with lowering.settings():
         compiled = torch.compile(function, backend=lowering.compile)
         for number, sizes in enumerate(values):
-            positional, named = _arguments(call.inputs, sizes, grad=grad, is_open=number == 0)
+            positional, named, lowering.drawn = _arguments(call.inputs, sizes, grad=grad, is_open=number == 0)
             data.begin_call()
             of_python = DrawsOfPython()
             try:
@@ -209,10 +209,14 @@ def run_backward(
 
 def _arguments(
     inputs: Sequence[object], values: Mapping[str, int], *, grad: bool, is_open: bool
-) -> tuple[list[object], dict[str, object]]:
-    """Return the arguments of a call; open sizes are marked as such for the first one."""
+) -> tuple[list[object], dict[str, object], set[int]]:
+    """Return the arguments of a call, and the storages of those that only a size and a type describe.
+
+    Open sizes are marked as such for the first call.
+    """
     positional: list[object] = []
     named: dict[str, object] = {}
+    drawn: set[int] = set()
     for each in inputs:
         if isinstance(each, torch.Tensor) and each.device.type != GPU.type:
             made: object = without_data(each).requires_grad_(each.requires_grad)
@@ -221,6 +225,7 @@ def _arguments(
             continue
         elif isinstance(each, InputSpec):
             made = each.make(values, GPU)
+            drawn.add(made.untyped_storage()._cdata)
             if grad and made.is_floating_point():
                 made.requires_grad_()
             for position, size in enumerate(each.sizes):
@@ -232,7 +237,7 @@ def _arguments(
             named[each.name] = made
         else:
             positional.append(made)
-    return positional, named
+    return positional, named, drawn
 
 
 @contextlib.contextmanager

@@ -119,6 +119,8 @@ class Lowering:
         self._depth = 0
         self.compiled: Counter[str] = Counter()
         self.mixed = ""
+        self.drawn: set[int] = set()
+        """Storages of the inputs that stand for a user's: no problem states their values."""
 
     @property
     def is_running(self) -> bool:
@@ -224,6 +226,8 @@ class Lowering:
         if call is None:
             return
         tensors = [each for each in arguments[place + 4] if isinstance(each, torch.Tensor)]
+        if any(tensors[each].untyped_storage()._cdata in self.drawn for each in call.read):
+            return
         read = [self._value_of(tensors[each]) for each in call.read]
         counts = [None if each is None else self._value_of(each) for each in arguments[place][2:6:2]]
         before = graph.products[at].problem

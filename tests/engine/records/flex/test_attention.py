@@ -107,7 +107,7 @@ def test_a_dynamic_length_spans_a_series():
     whole, cache = Flex.parse(f"{HEAD}:mask=causal:dynamic=s"), Flex.parse("flex:decode:b1:h8:q1:kv64:d64:dynamic=kv")
     assert whole.resized(100).name == whole.name.replace("4096", "100")
     assert cache.resized(2, 3.0).name == "flex:decode:b1:h8:q1:kv2:d64:bf16:dynamic=kv"
-    assert cache.resized(2).series == cache.series != Flex.parse("flex:decode:b1:h8:s64:d64:dynamic=s").series
+    assert cache.resized(2).series == cache.series != Flex.parse("flex:decode:b1:h8:q2:kv64:d64:dynamic=kv").series
     for each in (whole, cache):
         assert with_length(each.kernel_name, each.keys) == each.name
     fields = {"kind": "flex", "phase": "forward", "batch": "1", "heads": "4", "head_dim": "64", "dynamic": "s"}
@@ -126,6 +126,8 @@ def test_a_range_of_lengths_stands_for_a_few():
 def test_a_dynamic_length_that_is_none_is_refused(fault):
     with pytest.raises(ProblemError, match=r"dynamic|documents|length"):
         expand_workloads(f"flex:forward:b1:h4:{fault}")
+    with pytest.raises(ProblemError, match="of which decoding has few: write dynamic=kv"):
+        expand_workloads("flex:decode:b1:h4:s2..64:d64")
 
 
 def test_documents_fill_all_positions():

@@ -83,6 +83,15 @@ def test_flex_attention_of_an_open_length_spans_its_range(tmp_path):
     assert {*attention.problems} <= {*read_plan(file).problems}
 
 
+def test_no_problem_states_the_values_of_an_input_that_was_made_up():
+    def padded(q, lengths):
+        blocks = create_block_mask(lambda b, h, i, j: j < lengths[b], 2, None, 512, 512, q.device)
+        return flex_attention(q, q, q, block_mask=blocks)
+
+    found = captured(padded, "bf16[2,4,512,16]", "int32[2]")
+    assert [*names(found)] == ["flex:forward:b2:h4:q512:kv512:d16:bf16:mask=lt(kv,at(t0,b)):lengths=50.100"]
+
+
 def test_the_values_that_a_mask_reads_are_those_of_the_capture():
     def masked(q):
         ids = torch.arange(512, device=q.device) // 200
