@@ -14,7 +14,7 @@ from gemmtune.engine.io.reading import parse_toml, read_text
 from gemmtune.engine.records.errors import UsageError, did_you_mean
 from gemmtune.engine.records.workload import Workload, summed
 from gemmtune.engine.seams import registry
-from gemmtune.engine.seams.kinds import kind_of, parse_workload, workload_of
+from gemmtune.engine.seams.kinds import expand_workloads, kind_of, parse_workload, workload_of
 from gemmtune.engine.seams.plugin_class import adopted, class_named
 from gemmtune.engine.seams.sampler import Sampler
 from gemmtune.engine.seams.workload import WorkloadKind
@@ -151,7 +151,7 @@ def _value(option: Option, value: object, folder: Path) -> Any:  # noqa: ANN401 
 
 
 def _workloads(key: str, value: object) -> tuple[Workload, ...]:
-    return tuple(parse_workload(text) for text in _texts(key, value))
+    return tuple(each for text in _texts(key, value) for each in expand_workloads(text))
 
 
 def _problems(table: Mapping[str, object], listed: str, sizes: object) -> tuple[Workload, ...]:

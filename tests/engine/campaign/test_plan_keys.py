@@ -61,3 +61,8 @@ def test_the_page_has_the_tables_of_the_keys():
     script = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(script)
     assert script.current(page) == page, "run make docs"
+
+
+def test_a_text_of_a_range_stands_for_several_problems(tmp_path):
+    (tmp_path / "campaign.toml").write_text('problems = ["flex:decode:b1:h8:q1:kv64..1024:d64"]\n')
+    assert [each.size for each in read_plan(tmp_path / "campaign.toml").problems] == [64, 256, 1024]
