@@ -126,7 +126,8 @@ def parsed(line: str) -> dict[str, object]:
     assert isinstance(group, TyperGroup)
     words = shlex.split(line, comments=True)[1:]
     command, *arguments = takewhile(lambda word: word not in ("||", "&&", "|", ">"), words)
-    return group.commands[command].make_context(command, arguments).params
+    above = group.context_class(group, **group.context_settings)
+    return group.commands[command].make_context(command, arguments, parent=above).params
 
 
 @pytest.mark.parametrize("document", GUIDE, ids=name)
