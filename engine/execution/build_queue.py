@@ -5,18 +5,22 @@ from collections import Counter, deque
 from gemmtune.engine.measure.builder import BuildJob
 from gemmtune.engine.records.task import Task
 
+_HEAD_START = 20
+"""Evaluations that the first task is ahead of the last one, where tasks do not advance alike. Chosen on the clock of
+experiments/scaling: finals of a hundred problems begin early, and the last of 24 tasks keep the builders busy."""
+
 
 class BuildQueue:
     """Builds that no builder has yet: finals first, then the task with the fewest open evaluations.
 
     A sampler continues once its whole batch is measured, so a batch that is nearly done delays its search most. Among
-    equals the task with the fewest finished evaluations goes first, or the task that began first: tasks then end one
-    after the other, and finals are held while builders make what the others need.
+    equals the task with the fewest finished evaluations goes first. With a head start of the earlier tasks, finals are
+    held while builders make what the later ones need.
     """
 
     def __init__(self, *, evenly: bool = True) -> None:
-        """Start with an empty queue; `evenly`: whether few finished evaluations count, and not the order of tasks."""
-        self._evenly = evenly
+        """Start with an empty queue; `evenly`: whether no task has a head start."""
+        self._head_start = 0 if evenly else _HEAD_START
         self._began: dict[Task, int] = {}
         self._urgent: deque[BuildJob] = deque()
         self._number = 0
@@ -58,8 +62,8 @@ class BuildQueue:
         if self._urgent:
             self._number -= 1
             return self._urgent.popleft()
-        behind = self._finished if self._evenly else self._began
-        task = min(self._queued, key=lambda t: (self._open[t], behind[t]))
+        later = self._head_start / max(len(self._began), 1)
+        task = min(self._queued, key=lambda t: (self._open[t], self._finished[t] + later * self._began[t]))
         jobs = self._queued[task]
         job = jobs.popleft()
         self._number -= 1

@@ -50,7 +50,7 @@ class LocalExecutor(BuildMeasurePipeline):
             pruners: by name, asked before the build and again between build and measurement.
             early_stopping: whether launches stop once a config is behind the task's best; if not, every config gets
                 all its launches.
-            evenly: whether all tasks advance alike, so that a campaign that stops early has something of each; if not,
+            evenly: whether all tasks advance alike, so that a campaign that stops early has as much of each; if not,
                 the first ones end first.
             notify: receives lines that a person should read.
 
