@@ -556,11 +556,18 @@ def test_a_new_database_that_another_process_is_making_is_waited_for(tmp_path, c
     path = tmp_path / "m.db"
     with closing(sqlite3.connect(path, check_same_thread=False)) as other:
         other.execute("BEGIN EXCLUSIVE")
-        released = threading.Timer(1.2, other.rollback)
-        released.start()
+
+        def release_once_said():
+            until = time.monotonic() + 60
+            while not caplog.records and time.monotonic() < until:
+                time.sleep(0.02)
+            other.rollback()
+
+        releasing = threading.Thread(target=release_once_said)
+        releasing.start()
         with Database.open(path) as database:
             assert database.add([measured(1)]) == 1
-        released.join()
+        releasing.join()
     assert [record.message[:24] for record in caplog.records] == ["waiting for the database"]
 
 
