@@ -29,8 +29,13 @@ from functools import cache, lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from sqlalchemy.engine.interfaces import DBAPIConnection
+    from sqlalchemy.pool import ConnectionPoolEntry
 
 EXPERIMENTS = Path(__file__).parents[1] / "experiments"
 SERVED = Path(__file__).with_name("served")
@@ -115,6 +120,23 @@ def _landscapes_read_once() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(landscape_file, "_parsed", lru_cache(100)(landscape_file._parsed.__wrapped__))
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _disks_not_waited_for() -> Iterator[None]:
+    """Have nothing wait until a disk has it: what is stored outlives this process all the same, if not the machine."""
+    from gemmtune.engine.store import dialects
+
+    configure = dialects._configure_sqlite
+
+    def configured(connection: DBAPIConnection, entry: ConnectionPoolEntry) -> None:
+        configure(connection, entry)
+        connection.cursor().execute("PRAGMA synchronous=OFF")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dialects, "_configure_sqlite", configured)
+        patch.setattr(os, "fsync", lambda _: None)
         yield
 
 
