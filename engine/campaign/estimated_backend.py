@@ -12,8 +12,9 @@ from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.scheduling.task_search import TaskSearch
+from gemmtune.engine.scheduling.tuner import own_seed
 from gemmtune.engine.seams.space import Space
-from gemmtune.engine.search.enumeration import feasible_configs
+from gemmtune.engine.search.enumeration import searched_configs
 from gemmtune.engine.search.samplers.exhaustive import ExhaustiveSampler
 
 
@@ -25,7 +26,7 @@ def estimated_backend(
     open_executor: Callable[[Mapping[str, Space]], EstimateExecutor] = EstimateExecutor,
     notes: tuple[str, ...] = (),
 ) -> Backend:
-    """Estimate every feasible config of the plan's tasks, but no baseline, which no model estimates.
+    """Estimate the feasible configs of the plan's tasks, but no baseline, which no model estimates.
 
     The estimates are known beforehand: the configs are evaluated in their order, the best first.
 
@@ -59,7 +60,7 @@ def estimated_backend(
 
 def _task(plan: Plan, executor: EstimateExecutor, task: Task) -> TaskSearch:
     prior, space = executor.prior(task), plan.plugins.spaces[task.space]
-    configs = tuple(feasible_configs(space, task))
+    configs = tuple(searched_configs(space, task, plan.budget, own_seed(plan.seed, task.key)))
     if not configs:
         raise UsageError(reason_of_none(space, task))
     estimated = tuple(sorted((c for c in configs if c in prior.times_ns), key=prior.times_ns.__getitem__))

@@ -4,7 +4,6 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
-from itertools import islice
 
 from gemmtune.engine.campaign.backend import Backend, search_of
 from gemmtune.engine.campaign.plan import Plan
@@ -19,8 +18,7 @@ from gemmtune.engine.scheduling.task_search import TaskSearch
 from gemmtune.engine.scheduling.tuner import own_seed
 from gemmtune.engine.seams.executor import Executor
 from gemmtune.engine.seams.space import Space
-from gemmtune.engine.search.enumeration import enumerate_space, feasible_configs, searched_configs
-from gemmtune.engine.search.samplers.exhaustive import ExhaustiveSampler
+from gemmtune.engine.search.enumeration import enumerate_space, possible_evaluations, searched_configs
 from gemmtune.engine.toolchain.clock_lock import ClockLock
 from gemmtune.engine.toolchain.gpu_info import equal_gpus
 
@@ -109,20 +107,21 @@ def unsearched(plan: Plan, tasks: Sequence[Task]) -> Iterator[str]:
 
 def reason_of_none(space: Space, task: Task) -> str:
     """Return why no config of the space is feasible for the task."""
-    why = "; ".join(dict.fromkeys(enumerate_space(space, task).examples.values()))
+    found = enumerate_space(space, task)
+    why = "; ".join(dict.fromkeys(found.examples.values()))
+    if found.points < found.size:
+        why = f"of {found.size} points none is feasible among those drawn: {why}"
     return f"space {task.space} has nothing for {task.problem.name} on {task.device.sku}: {why}"
 
 
 def _tasks(plan: Plan, device: Device, problems: Sequence[Workload]) -> Iterator[TaskSearch]:
     for problem in problems:
         tasks = {Task(problem, device, name): space for name, space in plan.plugins.spaces.items()}
-        # No more configs than the budget are enumerated.
-        counts = {t: sum(1 for _ in islice(feasible_configs(s, t), plan.budget)) for t, s in tasks.items()}
+        seeds = {task: own_seed(plan.seed, task.key) for task in tasks}
+        counts = {task: possible_evaluations(space, task, plan.budget, seeds[task]) for task, space in tasks.items()}
         if not any(counts[task] for task in tasks if task.space in plan.spaces):
             raise UsageError("; ".join(reason_of_none(s, t) for t, s in tasks.items() if t.space in plan.spaces))
         for task, space in tasks.items():
             if counts[task]:
-                is_swept = task.is_baseline or plan.plugins.sampler is ExhaustiveSampler
-                drawn = partial(searched_configs, space, task, plan.budget, own_seed(plan.seed, task.key))
-                configs = partial(feasible_configs, space, task) if is_swept else drawn
+                configs = partial(searched_configs, space, task, plan.budget, seeds[task])
                 yield search_of(plan, task, counts[task], configs)

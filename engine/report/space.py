@@ -18,9 +18,10 @@ from gemmtune.engine.search.enumeration import EnumeratedSpace
 def space_report(
     task: Task, params: tuple[Param, ...], found: EnumeratedSpace, seeds: tuple[Config, ...], prior: Prior
 ) -> Report:
-    """Report the params, the number of points, each rule's rejections with an example, and a model's estimates."""
+    """Report the params, the points that were checked, each rule's rejections with an example, and estimates."""
     estimates = f"{len(prior.times_ns)} estimated by {prior.model}" if prior.times_ns else prior.reason
-    points = f"{count(found.points, 'point')}, {len(found.feasible)} feasible, {count(len(seeds), 'seed')}"
+    points = count(found.points, "point") if found.points == found.size else f"{found.points} of {found.size} points"
+    points = f"{points}, {len(found.feasible)} feasible, {count(len(seeds), 'seed')}"
     columns = {"param": [p.name for p in params], "values": [" ".join(map(str, p.values)) for p in params]}
     rejections = {
         "rejected by": list(found.rejections),
@@ -39,6 +40,7 @@ def space_report(
         "device": task.device.sku,
         "params": {param.name: param.values for param in params},
         "points": found.points,
+        "size": found.size,
         "feasible": len(found.feasible),
         "rejections": found.rejections,
         "examples": found.examples,

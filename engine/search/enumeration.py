@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from itertools import islice
 from math import prod
 from random import Random
 
@@ -12,11 +13,18 @@ from gemmtune.engine.records.verdict import Verdict
 from gemmtune.engine.seams.space import Space
 
 MOST_ENUMERATED = 2**18
-"""Points of the largest space that a search enumerates; of a larger one it draws as many at most."""
+"""Points of the largest space that is enumerated; a search of a larger one draws as many at most."""
 _DRAWS = 256
 """Points that are drawn at most to find a few that pass a space's check."""
 _DRAWN = 2**14
 """Configs that are drawn for a search of a large space; more where its budget is larger than half of them."""
+
+
+class DrawnConfigs(tuple[Config, ...]):
+    """Permitted configs that were drawn from a space too large to enumerate."""
+
+    size: int
+    """Number of permitted configs in the whole space, estimated from their share of the draws."""
 
 
 def serves(space: Space, task: Task) -> Verdict:
@@ -33,16 +41,22 @@ def feasible_configs(space: Space, task: Task) -> Iterator[Config]:
     return (config for config in space.points(task) if space.check(task, config))
 
 
-def searched_configs(space: Space, task: Task, budget: int, seed: int) -> Iterable[Config]:
-    """Return the feasible configs for a search of so many evaluations; those of a large space are drawn, seeds first.
+def searched_configs(space: Space, task: Task, budget: int, seed: int, count: int | None = None) -> Iterable[Config]:
+    """Return the feasible configs for a search of so many evaluations, of a large space `DrawnConfigs`, seeds first.
 
-    A space with points of its own is enumerated, whatever its params span.
+    A space with points of its own is enumerated, whatever its params span. `count` is that of `drawn_configs`.
     """
+    if type(space).points is not Space.points or not serves(space, task):
+        return feasible_configs(space, task)
     params = space.params(task)
     may_ask = permission(params, partial(space.check, task))
-    has_own = type(space).points is not Space.points
-    drawn = None if has_own else drawn_configs(params, may_ask, budget, seed, filter(may_ask, space.seeds(task)))
-    return drawn or feasible_configs(space, task)
+    drawn = drawn_configs(params, may_ask, budget, seed, filter(may_ask, space.seeds(task)), count)
+    return feasible_configs(space, task) if drawn is None else drawn
+
+
+def possible_evaluations(space: Space, task: Task, budget: int, seed: int) -> int:
+    """Return the budget, or the number of `searched_configs` where there are fewer; no more of them are sought."""
+    return sum(1 for _ in islice(searched_configs(space, task, budget, seed, count=budget), budget))
 
 
 def few_configs(space: Space, task: Task, count: int) -> tuple[Config, ...]:
@@ -71,18 +85,30 @@ def permission(params: Sequence[Param], valid: Callable[[Config], object]) -> Ca
 
 
 def drawn_configs(
-    params: Sequence[Param], may_ask: Callable[[Config], bool], budget: int, seed: int, first: Iterable[Config] = ()
-) -> tuple[Config, ...] | None:
+    params: Sequence[Param],
+    may_ask: Callable[[Config], bool],
+    budget: int,
+    seed: int,
+    first: Iterable[Config] = (),
+    count: int | None = None,
+) -> DrawnConfigs | None:
     """Return `first` and configs drawn for a search of so many evaluations, each permitted one as likely.
 
-    Return None where the space is to be enumerated: it is small, or fewer configs than the budget were found.
+    Fewer than the budget are returned, or none, where few points are permitted. `count` configs are enough, by default
+    16,384 or twice the budget.
+
+    Return None where the space is to be enumerated: it is small, or the budget covers it.
     """
-    if prod(len(param.values) for param in params) <= MOST_ENUMERATED:
+    points = _points_of(params)
+    if points <= max(MOST_ENUMERATED, budget):
         return None
     found = dict.fromkeys(first)
-    count = len(found) + max(_DRAWN, 2 * budget)
-    _draw(params, may_ask, found, count, MOST_ENUMERATED, Random(seed))  # noqa: S311 (no secret)
-    return tuple(found) if len(found) >= budget else None
+    wanted = len(found) + max(_DRAWN, 2 * budget) if count is None else count
+    most = max(MOST_ENUMERATED, 4 * budget)
+    draws, permitted = _draw(params, may_ask, found, wanted, most, Random(seed))  # noqa: S311 (no secret)
+    drawn = DrawnConfigs(found)
+    drawn.size = max(len(found), (permitted + 1) * points // (draws + 1))  # no draw proves that there is no other
+    return drawn
 
 
 def _draw(
@@ -92,14 +118,17 @@ def _draw(
     count: int,
     most: int,
     random: Random,
-) -> None:
-    """Add permitted configs up to a count, by at most so many draws."""
-    for _ in range(most):
+) -> tuple[int, int]:
+    """Add permitted configs up to a count, by at most so many draws; return the draws, and how many were permitted."""
+    permitted = 0
+    for draws in range(most):
         if len(found) >= count:
-            break
+            return draws, permitted
         drawn = Config({param.name: random.choice(param.values) for param in params})
-        if drawn not in found and may_ask(drawn):
+        if drawn in found or may_ask(drawn):
             found[drawn] = None
+            permitted += 1
+    return most, permitted
 
 
 def membership(space: Space, task: Task) -> Callable[[Config], Verdict]:
@@ -135,27 +164,31 @@ def _refused(
 
 @dataclass(frozen=True, slots=True)
 class EnumeratedSpace:
-    """Every point of a space, accepted or counted under the rule that rejected it."""
+    """Every point of a space, or those drawn of a large one, accepted or counted under the rule that rejected it."""
 
     points: int
-    """Number of configs enumerated: the feasible ones plus all rejections."""
+    """Number of configs checked: the feasible ones plus all rejections."""
     feasible: tuple[Config, ...]
     """Configs that passed the space's check, in the order of enumeration."""
     rejections: Mapping[str, int]
     """Number of configs rejected by each rule, in the order in which the rules first applied."""
     examples: Mapping[str, str]
     """Reason of the first rejection by each rule."""
+    size: int
+    """Number of points in the whole space."""
 
 
 def enumerate_space(space: Space, task: Task) -> EnumeratedSpace:
-    """Enumerate a space and check every point, without building anything."""
+    """Check every point of a space, of a large one 16,384 that are drawn, without building anything."""
     if not (verdict := serves(space, task)):
-        return EnumeratedSpace(0, (), {}, {verdict.rule: verdict.reason})
+        return EnumeratedSpace(0, (), {}, {verdict.rule: verdict.reason}, 0)
+    size = _points_of(space.params(task)) if type(space).points is Space.points else 0
+    is_large = size > MOST_ENUMERATED
     points = 0
     feasible: list[Config] = []
     rejections: dict[str, int] = {}
     examples: dict[str, str] = {}
-    for config in space.points(task):
+    for config in _some_points(space, task) if is_large else space.points(task):
         points += 1
         verdict = space.check(task, config)
         if verdict:
@@ -163,4 +196,15 @@ def enumerate_space(space: Space, task: Task) -> EnumeratedSpace:
         else:
             rejections[verdict.rule] = rejections.get(verdict.rule, 0) + 1
             examples.setdefault(verdict.rule, verdict.reason)
-    return EnumeratedSpace(points, tuple(feasible), rejections, examples)
+    return EnumeratedSpace(points, tuple(feasible), rejections, examples, size if is_large else points)
+
+
+def _some_points(space: Space, task: Task) -> Iterable[Config]:
+    found: dict[Config, None] = {}
+    params, random = space.params(task), Random(task.key)  # noqa: S311 (no secret)
+    _draw(params, permission(params, lambda config: True), found, _DRAWN, MOST_ENUMERATED, random)
+    return found
+
+
+def _points_of(params: Sequence[Param]) -> int:
+    return prod(len(param.values) for param in params)

@@ -70,11 +70,14 @@ class AskTell:
         if wrong := next((config for config in seeds if not may_ask(config)), None):
             raise UsageError(f"{wrong} of first is no valid config")
         drawn = drawn_configs(listed, may_ask, most, own, seeds)
-        feasible = drawn or tuple(filter(valid, spanned(listed)))
+        feasible = tuple(filter(valid, spanned(listed))) if drawn is None else drawn
         if not feasible:
-            raise UsageError("no config is valid")
+            many = "" if drawn is None else " among those drawn of a large space; give one as first, or fewer values"
+            raise UsageError(f"no config is valid{many}")
         kind = registry.sampler(sampler) if isinstance(sampler, str) else sampler
-        search = Search(listed, feasible, seeds, most, own, campaign_seed=own, may_ask=may_ask if drawn else None)
+        search = Search(
+            listed, feasible, seeds, most, own, campaign_seed=own, may_ask=None if drawn is None else may_ask
+        )
         self._tuner = Tuner(created(kind, search), most)
         self._asked: list[Config] = []
 

@@ -19,7 +19,8 @@ from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.scheduling.task_search import TaskSearch, exhaustive_search
-from gemmtune.engine.search.enumeration import feasible_configs
+from gemmtune.engine.scheduling.tuner import own_seed
+from gemmtune.engine.search.enumeration import searched_configs
 from gemmtune.engine.tables.ranking import Ranking
 from gemmtune.engine.tables.summation import Order, SummationOf, orders_by_loss, restricted
 
@@ -87,7 +88,8 @@ def _searches_of_orders(
     for task in tasks:
         space, text, _ = orders.get(task.problem.bits_series, ("", "", ""))
         if task.space == space:
-            feasible = [*feasible_configs(plan.plugins.spaces[space], task)]
+            seed = own_seed(plan.seed, task.key)
+            feasible = [*searched_configs(plan.plugins.spaces[space], task, plan.budget, seed)]
             configs = [config for config in feasible if of(task.problem, space, config) == text]
             if 0 < len(configs) < len(feasible):  # the search before was of all
                 yield search_of(plan, task, min(-(-plan.budget // 2), len(configs)), partial(tuple, configs))

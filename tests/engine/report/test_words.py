@@ -221,7 +221,9 @@ def test_a_space_is_reported_with_its_points_rejections_and_estimates():
 
     task = Task(Problem.parse("16x32x64:bf16:nt"), DEVICE, "toy")
     feasible = (Config({"TILE": 2}), Config({"TILE": 4}))
-    found = SimpleNamespace(points=5, feasible=feasible, rejections={"odd": 3}, examples={"odd": "TILE 1 is odd"})
+    found = SimpleNamespace(
+        points=5, size=5, feasible=feasible, rejections={"odd": 3}, examples={"odd": "TILE 1 is odd"}
+    )
     prior = Prior({feasible[0]: 1.0}, "model 1")
     report = space_report(task, (Param("TILE", (1, 2, 3, 4, 5)),), found, feasible[:1], prior)
     text = report.to_text()
@@ -230,7 +232,7 @@ def test_a_space_is_reported_with_its_points_rejections_and_estimates():
     assert ["odd", "3", "TILE", "1", "is", "odd"] in lines_of(report)
     assert (report.to_json()["points"], report.to_json()["feasible"], report.to_json()["estimated"]) == (5, 2, 1)
     bare = space_report(
-        task, (), SimpleNamespace(points=1, feasible=(), rejections={}, examples={}), (), Prior(reason="none")
+        task, (), SimpleNamespace(points=1, size=9, feasible=(), rejections={}, examples={}), (), Prior(reason="none")
     )
     assert len(bare.sections) == 2
-    assert bare.sections[1].endswith("0 seeds\nnone")
+    assert bare.sections[1] == "1 of 9 points, 0 feasible, 0 seeds\nnone"

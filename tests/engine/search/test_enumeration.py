@@ -12,7 +12,15 @@ from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
 from gemmtune.engine.seams.space import Launchable, Space
-from gemmtune.engine.search.enumeration import enumerate_space, feasible_configs, membership, searched_configs
+from gemmtune.engine.search import enumeration
+from gemmtune.engine.search.enumeration import (
+    DrawnConfigs,
+    enumerate_space,
+    feasible_configs,
+    membership,
+    possible_evaluations,
+    searched_configs,
+)
 
 DEVICE = Device("TOY", "Toy", "sm_90a", 1, 1000, 1000, 1, 1, 1, 1, 32, 1, 1)
 TASK = Task(Problem(m=64, n=64, k=64), DEVICE, "toy")
@@ -133,3 +141,23 @@ def test_a_search_of_a_large_space_draws_what_it_may_ask():
     assert 8 < len(set(drawn)) == len(drawn) < 20_000
     assert all(config["tile"] % 2 for config in drawn)
     assert tuple(searched_configs(ToySpace(), TASK, budget=8, seed=3)) == tuple(feasible_configs(ToySpace(), TASK))
+
+
+def test_a_large_space_is_counted_and_described_by_what_is_drawn(monkeypatch):
+    class Sparse(ToySpace):
+        def check(self, task: Task, config: Config) -> Verdict:
+            return Verdict.yes() if config["tile"] == 900 else Verdict.no("tile", "not 900")
+
+    space = Sparse(tiles=1000, stages=1000)
+    monkeypatch.setattr(enumeration, "MOST_ENUMERATED", 9000)
+    monkeypatch.setattr(enumeration, "_DRAWN", 500)
+    drawn = searched_configs(space, TASK, budget=64, seed=3)
+    assert isinstance(drawn, DrawnConfigs)
+    assert 0 < len(drawn) < 64  # as many as 9,000 draws bring
+    assert 500 < drawn.size < 2000  # 1,000 are feasible
+    assert possible_evaluations(space, TASK, budget=64, seed=3) == len(drawn)
+    assert possible_evaluations(space, TASK, budget=2, seed=3) == 2
+    assert possible_evaluations(ToySpace(), TASK, budget=64, seed=3) == 7
+    found = enumerate_space(space, TASK)
+    assert (found.points, found.size, found.examples) == (500, 10**6, {"tile": "not 900"})
+    assert len(found.feasible) + sum(found.rejections.values()) == found.points

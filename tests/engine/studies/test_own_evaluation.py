@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import gemmtune as gt
+from gemmtune.engine.search import enumeration
 
 PARAMS = {"tile": (128, 16, 32, 64), "warps": (1, 2, 4, 8), "order": ("row", "column")}
 
@@ -79,6 +80,15 @@ def test_what_cannot_be_searched_or_told_is_refused():
             search.tell(scores)
     search.tell([1.0, None])
     assert [trial.status for trial in search.trials] == [gt.Status.OK, gt.Status.RUN_FAILED]
+
+
+def test_a_large_space_of_few_valid_configs_is_not_enumerated(monkeypatch):
+    monkeypatch.setattr(enumeration, "MOST_ENUMERATED", 4000)
+    params = {f"p{number}": tuple(range(32)) for number in range(8)}
+    search = gt.AskTell(params, "random", budget=64, valid=lambda config: config["p0"] == 3 and config["p1"] == 4)
+    assert 0 < len(search.ask(64)) < 16  # one in 1,024 is valid
+    with pytest.raises(gt.UsageError, match="no config is valid among those drawn of a large space; give one as first"):
+        gt.AskTell(params, valid=lambda config: False)
 
 
 @pytest.mark.parametrize("sampler", ["random", "evolution", "transfer", "tpe"])
