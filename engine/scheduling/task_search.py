@@ -14,6 +14,7 @@ from gemmtune.engine.scheduling.tuner import Tuner, check_objectives, created, o
 from gemmtune.engine.seams.executor import Executor
 from gemmtune.engine.seams.sampler import Sampler
 from gemmtune.engine.seams.space import Space
+from gemmtune.engine.search.enumeration import DrawnConfigs
 from gemmtune.engine.search.samplers.exhaustive import ExhaustiveSampler
 
 History = Callable[[Task], tuple[SourceTask, ...]]
@@ -140,7 +141,8 @@ class TaskSearch(Tuner):
             return
         from gemmtune.engine.search.task_features import TaskFeatures  # imports NumPy
 
-        configs, self._candidates = tuple(self._candidates()), None
+        found, self._candidates = self._candidates(), None
+        configs = tuple(found)
         members = set(configs)
         seeds = () if self.sampler is ExhaustiveSampler else self.space.seeds(self.task)  # it ignores them
         seeds = tuple(config for config in seeds if config in members)
@@ -157,6 +159,8 @@ class TaskSearch(Tuner):
             history=self.history(self.task) if self.sampler.learns else (),
         )
         self.start(created(self.sampler, search))
+        if isinstance(found, DrawnConfigs):
+            self.feasible = found.size
 
     def restart(self) -> None:
         """Forget what was asked and told: the search is as fresh as it was made, without its history."""

@@ -58,7 +58,7 @@ class Tuner:
         self.own_seconds = 0.0
         """CPU seconds of the sampler so far."""
         self.feasible = 0
-        """Number of feasible configs; 0 before the search begins."""
+        """Number of feasible configs, estimated for a space too large to enumerate; 0 before the search begins."""
         self.best: Trial | None = None
         """Trial with the lowest score, the earliest of equal ones; None before the first success."""
         self._best_score = math.inf

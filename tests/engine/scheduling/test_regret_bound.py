@@ -8,7 +8,16 @@ from statistics import mean
 
 import pytest
 
+from gemmtune.engine.records import catalogue
+from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.gemm.problem import Problem
+from gemmtune.engine.records.measurement import Status, Trial
+from gemmtune.engine.records.task import Task
 from gemmtune.engine.scheduling.stopping import regret_bound
+from gemmtune.engine.scheduling.task_search import TaskSearch
+from gemmtune.engine.seams import registry
+from gemmtune.engine.search.enumeration import DrawnConfigs
+from gemmtune.engine.search.samplers.exhaustive import ExhaustiveSampler
 
 STEP = 0.01
 """Each of these times is one per cent above the one before."""
@@ -43,3 +52,22 @@ def test_the_bound_of_an_exponential_tail_is_what_more_configs_gain_on_average()
         found.append(min(times[:64]) / min(times) - 1)
     assert mean(found) == pytest.approx(0.02 * math.log(1.5), rel=0.1)
     assert mean(expected) == pytest.approx(mean(found), rel=0.1)
+
+
+@pytest.mark.parametrize("size", [20, 10**6])
+def test_the_bound_of_a_drawn_space_is_of_the_whole_space(size):
+    configs = DrawnConfigs(Config({"BLOCK_M": number}) for number in range(20))
+    configs.size = size
+    search = TaskSearch(
+        Task(Problem(m=64, n=64, k=64), catalogue.device("H200"), "triton_mm"),
+        registry.space("triton_mm"),
+        lambda: configs,
+        ExhaustiveSampler,
+        budget=20,
+        seed=0,
+        batch=20,
+    )
+    asked = search.next_batch()
+    search.tell([Trial(config, Status.OK, time) for config, time in zip(asked, TIMES, strict=True)])
+    assert search.done
+    assert search.regret_bound == pytest.approx((size / 20) ** SCALE - 1)
