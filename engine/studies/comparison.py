@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gemmtune.engine.records.errors import LandscapeError
-from gemmtune.engine.records.landscape import Landscape
-from gemmtune.engine.records.measurement import Trial
+from gemmtune.engine.records.landscape import Landscape, Point
+from gemmtune.engine.records.measurement import Status, Trial
 from gemmtune.engine.studies.intervals import LEAST_SEEDS, mean_interval
 from gemmtune.engine.studies.performance_score import PerformanceScore
 from gemmtune.engine.studies.ranking import Ranking, ranking
@@ -186,25 +186,32 @@ def curves_over_seconds(
     """Return each arm's curve on each landscape in turn, up to the second at which its last search ends.
 
     Raises:
-        LandscapeError: the configs of a landscape have no recorded seconds.
+        LandscapeError: no config of a landscape has recorded seconds, or one that is ok and was evaluated has none.
     """
     curves = []
     for number, (name, landscape) in enumerate(zip(labels(landscapes), landscapes, strict=True)):
+        if not any(map(_has_seconds, landscape.points.values())):
+            raise LandscapeError(f"{name} has no recorded seconds: add the column cost.seconds to its file")
         for arm, replays in found.items():
             ends, fractions = [], []
             for replay in replays:
                 trials = replay[number]
-                cost = np.cumsum([landscape.points[trial.config].wall_seconds for trial in trials])
-                if not cost.all():
-                    raise LandscapeError(f"{name} has no recorded seconds: add the column cost.seconds to its file")
+                points = [landscape.points[trial.config] for trial in trials]
+                if gap := next((p for p in points if p.status is Status.OK and not _has_seconds(p)), None):
+                    raise LandscapeError(f"{name} has no recorded seconds of {gap.config}: fill its cost.seconds")
+                cost = np.cumsum([point.wall_seconds for point in points])
                 own = replay.sampler_seconds[number] if isinstance(replay, TimedReplay) else np.zeros(len(cost))
                 ends.append(cost + own)
-                fractions.append(np.append(0.0, _fractions(landscape, trials, len(trials))))
-            seconds = np.linspace(0.0, max(end[-1] for end in ends), steps)
+                fractions.append(np.append(0.0, _fractions(landscape, trials, max(1, len(trials)))))
+            seconds = np.linspace(0.0, max((end[-1] for end in ends if len(end)), default=0.0), steps)
             by_then = [f[np.searchsorted(end, seconds, "right")] for f, end in zip(fractions, ends, strict=True)]
             mean = np.mean(by_then, axis=0)
             curves.append(SecondsCurve(arm, name, tuple(seconds.tolist()), tuple(mean.tolist())))
     return curves
+
+
+def _has_seconds(point: Point) -> bool:
+    return bool(point.samples_ns) or point.cost_seconds is not None or point.build_seconds is not None
 
 
 def _fractions(landscape: Landscape, trials: Sequence[Trial], budget: int) -> _Floats:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from gemmtune.engine.records.config import Config, Param
+from gemmtune.engine.records.errors import LandscapeError
 from gemmtune.engine.records.landscape import Landscape, Point
 from gemmtune.engine.records.measurement import Status, Trial
 from gemmtune.engine.report.studies import comparison_report
-from gemmtune.engine.studies.comparison import Reached, compare
+from gemmtune.engine.studies.comparison import Reached, compare, curves_over_seconds
 from gemmtune.engine.studies.intervals import mean_interval
 from gemmtune.engine.studies.performance_score import PerformanceScore
 from gemmtune.engine.studies.sampler_study import replays
@@ -144,3 +146,22 @@ def test_arms_that_do_not_fit_are_refused():
         compare([P, wide()], {"one": [[search(10)]]}, 1)
     with pytest.raises(ValueError, match=r"different numbers of replays: {'a': 1, 'b': 2}"):
         compare([P], {"a": [[search(10)]], "b": [[search(10)], [search(10)]]}, 1)
+
+
+def test_seconds_may_be_zero_and_a_landscape_without_them_is_refused():
+    costs = {0: 2.0, 1: None, 2: 0.0, 3: 1.0}
+    points = {c: replace(point, cost_seconds=costs[c.integer("x")]) for c, point in P.points.items()}
+    failed = Config({"x": 2})
+    points[failed] = replace(points[failed], status=Status.BUILD_FAILED, time_ns=None)
+    timed = replace(P, points=points)
+
+    def curve(studied, *asked):
+        trials = [Trial(config, point.status, point.time_ns) for config, point in studied.points.items()]
+        return curves_over_seconds([studied], {"arm": [[tuple(trials[place] for place in asked)]]}, steps=4)[0]
+
+    assert (curve(timed, 2, 3, 0).seconds, curve(timed, 2, 3, 0).mean) == ((0, 1, 2, 3), (0, 0.125, 0.125, 1))
+    assert (curve(timed).seconds, curve(timed).mean) == ((0, 0, 0, 0), (0, 0, 0, 0))
+    with pytest.raises(LandscapeError, match=r"p has no recorded seconds of Config\(x=1\): fill its cost.seconds"):
+        curve(timed, 0, 1)
+    with pytest.raises(LandscapeError, match=r"p has no recorded seconds: add the column cost.seconds"):
+        curve(P, 0)
