@@ -10,6 +10,7 @@ from math import fsum
 from pathlib import Path
 
 from gemmtune.engine.records.errors import LandscapeError
+from gemmtune.engine.store.landscapes.csv_cells import LEAST_NS, MOST_NS
 
 _PARAM, _STATUS, _LAUNCHES, _COST = "config.", "validity", "times.runtimes", "times.total_time"
 _FAILURES = {"Compile exception": "build_failed: Compile exception", "Config invalid": "invalid: Config invalid"}
@@ -26,6 +27,9 @@ class BatColumns:
         self.names = [names[place].removeprefix(_PARAM) for place in self._params]
         """Names of a landscape file's columns."""
         self.names += ["status", "time_ms", "times_ms", *(["cost.seconds"] if self._cost is not None else [])]
+        its = [*(names[place] for place in self._params), _STATUS, _LAUNCHES, _LAUNCHES, _COST]
+        self.own_names = dict(zip(self.names, its, strict=False))
+        """Column of the BAT file that each name stands for."""
 
     @staticmethod
     def are(names: Sequence[str]) -> bool:
@@ -36,16 +40,16 @@ class BatColumns:
         """Return the cells under `names`.
 
         Raises:
-            LandscapeError: a config that is correct has no list of launches.
+            LandscapeError: a config that is correct has no list of launches, or not of believable ones.
         """
         status, times = cells[self._status], []
         if status == "Correct":
             try:
                 times = [1e3 * seconds for seconds in json.loads(cells[self._launches])]
-            except (ValueError, TypeError):
+            except (ValueError, TypeError, OverflowError):
                 times = []
-            if not times:
-                found = f"value {cells[self._launches]!r}: expected a list of seconds"
+            if not times or not all(LEAST_NS <= 1e6 * time <= MOST_NS for time in times):
+                found = f"value {cells[self._launches]!r}: expected a list of seconds above 0"
                 raise LandscapeError(f"{self._file}, line {line}, column {_LAUNCHES}, {found}")
         word = "ok" if times else _FAILURES.get(status, f"run_failed: {status}")
         time = repr(fsum(times) / len(times)) if times else ""

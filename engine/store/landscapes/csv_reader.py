@@ -51,7 +51,7 @@ def parse(
         names = [name.strip() for name in next(lines, [])]
         bat = BatColumns(file, names) if BatColumns.are(names) else None
         _check_header(file, bat.names if bat else names)
-        rows = _Rows(file, bat.names if bat else names, problems)
+        rows = _Rows(file, bat.names if bat else names, problems, bat.own_names if bat else {})
         for cells in lines:
             if cells:
                 if bat and len(cells) == len(names):
@@ -131,9 +131,15 @@ class _Task:
 class _Rows:
     """Adds the rows of one file to their tasks."""
 
-    def __init__(self, file: Path, names: Sequence[str], problems: Container[Workload | None] | None) -> None:
+    def __init__(
+        self,
+        file: Path,
+        names: Sequence[str],
+        problems: Container[Workload | None] | None,
+        own_names: Mapping[str, str],  # the file's, where a column has another
+    ) -> None:
         self.tasks: dict[tuple[object, ...], _Task | None] = {}  # None for one that nobody asked for
-        self._file, self._names, self._problems = file, names, problems
+        self._file, self._names, self._problems, self._own_names = file, names, problems, own_names
         self._problem = [name for name in names if name.startswith("problem.")]
         self._facts = [name for name in names if name.startswith("task.")]
         self._params = [name for name in names if _is_param(name)]
@@ -253,6 +259,7 @@ class _Rows:
             raise self._error(line, column, str(error), f"expected {expected}") from None
 
     def _error(self, line: int, column: str, text: str, message: str) -> LandscapeError:
+        column = self._own_names.get(column, column)
         return LandscapeError(f"{self._file}, line {line}, column {column}, value {text!r}: {message}")
 
 

@@ -70,9 +70,12 @@ def test_csv_results_of_bat_are_read_in_seconds(tmp_path):
     assert (points[0].time_ns, points[0].samples_ns, points[0].cost_seconds) == (1.5e6, (1e6, 2e6), 0.5)
     assert (points[1].reason, points[3].reason) == ("Compile exception", "Launch exception")
     assert points[0].config == Config({"block": 32, "pad": 0})
-    for launches in ('"[0.001, ]"', "[]", "7"):
+    for launches in ('"[0.001, ]"', "[]", "7", "[NaN]", '"[0.001, -2]"', "[1e300]"):
         said = refusal(tmp_path, BAT.replace('"[0.001, 0.002]"', launches))
         assert f"line 2, column times.runtimes, value {launches.strip(chr(34))!r}: expected a list of seconds" in said
+    for cells, column in (("1,soon,0.25,[0]", "times.total_time"), (",0.3,0.25,[0]", "config.pad")):
+        said = refusal(tmp_path, BAT.replace("1,0.3,0.25,[0]", cells))
+        assert f"line 3, column {column}, value" in said
 
 
 def test_a_file_without_problem_columns_holds_one_task_named_by_its_stem(tmp_path):
