@@ -52,7 +52,7 @@ def measured_backend(
         problems: what to tune instead of the problems that the plan names.
         clock_mhz: SM clock to lock this machine's GPUs at until the backend is closed; None to leave the clocks.
         search_processes: number of processes that run the searches; by default as many GPUs and CPUs call for.
-        notify: called with lines about the clock lock.
+        notify: called with lines about the clock lock and the processes of searches.
 
     Raises:
         UsageError: nothing to tune, or no space of the plan has a feasible config for a problem.
@@ -68,7 +68,8 @@ def measured_backend(
             for gpu in equal_gpus():
                 opened.enter_context(ClockLock(gpu, clock_mhz, notify))
 
-        processes = SearchProcesses(_processes_for(executor.parallel) if search_processes is None else search_processes)
+        size = _processes_for(executor.parallel) if search_processes is None else search_processes
+        processes = SearchProcesses(size, notify)
         opened.callback(processes.close)
         for each in tasks:
             each.begin_elsewhere = processes.begin

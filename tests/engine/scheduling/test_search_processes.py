@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import pickle
 from contextlib import closing
 from functools import partial
 
@@ -10,6 +11,7 @@ from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.measurement import Status, Trial
 from gemmtune.engine.records.task import Task
+from gemmtune.engine.scheduling.elsewhere import search_processes
 from gemmtune.engine.scheduling.elsewhere.search_processes import SearchProcesses
 from gemmtune.engine.scheduling.task_search import TaskSearch
 from gemmtune.engine.seams import registry
@@ -52,8 +54,8 @@ def test_searches_elsewhere_ask_for_what_they_ask_here_also_after_their_process_
             child.kill()
             killed.append(child.pid)
 
-    expected = batches(fresh())
-    with closing(SearchProcesses(1)) as processes:
+    expected, notes = batches(fresh()), []
+    with closing(SearchProcesses(1, notes.append)) as processes:
         there = fresh(processes.begin)
         assert batches(there) == expected
         assert there.is_elsewhere
@@ -63,5 +65,39 @@ def test_searches_elsewhere_ask_for_what_they_ask_here_also_after_their_process_
         assert not again.is_elsewhere
         assert (again.trials, again.best, again.feasible) == (there.trials, there.best, there.feasible)
         assert batches(fresh(processes.begin)) == expected  # no process is left
-    assert len(killed) == 1
+    assert len(killed) == len(notes) == 1
+    assert "ended (signal SIGKILL)" in notes[0]
     assert not multiprocessing.active_children()
+
+
+def unreadable():
+    raise AttributeError("its module is another one there")
+
+
+class Unreadable:
+    def __call__(self):
+        return feasible_configs(registry.space(TASK.space), TASK)
+
+    def __reduce__(self):
+        return unreadable, ()
+
+
+def test_a_search_that_fails_elsewhere_goes_on_here_and_leaves_the_others_there():
+    notes = []
+    with closing(SearchProcesses(1, notes.append)) as processes:
+        other, failing = fresh(processes.begin), fresh(processes.begin)
+        failing.terms = failing.terms | {"configs": Unreadable()}
+        first = other.next_batch()
+        expected = batches(fresh())
+        assert batches(failing) == expected
+        assert not failing.is_elsewhere
+        other.tell(list(map(outcome, first)))
+        assert [first, *batches(other)] == expected
+        assert other.is_elsewhere
+    assert not notes
+
+
+def test_a_process_of_searches_answers_none_for_a_search_or_a_history_that_it_does_not_know():
+    process = search_processes._Searches()
+    assert process(search_processes._Turn(7)) is None
+    assert process(search_processes._Turn(8, terms=pickle.dumps(dict(fresh().terms)), history=3)) is None
