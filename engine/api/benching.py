@@ -1,7 +1,7 @@
 """A model with a table against itself without one."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -66,6 +66,7 @@ def bench(
 
     Raises:
         DeviceError: there is no GPU here.
+        TableError: kernels are to be tuned, and the loader's table is of another table, or of several GPUs.
         UsageError: an argument is wrong, or the folder holds no table for Inductor.
 
     Example:
@@ -100,6 +101,8 @@ def bench(
         raise UsageError(f"there is no {loader_file}: write it with gemmtune export {table_file}")
     if tune_kernels and (content is None or content.batch_invariant):
         raise UsageError("tuned kernels become rows of a table that is not batch-invariant: leave tune_kernels out")
+    if content and table_file and tune_kernels:
+        _with_rows(content, table_file, ())  # refuses what could not be extended after the work
     device = present_device()
     if device is None:
         raise DeviceError(
@@ -137,12 +140,15 @@ def bench(
 
 def _add_kernels(table: Table, table_file: Path, notify: Callable[[str], None], rows: Sequence[GeneratedRow]) -> None:
     """Add the rows of generated kernels to the file of a table, and to the loader in its folder."""
-    exported = table_file.parent / LOADER_FILE
-    extended = table.with_generated(rows)
-    files = with_generated(read_text(exported, "export", TableError), extended)
-    write_table(table_file, extended)
-    write_all(files, exported.parent)
+    files = _with_rows(table, table_file, rows)
+    write_table(table_file, table.with_generated(rows))
+    write_all(files, (table_file.parent / LOADER_FILE).parent)
     notify(f"{count(len(rows), 'kernel')} between the products got a row in {table_file}")
+
+
+def _with_rows(table: Table, table_file: Path, rows: Sequence[GeneratedRow]) -> Mapping[str, str]:
+    """Return the loader's files with rows of generated kernels, see `with_generated`."""
+    return with_generated(read_text(table_file.parent / LOADER_FILE, "export", TableError), table, rows)
 
 
 def _settings(

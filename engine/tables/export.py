@@ -33,7 +33,7 @@ def export_table(exporter: Exporter, table: Table, *, estimated: bool = False) -
             rows and `estimated` is False; or it is batch-invariant, and rows of one series add in several orders.
         ContractError: the exporter fails, or returns anything else than texts by plain names.
     """
-    table = _served(exporter, table)
+    table = served(exporter, table)
     rows = [row for row in table.rows if row.choices[0].evidence is Evidence.ESTIMATED]
     if rows and not estimated:
         raise TableError(
@@ -108,11 +108,11 @@ def file_fault(name: object, text: object) -> str:
 def left_out_line(name: str, table: Table) -> str:
     """Return a line with what the exporter of that name left out of its export of the table; empty for nothing."""
     exporter = registry.exporter(name)
-    line = exporter.left_out(_served(exporter, table))
+    line = exporter.left_out(served(exporter, table))
     return f"exported to {name}: {line}" if line else ""
 
 
-def _served(exporter: Exporter, table: Table) -> Table:
+def served(exporter: Exporter, table: Table) -> Table:
     """Return the table with the rows of the workloads that the consumer runs."""
     kinds = {row.problem.kind for row in table.rows} | {row.problem.kind for row in table.ranges}
     if kinds <= set(exporter.workloads):

@@ -27,15 +27,16 @@ from gemmtune.engine.records.flex.attention import Flex
 from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.gemm.terms import Accumulation, DType, Op, implied_types
 from gemmtune.engine.records.grouped.product import Form, Grouped
-from gemmtune.engine.records.table import Choice, Row, Table
+from gemmtune.engine.records.table import Choice, GeneratedRow, Row, Table
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.report.layout import count
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.exporter import Exporter
-from gemmtune.engine.tables.export import SEALED, sealed_json
+from gemmtune.engine.tables.export import SEALED, sealed_json, served
 from gemmtune.engine.tables.kernels.builds import Built, built_kernels, cute_entry
 from gemmtune.engine.tables.licence import LICENCES, notices
+from gemmtune.engine.tables.table_file import table_sha256
 from gemmtune.engine.toolchain.releases import source_hash
 from gemmtune.engine.toolchain.vendor_gemm import is_of_dense_types, operator_name
 
@@ -107,19 +108,24 @@ class InductorExporter(Exporter):
         return loader_files(*(parse_inductor_table(files["inductor_table.json"].encode()) for files in exports))
 
 
-def with_generated(exported: str, table: Table) -> Mapping[str, str]:
-    """Return the files of an export to which rows of generated kernels come; no kernel is built again.
+def with_generated(exported: str, table: Table, rows: Sequence[GeneratedRow]) -> Mapping[str, str]:
+    """Return the files of a table's export to which rows of generated kernels come; no kernel is built again.
 
     Args:
-        exported: text of `inductor_table.json`, of one GPU, for the rows of `table` as they are.
-        table: the table with the rows of its generated kernels.
+        exported: text of `inductor_table.json`.
+        table: the table that was exported.
+        rows: the rows that come to it.
 
     Raises:
-        TableError: the text is no export of one GPU.
+        TableError: the text is no export of this table, or has those of several GPUs.
     """
     fields = json.loads(exported)
-    content = {name: its for name, its in fields.items() if name not in SEALED} | _generated(table)
-    sealed = sealed_json(table, SCHEMA, content, parse_written_table)
+    table = served(InductorExporter(), table)
+    if fields.get("table_sha256") != table_sha256(table):
+        raise TableError("inductor_table.json is not of this table alone: export it again, with gemmtune export")
+    extended = table.with_generated(rows)
+    content = {name: its for name, its in fields.items() if name not in SEALED} | _generated(extended)
+    sealed = sealed_json(extended, SCHEMA, content, parse_written_table)
     return {"inductor_table.json": sealed, **loader_files(parse_inductor_table(sealed.encode()))}
 
 

@@ -133,6 +133,6 @@ def test_kernels_with_rows_are_timed_once_and_then_neither_race_nor_descend(tmp_
     assert raced > descended > 1
     rows = generated_rows(prepared, file, binaries=True)
     assert len(rows) == 2
-    write_all(with_generated(file.read_text(encoding="utf-8"), table.with_generated(rows)), tmp_path)
+    write_all(with_generated(file.read_text(encoding="utf-8"), table, rows), tmp_path)
     assert timed() == (0, 0)
     assert generated_rows(prepared, file, binaries=True) == ()

@@ -7,20 +7,24 @@ from dataclasses import replace
 
 import pytest
 
-from gemmtune.engine.api.benching import _add_kernels
+from gemmtune.engine.api.benching import _add_kernels, bench
 from gemmtune.engine.api.output_folder import write_all
 from gemmtune.engine.consumers.inductor.exporter import InductorExporter, with_generated
 from gemmtune.engine.consumers.inductor.loader.generated import parse_generated, source_key
+from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.errors import TableError
 from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.records.table import Choice, GeneratedRow
 from gemmtune.engine.report.tables import diff_report
 from gemmtune.engine.tables.diff import diff_tables, merge_tables
 from gemmtune.engine.tables.earlier import with_earlier
-from gemmtune.engine.tables.table_file import parse_table, read_table, table_text
+from gemmtune.engine.tables.export import export_bundle
+from gemmtune.engine.tables.table_file import parse_table, read_table, table_text, write_table
 from gemmtune.engine.testing.exporter_conformance import example_table
 
 TABLE = example_table()
+B200 = replace(TABLE, device=catalogue.device("B200"))
 CONFIG = {"XBLOCK": 4, "R0_BLOCK": 2048, "num_warps": 8, "num_stages": 1}
 FILE = "inductor_table.json"
 
@@ -66,7 +70,7 @@ def test_tables_differ_in_the_kernels_without_an_equal_config():
 def test_rows_come_to_an_export_as_if_it_were_made_anew():
     before, table = InductorExporter().export(TABLE), TABLE.with_generated([FIRST, SECOND])
     after = InductorExporter().export(table)
-    assert with_generated(before[FILE], table).items() <= after.items()
+    assert with_generated(before[FILE], TABLE, table.generated).items() <= after.items()
     assert json.loads(after[FILE])["generated"][FIRST.source]["config"] == CONFIG
     parts = {name for name in after if name not in before}
     assert parts == {"gemmtune_inductor/generated.py", "gemmtune_inductor/generated_rows.py"}
@@ -82,6 +86,14 @@ def test_a_bench_adds_rows_to_the_table_and_to_the_loader_beside_it(tmp_path):
     expected = InductorExporter().export(table)
     assert {name: written[name].read_text(encoding="utf-8") for name in expected} == expected
     assert notes == [f"2 kernels between the products got a row in {tmp_path / 'table.json'}"]
+
+
+@pytest.mark.parametrize("others", [(replace(TABLE, rows=TABLE.rows[:2]),), (TABLE, B200)])
+def test_a_bench_refuses_before_its_work_a_loader_that_is_not_of_the_table_alone(tmp_path, others):
+    write_all(export_bundle(InductorExporter(), others), tmp_path / "inductor")
+    write_table(tmp_path / "table.json", TABLE)
+    with pytest.raises(TableError, match="not of this table alone: export it again"):
+        bench("model:build", table=tmp_path, arms=("table",), tune_kernels=True)
 
 
 def test_a_batch_invariant_table_exports_none():
