@@ -3,7 +3,7 @@
 import hashlib
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 
@@ -151,27 +151,30 @@ def tables_of(sources: Sequence[str], *, objective: str, margin: float, device: 
     return Joined((Table.of(merged),), folder, conflicts)
 
 
-def replaced_rows(path: Path, table: Table) -> str:
-    """Return the rows in which a table differs from that in the file it will replace; empty for none, or no file.
+def over_earlier(path: Path, table: Table) -> tuple[Table, str]:
+    """Return a table with the rows of generated kernels that only the file it will replace has, and what differs.
+
+    The text has the rows in which both tables differ; it is empty for none, or no file.
 
     Raises:
         UsageError: the file's table is of another GPU or objective, or only one of both tables is batch-invariant.
     """
     if not path.exists():
-        return ""
+        return table, ""
     try:
         earlier = read_table(path)
     except TableError as error:
-        return f"gemmtune: replaces an earlier table: {error}"
+        return table, f"gemmtune: replaces an earlier table: {error}"
     try:
         require_device(earlier, table.device)
         require_mixing(path, earlier, batch_invariant=table.batch_invariant)
-        found = earlier.diff(table)
+        kept = replace(table, generated=earlier.generated).with_generated(table.generated)
+        found = earlier.diff(kept)
     except DeviceError as error:
         raise UsageError(f"{path}: {error}, or name another folder with --out") from None
     except TableError as error:
         raise UsageError(f"{error}; name another folder with --out") from None
-    return "" if found.same else f"gemmtune: replaces {path}: {diff_report(found, table.device).to_text()}"
+    return kept, "" if found.same else f"gemmtune: replaces {path}: {diff_report(found, table.device).to_text()}"
 
 
 def _write_campaign(table: TableRecord, folder: Path, target: Path, database: Database | None) -> Path:

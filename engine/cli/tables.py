@@ -272,9 +272,9 @@ def export(
 
     Of a database, writes a table of everything that it knows, and measures nothing. Of two rows of tables for one
     problem and GPU, the one with more evidence is kept, and those that differ are named. A table of this GPU that is in
-    OUT is replaced, and the rows that differ are named; one of another GPU stays, and the command ends. Tables of
-    several GPUs become one folder, whose loader picks the table of its GPU. With --warm, a serving process that loads
-    the file with torch.compiler.load_cache_artifacts compiles nothing.
+    OUT is replaced, and the rows that differ are named; its rows of kernels between the products stay. One of another
+    GPU stays, and the command ends. Tables of several GPUs become one folder, whose loader picks the table of its GPU.
+    With --warm, a serving process that loads the file with torch.compiler.load_cache_artifacts compiles nothing.
     """
     if warm is not None:
         refuse_others(context, "export --warm", "sources", "warm", "out", "sha256", "no_binaries")
@@ -314,13 +314,13 @@ def _write_new(
 ) -> tuple[Report, list[str], bool]:
     """Write a new table with its exports; return its report, lines of notice, and whether an exporter is broken."""
     from gemmtune.engine.api.output_folder import make_folder, with_packages
-    from gemmtune.engine.api.reporting import replaced_rows
+    from gemmtune.engine.api.reporting import over_earlier
     from gemmtune.engine.api.tune_result import export_everywhere
     from gemmtune.engine.report.tables import merged_tables_report, table_report
 
-    table, path = joined.tables[0], folder / "table.json"
+    path = folder / "table.json"
     make_folder(folder)
-    notices = replaced_rows(path, table).splitlines()
+    table, notice = over_earlier(path, joined.tables[0])
     table.save(path)
     if to is None:
         written, refusals, broken = export_everywhere(table, folder, estimated=estimated)
@@ -328,7 +328,7 @@ def _write_new(
         written, refusals, broken = with_packages(table.export(to, folder, estimated=estimated)), [], []
     report = merged_tables_report(table, joined.conflicts or ()) if is_merged else table_report(table)
     text = "\n".join([*refusals, "written:", *(f"  {each}" for each in (path, *written))])
-    return Report(report.record, [*report.sections, text]), notices, bool(broken)
+    return Report(report.record, [*report.sections, text]), notice.splitlines(), bool(broken)
 
 
 def _warm_up(sources: list[str], call: str, out: Path, sha256: str | None, *, binaries: bool) -> None:

@@ -9,6 +9,8 @@ import pytest
 
 from gemmtune.engine.api.benching import _add_kernels, bench
 from gemmtune.engine.api.output_folder import write_all
+from gemmtune.engine.api.reporting import over_earlier
+from gemmtune.engine.api.table import Table, read_table
 from gemmtune.engine.consumers.inductor.exporter import InductorExporter, with_generated
 from gemmtune.engine.consumers.inductor.loader.generated import parse_generated, source_key
 from gemmtune.engine.records import catalogue
@@ -20,7 +22,7 @@ from gemmtune.engine.report.tables import diff_report
 from gemmtune.engine.tables.diff import diff_tables, merge_tables
 from gemmtune.engine.tables.earlier import with_earlier
 from gemmtune.engine.tables.export import export_bundle
-from gemmtune.engine.tables.table_file import parse_table, read_table, table_text, write_table
+from gemmtune.engine.tables.table_file import parse_table, table_text, write_table
 from gemmtune.engine.testing.exporter_conformance import example_table
 
 TABLE = example_table()
@@ -50,6 +52,14 @@ def test_a_new_table_keeps_those_of_the_earlier_one_unless_it_is_replaced():
     old, new = TABLE.with_generated([FIRST, SECOND]), TABLE.with_generated([OTHER])
     assert with_earlier(new, old, set())[0].generated == (OTHER, SECOND)
     assert with_earlier(new, old, set(), keep=False)[0].generated == (OTHER,)
+
+
+def test_a_table_that_is_exported_keeps_those_of_the_one_that_it_replaces(tmp_path):
+    write_table(path := tmp_path / "table.json", TABLE.with_generated([FIRST, SECOND]))
+    assert over_earlier(path, Table.of(TABLE)) == (read_table(path), "")
+    kept, said = over_earlier(path, Table.of(TABLE.with_generated([OTHER])))
+    assert kept.generated == (OTHER, SECOND)
+    assert "kernels between the products differ: triton_red_fused_0" in said
 
 
 def test_tables_merge_them_and_the_first_one_leads():
