@@ -130,7 +130,7 @@ class GeneratedRow:
     """Choice for a kernel that a compiler generates between the products of a model."""
 
     source: str
-    """SHA-256 of the kernel's source without its name, and of the sizes that it is tuned for."""
+    """SHA-256 of the kernel's source without its name, its arguments' types and the sizes that it is tuned for."""
     name: str
     """Name of the kernel where it was timed; elsewhere its number may differ."""
     choice: Choice

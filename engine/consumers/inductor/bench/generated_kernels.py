@@ -169,7 +169,7 @@ class KernelTuning:
             self._toolchain,
             _PROTOCOL,
         )
-        source = source_key(str(kernel.size_hints), kernel.fn.src)
+        source = source_key(str(kernel.size_hints), str(kernel.triton_meta["signature"]), kernel.fn.src)
         self.rows[source] = GeneratedRow(source, kernel.fn.__name__, choice, default_ns)
 
 

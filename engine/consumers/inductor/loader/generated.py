@@ -15,12 +15,12 @@ _LARGEST = 2**20
 _NAME = re.compile(r"^def [^(]+\(")
 
 
-def source_key(sizes: str, source: str) -> str:
-    """Return the key of a kernel: the SHA-256 of its sizes, and of its source without the kernel's name.
+def source_key(sizes: str, signature: str, source: str) -> str:
+    """Return the key of a kernel: the SHA-256 of its sizes, its arguments' types and its source without its name.
 
-    `sizes` is the text of Inductor's `size_hints`, and the source begins at `def`.
+    `sizes` and `signature` are the texts of Inductor's dictionaries of these names, and the source begins at `def`.
     """
-    return hashlib.sha256(f"{sizes}{_NAME.sub('(', source.strip(), count=1)}".encode()).hexdigest()
+    return hashlib.sha256(f"{sizes}{signature}{_NAME.sub('(', source.strip(), count=1)}".encode()).hexdigest()
 
 
 def is_config(config: Mapping[str, object]) -> bool:

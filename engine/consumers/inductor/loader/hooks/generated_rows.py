@@ -21,6 +21,7 @@ from gemmtune.engine.consumers.inductor.loader.generated import source_key
 TableChoices: TypeAlias = Any
 """Handler of `table_choices`."""
 _SIZES = re.compile(r"size_hints=(\{.*?\})")
+_SIGNATURE = re.compile(r"'signature': (\{.*?\})")
 _KERNEL = "@triton.jit\n"
 
 
@@ -59,5 +60,5 @@ def _generated(
 
 def key_of(source: str) -> str:
     """Return the key of a generated kernel, in whose source helpers may stand before it; empty for one of no sizes."""
-    sizes = _SIZES.search(source)
-    return source_key(sizes[1], source.rpartition(_KERNEL)[2]) if sizes else ""
+    sizes, signature = _SIZES.search(source), _SIGNATURE.search(source)
+    return source_key(sizes[1], signature[1], source.rpartition(_KERNEL)[2]) if sizes and signature else ""

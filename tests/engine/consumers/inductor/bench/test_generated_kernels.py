@@ -70,10 +70,11 @@ def test_what_a_large_kernel_descends_to_becomes_a_row_and_it_descends_once(tuni
     assert (launcher.config.kwargs["XBLOCK"], blocks(tuning)) == (1024, [1024])
 
 
-def test_kernels_of_one_source_and_size_share_a_row(tuning):
+def test_kernels_of_one_source_size_and_type_share_a_row(tuning):
     for name, sizes in (("triton_poi_0", (4096,)), ("triton_poi_7", (4096,)), ("triton_poi_8", (8192,))):
         kernel(name, {512: 1.1, 1024: 1.0}, sizes=sizes).autotune_to_one_config()
-    assert len(tuning.rows) == 2
+    kernel("triton_poi_9", {512: 1.1, 1024: 1.0}, of="*bf16").autotune_to_one_config()
+    assert len(tuning.rows) == 3
 
 
 def test_a_kernel_of_other_params_and_a_users_own_get_no_row(tuning):

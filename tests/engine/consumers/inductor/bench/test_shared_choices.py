@@ -27,7 +27,7 @@ class Launcher:
     cache_hash: str = ""
 
 
-def kernel(name, times, source="x + 1", sizes=(4096,), *, descends=False):
+def kernel(name, times, source="x + 1", sizes=(4096,), *, of="*fp32", descends=False):
     """Return a kernel of Inductor's before its race, whose configs take the given times, ms.
 
     Where it descends, it starts at the first config, and the others are those that it can go on to.
@@ -43,7 +43,7 @@ def kernel(name, times, source="x + 1", sizes=(4096,), *, descends=False):
     )
     made = CachingAutotuner(
         fn,
-        {"device": device},
+        {"device": device, "signature": {"x": of}},
         configs,
         None,
         [],

@@ -356,7 +356,8 @@ def test_a_row_fixes_the_config_of_its_kernel_alone(kernels):
     assert kernels(softmaxes, PLAIN)[0] == ["descending", "pointwise"]
     large = key_of(SOURCES[0])
     kernel = loaded(SOURCES[0])
-    assert large == source_key(str(kernel.size_hints), kernel.fn.src) != key_of(SOURCES[1])
+    assert large == source_key(str(kernel.size_hints), str(kernel.triton_meta["signature"]), kernel.fn.src)
+    assert large != key_of(SOURCES[1])
     rows = (GeneratedRow(large, "triton_red_fused__softmax_0", replace(PLAIN.choices[0], config=Config(BLOCKS)), 9.0),)
     before, _ = SOURCES
     SOURCES.clear()

@@ -134,8 +134,10 @@ def test_a_loader_without_the_part_refuses_such_rows(tmp_path, load):
         load(tmp_path, "lean_loader").install(table)
 
 
-def test_the_key_of_a_kernel_is_its_sizes_and_its_source_but_no_name():
-    key = source_key("{'x': 64}", "def triton_poi_fused_add_0(x, n):\n    y = x\n")
-    assert key == source_key("{'x': 64}", "def triton_poi_fused_add_12(x, n):\n    y = x")
-    assert key != source_key("{'x': 128}", "def triton_poi_fused_add_0(x, n):\n    y = x\n")
-    assert key != source_key("{'x': 64}", "def triton_poi_fused_add_0(x, n):\n    z = x\n")
+def test_the_key_of_a_kernel_is_its_sizes_its_types_and_its_source_but_no_name():
+    source = "def triton_poi_fused_add_0(x, n):\n    y = x\n"
+    key = source_key("{'x': 64}", "{'x': '*fp32'}", source)
+    assert key == source_key("{'x': 64}", "{'x': '*fp32'}", source.replace("_0", "_12").strip())
+    assert key != source_key("{'x': 128}", "{'x': '*fp32'}", source)
+    assert key != source_key("{'x': 64}", "{'x': '*bf16'}", source)
+    assert key != source_key("{'x': 64}", "{'x': '*fp32'}", source.replace("y", "z"))

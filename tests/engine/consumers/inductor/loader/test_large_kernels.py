@@ -49,7 +49,14 @@ def test_only_a_large_kernel_of_a_graph_with_options_descends(
     assert config.coordinate_descent_tuning is before is False
 
 
-SOURCE = "@triton_heuristics.pointwise(\n    size_hints={'x': 64}, \n)\n@triton.jit\ndef kernel(x):\n    pass\n"
+SOURCE = """@triton_heuristics.pointwise(
+    size_hints={'x': 64},
+    triton_meta={'signature': {'x': '*fp32'}},
+)
+@triton.jit
+def kernel(x):
+    pass
+"""
 CONFIG = {"XBLOCK": 64, "num_warps": 4, "num_stages": 1}
 
 
