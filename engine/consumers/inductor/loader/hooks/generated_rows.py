@@ -7,7 +7,7 @@ each process runs it, from caches and in packages, too.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -52,10 +52,23 @@ def _generated(
         device = V.graph.get_current_device_or_throw()
         if config is None or kernel.fixed_config or not may_choose(device) or handler._is_other_gpu(device):
             return None
+        _require_blocks(config, kernel)
         kernel.fixed_config = FixedTritonConfig(dict(config))
-        return generate(kernel, *asked, **named)
+        try:
+            return generate(kernel, *asked, **named)
+        except BaseException:
+            kernel.fixed_config = None  # Inductor's own source is returned
+            raise
 
     return fixed() or source
+
+
+def _require_blocks(config: Mapping[str, int], kernel: Any) -> None:  # noqa: ANN401 (Inductor's TritonKernel)
+    """Raise ValueError for a block that does not divide the largest one: masks are left out for those that do."""
+    for name, value in config.items():
+        prefix, is_block, _ = name.partition("BLOCK")
+        if is_block and (most := kernel.max_block(prefix)) % value:
+            raise ValueError(f"{name}={value} does not divide {most}")
 
 
 def key_of(source: str) -> str:

@@ -15,6 +15,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # torch warns of itself
     from torch._inductor import config
 
+    from gemmtune.engine.consumers.inductor.loader import boundary
     from gemmtune.engine.consumers.inductor.loader.hooks import activation, generated_rows
 
 L2 = 50 * 2**20
@@ -72,7 +73,7 @@ def test_a_row_serves_a_graph_that_may_choose_on_the_gpu_of_the_table(
     monkeypatch.setattr(generated_rows, "V", SimpleNamespace(graph=graph))
     rows = {generated_rows.key_of(SOURCE): CONFIG}
     handler = SimpleNamespace(_table=SimpleNamespace(generated=rows), _is_other_gpu=lambda its: other_gpu)
-    kernel = SimpleNamespace(fixed_config=fixed)
+    kernel = SimpleNamespace(fixed_config=fixed, max_block={"X": 4096}.__getitem__)
     seen = []
 
     def generate(its):
@@ -84,14 +85,22 @@ def test_a_row_serves_a_graph_that_may_choose_on_the_gpu_of_the_table(
     assert [its.config for its in seen[1:]] == ([config] if config else [])
 
 
-def test_a_kernel_that_cannot_be_generated_with_its_row_is_inductors_own(monkeypatch):
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (CONFIG, "StopIteration"),  # of a second source
+        ({**CONFIG, "XBLOCK": 8192}, "XBLOCK=8192 does not divide 4096"),
+        ({**CONFIG, "XBLOCK": 96}, "XBLOCK=96 does not divide 4096"),
+    ],
+)
+def test_a_kernel_that_cannot_be_generated_with_its_row_is_inductors_own(monkeypatch, config, message):
     graph = SimpleNamespace(get_current_device_or_throw=lambda: None)
     monkeypatch.setattr(generated_rows, "V", SimpleNamespace(graph=graph))
-    rows = {generated_rows.key_of(SOURCE): CONFIG}
+    monkeypatch.setattr(boundary, "_warned", set())
+    rows = {generated_rows.key_of(SOURCE): config}
     handler = SimpleNamespace(_table=SimpleNamespace(generated=rows), _is_other_gpu=lambda its: False)
+    kernel = SimpleNamespace(fixed_config=None, max_block={"X": 4096}.__getitem__)
     sources: Any = iter([SOURCE])
-    with pytest.warns(UserWarning, match="gemmtune's loader failed"):
-        found = generated_rows._generated(
-            handler, lambda its: True, lambda its: next(sources), SimpleNamespace(fixed_config=None)
-        )
-    assert found == SOURCE
+    with pytest.warns(UserWarning, match=f"gemmtune's loader failed.*{message}"):
+        found = generated_rows._generated(handler, lambda its: True, lambda its: next(sources), kernel)
+    assert (found, kernel.fixed_config) == (SOURCE, None)
