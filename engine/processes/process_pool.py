@@ -34,9 +34,6 @@ log_notice: Notify = logging.getLogger("gemmtune").warning
 _PAUSES_SECONDS = (0.5, 1.0)
 """Pauses between failed starts of a replacement; the pool gives up the slot when the last start fails too."""
 
-_WAIT_SECONDS = 5.0
-"""Longest wait of `run` between two looks."""
-
 _MOST_NOT_STARTED = 3
 """Processes that may end before they start one job; then the job itself is to blame."""
 
@@ -193,7 +190,7 @@ class ProcessPool(Generic[J, R]):
         for job in jobs:
             self.submit(job)
         while self.pending:
-            wait_for_any([self], _WAIT_SECONDS)
+            wait_for_any([self], 5.0)
             yield from self.collect()
 
     def connections(self) -> list[Connection]:
@@ -232,7 +229,8 @@ class ProcessPool(Generic[J, R]):
             if (outcome := self._advance(slot)) is not None:
                 self._received.append(outcome)
         self._send_jobs()
-        if self._keeps_spare and self._spare is None and self._slots and self._is_ready:
+        all_ready = all(slot.phase not in {_Phase.PAUSED, _Phase.STARTING} for slot in self._slots)
+        if self._keeps_spare and self._spare is None and self._slots and all_ready:
             self._spare = self._new_process()
         return bool(self._received or self._errors)
 
@@ -247,11 +245,6 @@ class ProcessPool(Generic[J, R]):
         self._slots.clear()
         self._received.clear()
         self._spare = None
-
-    @property
-    def _is_ready(self) -> bool:
-        """Whether no process is starting."""
-        return all(slot.phase not in {_Phase.PAUSED, _Phase.STARTING} for slot in self._slots)
 
     def _send_jobs(self) -> None:
         for slot in self._slots if self._queue else ():
