@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import Any, Protocol
 
@@ -14,7 +15,7 @@ from gemmtune.engine.scheduling.tuner import Tuner, check_objectives, created, o
 from gemmtune.engine.seams.executor import Executor
 from gemmtune.engine.seams.sampler import Sampler
 from gemmtune.engine.seams.space import Space
-from gemmtune.engine.search.enumeration import DrawnConfigs
+from gemmtune.engine.search.enumeration import DrawnConfigs, permission
 from gemmtune.engine.search.samplers.exhaustive import ExhaustiveSampler
 
 History = Callable[[Task], tuple[SourceTask, ...]]
@@ -146,8 +147,9 @@ class TaskSearch(Tuner):
         members = set(configs)
         seeds = () if self.sampler is ExhaustiveSampler else self.space.seeds(self.task)  # it ignores them
         seeds = tuple(config for config in seeds if config in members)
+        params, is_drawn = self.space.params(self.task), isinstance(found, DrawnConfigs)
         search = Search(
-            params=self.space.params(self.task),
+            params=params,
             feasible=configs,
             seeds=seeds,
             first=seeds if self.space.seeds_first and len(seeds) <= self.budget else (),
@@ -157,6 +159,7 @@ class TaskSearch(Tuner):
             objectives=self.objectives,
             features=TaskFeatures(self.space, self.task),
             history=self.history(self.task) if self.sampler.learns else (),
+            may_ask=permission(params, partial(self.space.check, self.task)) if is_drawn else None,
         )
         self.start(created(self.sampler, search))
         if isinstance(found, DrawnConfigs):

@@ -9,8 +9,10 @@ from gemmtune.engine.records.artifact import Artifact, Toolchain
 from gemmtune.engine.records.config import Config, Param
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.gemm.problem import Problem
+from gemmtune.engine.records.measurement import Status, Trial
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
+from gemmtune.engine.scheduling.task_search import TaskSearch
 from gemmtune.engine.seams.space import Launchable, Space
 from gemmtune.engine.search import enumeration
 from gemmtune.engine.search.enumeration import (
@@ -21,6 +23,7 @@ from gemmtune.engine.search.enumeration import (
     possible_evaluations,
     searched_configs,
 )
+from gemmtune.engine.search.samplers.evolution import EvolutionSampler
 
 DEVICE = Device("TOY", "Toy", "sm_90a", 1, 1000, 1000, 1, 1, 1, 1, 32, 1, 1)
 TASK = Task(Problem(m=64, n=64, k=64), DEVICE, "toy")
@@ -161,3 +164,22 @@ def test_a_large_space_is_counted_and_described_by_what_is_drawn(monkeypatch):
     found = enumerate_space(space, TASK)
     assert (found.points, found.size, found.examples) == (500, 10**6, {"tile": "not 900"})
     assert len(found.feasible) + sum(found.rejections.values()) == found.points
+
+
+def test_a_campaign_asks_for_feasible_configs_beyond_those_drawn(monkeypatch):
+    monkeypatch.setattr(enumeration, "MOST_ENUMERATED", 1000)
+    monkeypatch.setattr(enumeration, "_DRAWN", 60)
+
+    class Odd(ToySpace):
+        def check(self, task: Task, config: Config) -> Verdict:
+            return Verdict.yes() if config["tile"] % 2 else Verdict.no("odd", "an even tile")
+
+    space = Odd(tiles=1000, stages=1000)
+    drawn = searched_configs(space, TASK, budget=30, seed=3)
+    search = TaskSearch(TASK, space, lambda: drawn, EvolutionSampler, budget=30, seed=3, batch=10)
+    while batch := search.next_batch():
+        search.tell([Trial(config, Status.OK, float(config["tile"])) for config in batch])
+    asked = [trial.config for trial in search.trials]
+    assert len(set(asked)) == 30
+    assert set(asked) - set(drawn)
+    assert all(config["tile"] % 2 for config in asked)
