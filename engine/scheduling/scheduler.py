@@ -290,7 +290,7 @@ class Scheduler:
 
     def _collect(self, timeout_seconds: float) -> None:
         """Store what has finished, and find the batches that are complete."""
-        finished = self._gathered(timeout_seconds)
+        finished, stop = self._gathered(timeout_seconds)
         measured = [m for m in finished if isinstance(m, Measurement)]
         self._database.add(measured)
         self._shared.release(measured)
@@ -309,19 +309,23 @@ class Scheduler:
         for callback in self._callbacks:
             callback.on_load(load, self._seconds_left)
         self._complete_those(measurement.task for measurement in measured)
+        if stop is not None:
+            raise stop
 
-    def _gathered(self, timeout_seconds: float) -> list[Finished]:
-        """Return what has finished: of several GPUs some results at a time, where nothing else is to be done."""
+    def _gathered(self, timeout_seconds: float) -> tuple[list[Finished], BaseException | None]:
+        """Return what has finished, of several GPUs some at a time where nothing else is to be done, and any stop."""
         finished = [*self._executor.collect(timeout_seconds)]
         enough = min(_GATHERED_PER_WORKER * self._gpus, self._in_work) if timeout_seconds and self._gpus > 1 else 0
         more = finished
-        while more and len(finished) < enough:
-            try:
+        try:
+            while more and len(finished) < enough:
                 more = self._executor.collect(_GATHER_SECONDS)
-            except GemmtuneError:
-                break  # the next call raises it again; what there is, is kept
-            finished += more
-        return finished
+                finished += more
+        except GemmtuneError:
+            pass  # the next call raises it again; what there is, is kept
+        except STOPS as stop:
+            return finished, stop
+        return finished, None
 
     def _heed(self, verdict: BoardVerdict) -> None:
         """Store a verdict on a board, and withdraw what a bad one measured since its last good check."""

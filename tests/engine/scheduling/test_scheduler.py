@@ -685,3 +685,24 @@ def test_searches_elsewhere_are_waited_for_until_the_time_is_over(database, limi
     assert not any(search.is_elsewhere for search in there)
     if limit is None:
         assert trials(there) == trials(scheduled(database, ScriptedExecutor())[0])
+
+
+class Interrupted(ScriptedExecutor):
+    """Finishes results on two GPUs, and is interrupted while some more are gathered."""
+
+    parallel = 2
+    finished = 0
+
+    def collect(self, timeout_seconds):
+        if timeout_seconds == scheduler._GATHER_SECONDS:
+            raise KeyboardInterrupt
+        found = super().collect(timeout_seconds)
+        self.finished += len(found)
+        return found
+
+
+def test_results_that_were_gathered_before_an_interrupt_are_stored(database):
+    executor = Interrupted()
+    with pytest.raises(KeyboardInterrupt):
+        scheduled(database, executor)
+    assert len(database) == executor.finished > 0
