@@ -110,7 +110,7 @@ class TaskSearch(Tuner):
         self.space = space
         self.sampler = sampler
         self.history = history
-        """Function that returns the trials of other tasks, called once at the begin if the sampler learns."""
+        """Function that returns the trials of other tasks; once the search has begun, those that it began with."""
         self.begin_elsewhere: Callable[[TaskSearch], Elsewhere | None] | None = None
         """Function that begins the search in another process, or returns None where it cannot; None to run it here."""
         self._elsewhere: Elsewhere | None = None
@@ -137,6 +137,8 @@ class TaskSearch(Tuner):
         """Make the sampler, once. The first one of a space may take seconds: it imports libraries, and learns."""
         if self._candidates is None:
             return
+        history = self.history(self.task) if self.sampler.learns else ()
+        self.history = lambda task: history  # a search that comes back from another process begins with it again
         if self.begin_elsewhere is not None and (begun := self.begin_elsewhere(self)) is not None:
             self._elsewhere, self._candidates = begun, None
             return
@@ -158,7 +160,7 @@ class TaskSearch(Tuner):
             campaign_seed=self._seed,
             objectives=self.objectives,
             features=TaskFeatures(self.space, self.task),
-            history=self.history(self.task) if self.sampler.learns else (),
+            history=history,
             may_ask=permission(params, partial(self.space.check, self.task)) if is_drawn else None,
         )
         self.start(created(self.sampler, search))

@@ -102,7 +102,7 @@ class SearchProcesses:
         if not living:
             return None
         process = min(living, key=lambda each: len(each.searches))
-        history = search.history(search.task) if search.sampler.learns else ()
+        history = search.history(search.task)
         number, _ = self._histories.setdefault(id(history), (len(self._histories) + 1, history))
         try:
             terms = pickle.dumps(search.terms)

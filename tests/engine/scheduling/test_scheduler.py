@@ -17,6 +17,7 @@ from gemmtune.engine.records.errors import ContractError
 from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.landscape import Landscape, Point
 from gemmtune.engine.records.measurement import Estimate, Evidence, Measurement, Status, Trial
+from gemmtune.engine.records.search import SourceTask
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
 from gemmtune.engine.scheduling import scheduler
@@ -706,3 +707,43 @@ def test_results_that_were_gathered_before_an_interrupt_are_stored(database):
     with pytest.raises(KeyboardInterrupt):
         scheduled(database, executor)
     assert len(database) == executor.finished > 0
+
+
+class Learner(InOrder):
+    """Proposes the configs in their order, from the one on that its history has the number of."""
+
+    learns = True
+
+    def ask(self, count):
+        first = self.told + len(self.search.history)
+        self.told += count
+        return [self.search.feasible[number % len(CONFIGS)] for number in range(first, first + count)]
+
+
+class Lost(Elsewhere):
+    """A search whose process ends with the second batch."""
+
+    def __init__(self, search: TaskSearch) -> None:
+        super().__init__(search)
+        self.search.history = search.history
+
+    def next(self):
+        return None if self.search.evaluations else super().next()
+
+
+def test_a_search_that_comes_back_goes_on_with_the_history_that_it_began_with(database):
+    known = []
+
+    def history(_task):
+        known.append(SourceTask(()))  # another one whenever it is asked for
+        return tuple(known)
+
+    asked = []
+    for begin in (Lost, None):
+        known.clear()
+        search = TaskSearch(TASKS[0], Toy(), lambda: CONFIGS, Learner, 12, seed=0, batch=4, history=history)
+        search.begin_elsewhere = begin
+        scheduled(database, ScriptedExecutor(), [search])
+        asked.append(search.trials)
+    assert asked[0] == asked[1]
+    assert asked[0][0].config == CONFIGS[1]
