@@ -22,7 +22,7 @@ STUDY = {
     "sampler": "transfer",
     "budget": 64,
     "seeds": 10,
-    "batch": 1,
+    "batch": 8,
     "workers": 1,
     "cold": False,
     "apart": False,
@@ -42,7 +42,7 @@ TUNE = {
 @pytest.mark.parametrize(
     ("function", "defaults"),
     [
-        (benching.bench, {"binaries": True, "grad": False, "seconds": 10.0}),
+        (benching.bench, {"binaries": True, "grad": False, "seconds": 10.0, "tune_kernels": False}),
         (capturing.capture, {"grad": False}),
         (recording.record, {"objective": "latency", "fleet": "local", "out": "recorded"}),
         (replaying.replay, STUDY),
