@@ -322,7 +322,7 @@ def test_the_results_are_written_before_they_are_drawn(monkeypatch, tmp_path):
     monkeypatch.setattr("gemmtune.engine.report.html.comparison_page.curves_png", lambda comparison: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         study.save(tmp_path / "out")
-    assert json.loads((tmp_path / "out/comparison.json").read_text())["batch"] == 1
+    assert json.loads((tmp_path / "out/comparison.json").read_text())["batch"] == 8
 
 
 # Commands

@@ -143,7 +143,7 @@ def test_a_broken_exporter_ends_tune_with_status_2(run, asked):
     assert run("tune", "--problem", "1x2x3", "--json").status == 2
 
 
-STUDY = {"budget": 128, "seeds": 20, "batch": 1, "workers": 1, "cold": False}
+STUDY = {"budget": 128, "seeds": 20, "batch": 8, "workers": 1, "cold": False}
 OPTIONS = ("--budget", "3", "--seeds", "4", "--batch", "5", "--workers", "6", "--cold")
 GIVEN = {"budget": 3, "seeds": 4, "batch": 5, "workers": 6, "cold": True}
 

@@ -193,7 +193,7 @@ def test_a_replayed_campaign_locks_nothing(nvml, tmp_path):
 @pytest.mark.parametrize(("clock_mhz", "calls"), [(None, []), (1500, [LOCK, RESTORE])])
 def test_a_measured_backend_locks_the_clocks_only_on_request(nvml, monkeypatch, clock_mhz, calls):
     monkeypatch.setattr(measured_backend, "equal_gpus", lambda: (GPU,))
-    executor, lines = SimpleNamespace(close=lambda: None), []
+    executor, lines = SimpleNamespace(close=lambda: None, parallel=1), []
     plan = Plan(problems=(Problem.parse("16x4096x4096:bf16:nt"),), sampler="random", budget=2)
     backend = measured_backend.measured_backend(
         plan, catalogue.device("H200"), lambda spaces: executor, clock_mhz=clock_mhz, notify=lines.append
