@@ -171,6 +171,10 @@ def with_options(named: str | type[Sampler] | None, options: list[str] | None) -
 
 
 NO_BINARIES_HELP = "Link no binary of the table, as for a process that calls install(binaries=False)."
+Fails = Annotated[
+    bool, typer.Option("--fail/--no-fail", help="End with status 1 for what was found.", rich_help_panel="Output")
+]
+
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object for programs.", rich_help_panel="Output")]
 _DATABASE_HELP = "Measurements: a file, or the URL of a PostgreSQL server. [default: OUT/measurements.db]"
 DatabaseUrl = Annotated[

@@ -19,6 +19,7 @@ from gemmtune.engine.cli.options import (
     AsJson,
     Builders,
     DatabaseUrl,
+    Fails,
     Replayed,
     Where,
     named,
@@ -185,6 +186,7 @@ def verify(
     fleet: Where = LOCAL,
     builders: Builders = None,
     refresh: Annotated[bool, typer.Option("--refresh", help=_REFRESH_HELP)] = False,
+    fail: Fails = True,
     as_json: AsJson = False,
 ) -> None:
     """Measure a table's rows again, after an upgrade or elsewhere.
@@ -192,7 +194,7 @@ def verify(
     Times the contenders of every row and writes OUT/table.json with the new times; a row that does not hold is replaced
     by its best contender. A row holds if its choice works and is at most 2 % slower than the best contender. OUT keeps
     the measurements. With --database, nothing is measured again that DB holds. The exit status is 1 if a row or a range
-    does not hold.
+    does not hold, and 0 with --no-fail.
     """
     with show_work(f"reading {table}", quiet=as_json):
         from gemmtune.engine.api.table import read_table
@@ -216,7 +218,7 @@ def verify(
     output.show(found.report, as_json=as_json)
     if not as_json and (found.record.rows or found.record.ranges):
         print_text(f"written: {', '.join(map(str, found.written))}")
-    raise typer.Exit(0 if found.holds else 1)
+    raise typer.Exit(int(fail and not found.holds))
 
 
 def diff(
@@ -226,13 +228,14 @@ def diff(
         Path | None,
         typer.Option(metavar="FILE", help="Write the differences as a page, too.", rich_help_panel="Output"),
     ] = None,
+    fail: Fails = True,
     as_json: AsJson = False,
 ) -> None:
     """List the rows in which two tables differ.
 
     A row differs if only one table has it, if its winner changed, or if the winner's time changed beyond both
-    intervals or has other evidence or another protocol. The exit status is 1 if any row differs, or
-    if one table alone is batch-invariant.
+    intervals or has other evidence or another protocol. The exit status is 1 if any row differs, or if one table alone
+    is batch-invariant, and 0 with --no-fail.
     """
     with show_work(f"reading {before} and {after}", quiet=as_json):
         from gemmtune.engine.api.table import read_table
@@ -245,7 +248,7 @@ def diff(
 
         write_whole(html, diff_html(found, old, new, (str(before), str(after))).encode())
     output.show(diff_report(found, new.device), as_json=as_json)
-    raise typer.Exit(0 if found.same else 1)
+    raise typer.Exit(int(fail and not found.same))
 
 
 def export(
