@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
@@ -25,6 +26,7 @@ from gemmtune.engine.report.html.change_pages import diff_html, verify_html
 from gemmtune.engine.report.html.drawing import PANELS
 from gemmtune.engine.report.live.page import live_html
 from gemmtune.engine.report.live.server import LivePages
+from gemmtune.engine.store.database import Database
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 if CHROMIUM is None:
@@ -194,6 +196,34 @@ def test_a_dot_tells_its_row_and_leads_to_it(browser, pages):
     assert page.locator(f"{name}:target").is_visible()
     assert page.locator("#tip").is_hidden()
     page.close()
+
+
+def test_the_page_of_a_running_campaign_has_the_times_of_its_database(browser, pages):
+    folder, page = pages["whole"].parent, browser.new_page()
+    page.set_content(live_html(str(folder / "measurements.db"), folder, NOW))
+    with Database.open(folder / "measurements.db") as database:
+        times: dict[tuple[str, bool], float] = {}
+        for each in database.measurements():
+            if each.estimate is not None:
+                key = each.task.problem.name, each.task.is_baseline
+                times[key] = min(each.estimate.time_ns, times.get(key, math.inf))
+    shown = [row.locator("td").all_text_contents() for row in page.locator("tbody").first.locator("tr").all()]
+    page.close()
+    assert {name for name, _ in times} == {name for name, *_ in shown}
+    for name, best, aten, lead, *_ in shown:
+        ours, base = times[name, False] / 1e3, times[name, True] / 1e3
+        assert (best, aten, lead) == (f"{ours:.1f}", f"{base:.1f}", f"{100 * (base / ours - 1):+.1f}%")
+
+
+def test_the_page_of_a_model_has_the_numbers_of_its_capture(browser, pages):
+    found, page = _captured(), browser.new_page()
+    page.goto(pages["capture"].as_uri())
+    shown = [row.locator("td").all_text_contents() for row in page.locator("tbody").first.locator("tr").all()]
+    page.close()
+    runs = {name: int(count) for name, kind, count, *_ in shown if kind == "product"}
+    assert runs == {each.problem.name: each.count for each in found.products}
+    gflop = {name: float(text) for name, kind, _, text, *_ in shown if kind == "product"}
+    assert gflop == {each.problem.name: round(each.count * each.problem.flops / 1e9, 2) for each in found.products}
 
 
 def test_the_page_of_a_campaign_looks_again_and_keeps_what_the_reader_did(browser, pages):
