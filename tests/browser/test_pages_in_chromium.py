@@ -64,6 +64,8 @@ OVERLAPS = """() => {
       found.push(`too wide: ${each.textContent.slice(0, 60)}`);
   const raw = document.body.innerText.match(/\\{\\w+\\}/);
   if (raw) found.push(`waits for a value: ${raw[0]}`);
+  const escaped = document.body.innerText.match(/\\\\[xu][0-9a-f]{2}/);
+  if (escaped) found.push(`shows an escape: ${escaped[0]}`);
   if (document.documentElement.scrollWidth > innerWidth) found.push("the page scrolls sideways");
   for (const each of innerWidth < 600 ? document.querySelectorAll("figure, .scroll, .bars, .stack") : [])
     if (each.scrollWidth > each.clientWidth + 1) found.push(`scrolls sideways: ${each.className}`);

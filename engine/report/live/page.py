@@ -29,7 +29,7 @@ def live_html(database: str, folder: Path | None, now: datetime) -> str:
         folder: folder that holds its progress, and its report once it has ended; None for a database on a server.
         now: time of the look, in UTC.
     """
-    seen = f"seen at {now:%H:%M:%S} UTC; looks again every {REFRESH_SECONDS:g}\u00a0s"
+    seen = f"seen at {now:%H:%M:%S} UTC; looks again every {REFRESH_SECONDS:g} s"
     try:
         with Database.open(database, read_only=True) as store:
             found = read_status(store, now)
