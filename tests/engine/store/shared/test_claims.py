@@ -45,8 +45,12 @@ def test_a_lease_ends_unless_it_is_renewed(drivers):
     first.take("work", ["a"])
     end = time.monotonic() + 1.0
     while time.monotonic() < end:
+        began = time.monotonic()
         first.renew()
-        assert second.take("work", ["a"]) == set()
+        if second.take("work", ["a"]):  # on a busy machine a lease may end before the other driver asks
+            assert time.monotonic() - began >= 0.5
+            second.release([("work", "a")])
+            first.take("work", ["a"])
         time.sleep(0.05)
     time.sleep(0.6)
     assert second.take("work", ["a"]) == {"a"}
