@@ -86,8 +86,8 @@ class Space(ABC):
     """Packages whose sources are compiled into the binaries; their licences go with a table that holds these."""
 
     launch_params: ClassVar[tuple[str, ...]] = ()
-    """Whole-number parameters that a launch takes from `Artifact.launch`: configs that differ in these alone share a
-    binary. `artifact_key` takes a config without them, too."""
+    """Integer parameters that a launch takes from `Artifact.launch`: configs that differ in these alone share a binary.
+    `artifact_key` takes a config without them, too."""
 
     def advice(self, task: Task) -> str:
         """Return what a program changes to run the kernel, where no exporter serves it; by default nothing."""

@@ -42,7 +42,7 @@ LAYERS = ((6144, 4096), (4096, 4096), (28672, 4096), (4096, 14336))
 ROWS = (1, 16, 64, 256, 1024, 4096)
 PROBLEMS = tuple(Problem.parse(f"{m}x{n}x{k}:bf16:nt") for m in ROWS for n, k in LAYERS)
 SETTING = ("gpus", "fleet", "cores", "problems", "budget", "side_by_side")
-"""What tells two runs apart."""
+"""Fields that tell two runs apart."""
 
 
 class Shares(Callback):

@@ -13,7 +13,7 @@ _ENTRY = re.compile(r"^\.visible \.entry (\w+)", re.MULTILINE)
 
 
 def triton_code(space: Space, task: Task, config: Config, folder: Path, script: str = "") -> KernelCode:
-    """Build a config and return its PTX, with its script if there is one.
+    """Build the config and return its PTX, with its script if there is one.
 
     Raises:
         BuildError: the config cannot be built.

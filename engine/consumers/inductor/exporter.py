@@ -98,9 +98,8 @@ class InductorExporter(Exporter):
         table, joined = one_per_key(table)
         found = runnable(table)[1].items()
         lines = [f"{count(len(its), 'choice')} of {space} left out: {', '.join(its)}" for space, its in found]
-        lines += [f"attention that differs in its mask's values alone has one config: {', '.join(joined)}"] * bool(
-            joined
-        )
+        if joined:
+            lines.append(f"attention that differs in its mask's values alone has one config: {', '.join(joined)}")
         return "; ".join(lines)
 
     def shared(self, exports: Sequence[Mapping[str, str]]) -> Mapping[str, str]:
