@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from gemmtune.engine.consumers.inductor.loader.generated import GENERATED, parse_generated
-from gemmtune.engine.consumers.inductor.loader.one_order import require_one_order
+from gemmtune.engine.consumers.inductor.loader.one_order import require_templates
 from gemmtune.engine.tables.kernels.binary import KernelBinary, parse_kernels
 from gemmtune.engine.tables.sealed import parse_sealed, require_object, require_one_of, shortened
 
@@ -107,7 +107,7 @@ def parse_inductor_table(content: bytes) -> InductorTable:
     rows = {key: _rows(key, its, kernels) for key, its in require_object("rows", fields["rows"]).items()}
     invariant = require_one_of("batch_invariant", fields.get("batch_invariant", False), (False, True))
     if invariant:
-        require_one_order(rows, fields["device"]["arch"])
+        require_templates(rows)
     parts = fields["sha256"], fields["device"]["name"], made_with, templates, rows, kernels, invariant
     return InductorTable(*parts, parse_generated(fields))
 

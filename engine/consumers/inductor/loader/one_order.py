@@ -6,19 +6,15 @@ from typing import Any
 _NO_END = 2**63 - 1
 
 
-def require_one_order(rows: Mapping[str, Sequence[Any]], arch: str) -> None:
-    """Refuse rows of one product that may add in several orders. Hopper's bits are equal with every BLOCK_K.
+def require_templates(rows: Mapping[str, Sequence[Any]]) -> None:
+    """Refuse rows of other kernels than Triton templates; the export refuses those that add in several orders.
 
     Raises:
-        ValueError: a row runs no Triton template, or two have several BLOCK_K; the message names the product.
+        ValueError: a row runs no Triton template; the message names the product.
     """
     for key, its in rows.items():
-        both = (*its, *rows.get(other_kind(key), ()))
-        if others := {row.template for row in both if not row.template.startswith("triton::")}:
+        if others := {row.template for row in its if not row.template.startswith("triton::")}:
             raise ValueError(f"{key}: a batch-invariant table has no row of {', '.join(sorted(others))}")
-        blocks = {row.kwargs.get("BLOCK_K") for row in both}
-        if len(blocks) > 1 and not arch.startswith("sm_90"):
-            raise ValueError(f"{key}: rows with several BLOCK_K, {sorted(blocks)}, have other bits at another m")
 
 
 def every_m(rows: Mapping[str, Sequence[Any]]) -> Mapping[str, Sequence[Any]]:

@@ -35,7 +35,7 @@ def _refuse(*_: object) -> Any:  # noqa: ANN401 (never returns)
 
 
 parse_kernels = _refuse  # of a table with kernels
-require_one_order = _refuse  # of a batch-invariant table
+require_templates = _refuse  # of a batch-invariant table
 clusters_at_once = _refuse  # of a table with kernels whose launch depends on them
 read_epilogue = _nothing  # no row's kernel computes one
 Binaries = _nothing  # no row runs one
