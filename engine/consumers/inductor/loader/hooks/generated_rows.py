@@ -19,7 +19,7 @@ from gemmtune.engine.consumers.inductor.loader.boundary import nothing, or_else
 from gemmtune.engine.consumers.inductor.loader.generated import source_key
 
 TableChoices: TypeAlias = Any
-"""Handler of `table_choices`."""
+"""Handler of choices of the module `table_choices`, with its table."""
 _SIZES = re.compile(r"size_hints=(\{.*?\})")
 _SIGNATURE = re.compile(r"'signature': (\{.*?\})")
 _KERNEL = "@triton.jit\n"
