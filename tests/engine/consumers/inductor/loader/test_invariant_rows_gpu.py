@@ -30,7 +30,6 @@ def test_equal_rows_have_equal_bits_at_every_m_from_1_to_4096(tmp_path):
     table = read_table(tmp_path / "table.json")
     assert table.batch_invariant
     assert [gemm(row.problem).m for row in table.rows] == sorted(SIZES, key=str)
-    assert len({row.choices[0].config["BLOCK_K"] for row in table.rows}) == 1
     probe = Path(__file__).with_name("invariant_gpu_probe.py")
     answer = json.loads(run(str(probe), str(tmp_path / "inductor"), str(N), str(K), str(LARGEST)).splitlines()[-1])
     assert answer["differing"] == 0
