@@ -35,7 +35,7 @@ CASES = {  # sizes, the mask, the score function, and what is timed
 SWEPT = (("decode", "decode"), ("small heads", "forward"), ("window", "forward"), ("large heads", "forward"))
 """Kernels whose whole space is measured with `--sweep`."""
 ROUNDS, FLUSH_BYTES = 30, 2**29
-CASE_SECONDS, MODEL_SECONDS = 30, 150
+CASE_SECONDS, MODEL_SECONDS = 30, 300
 SLOWER = 1.01
 
 
