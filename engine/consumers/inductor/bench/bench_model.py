@@ -2,6 +2,7 @@
 
 import gc
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,6 +19,7 @@ from gemmtune.engine.consumers.inductor.bench.running import (
     cold,
     compiled_arm,
     first_call,
+    load_compiler,
     peak_bytes,
     quietly,
     relative_error,
@@ -69,6 +71,8 @@ def bench_model(
         quietly(prepared.arm(prepared.call))  # loads the vendor library, and allocates
     except Exception as error:
         raise UsageError(f"the callable fails: {described(error)}") from error
+    with suppress(Exception):  # arms that cannot compile say so
+        quietly(partial(load_compiler, GPU))
     for name in (each for each in ARMS if each in arms):
         notify(f"{name}: first call")
         try:

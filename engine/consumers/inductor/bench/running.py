@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch._dynamo.utils import counters
+from torch._inductor.async_compile import AsyncCompile
 from torch._inductor.utils import fresh_cache
 from torch.utils._pytree import tree_leaves
 
@@ -117,6 +118,21 @@ def cold() -> Iterator[None]:
     """Compile into caches of one's own, and take nothing from those of earlier runs."""
     with torch._dynamo.config.patch(recompile_limit=_RECOMPILES), fresh_cache():
         yield
+
+
+def load_compiler(device: torch.device) -> None:
+    """Compile a small training step, so that no arm's first call loads what all of them need.
+
+    That is Inductor's modules and its compiling processes.
+    """
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        return (x @ x).softmax(-1).sum()
+
+    with cold():
+        torch.autograd.backward(torch.compile(step)(torch.ones(64, 64, device=device, requires_grad=True)))
+    AsyncCompile.wait_pool_ready()
+    torch._dynamo.reset()
 
 
 def first_call(arm: RunnableArm) -> FirstCall:
