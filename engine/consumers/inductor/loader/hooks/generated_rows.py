@@ -15,13 +15,14 @@ import torch
 from torch._inductor.codegen.triton import FixedTritonConfig, TritonKernel
 from torch._inductor.virtualized import V
 
-from gemmtune.engine.consumers.inductor.loader.boundary import nothing, or_else
+from gemmtune.engine.consumers.inductor.loader.boundary import nothing, or_else, warn_once
 from gemmtune.engine.consumers.inductor.loader.generated import source_key
 
 TableChoices: TypeAlias = Any
 """Handler of choices of the module `table_choices`, with its table."""
 _SIZES = re.compile(r"size_hints=(\{.*?\})")
 _SIGNATURE = re.compile(r"'signature': (\{.*?\})")
+_BLOCK = re.compile(r"'(\w*BLOCK)': 'constexpr'")
 _KERNEL = "@triton.jit\n"
 
 
@@ -48,11 +49,13 @@ def _generated(
 
     @or_else(nothing)
     def fixed() -> str | None:
-        config = handler._table.generated.get(key_of(source))
+        config = handler._table.generated.get(key := key_of(source))
         device = V.graph.get_current_device_or_throw()
         if config is None or kernel.fixed_config or not may_choose(device) or handler._is_other_gpu(device):
             return None
-        _require_blocks(config, kernel)
+        if why := _refusal(config, kernel, source):
+            warn_once(f"generated.{key}.config {why}: torch chooses the config of this kernel")
+            return None
         kernel.fixed_config = FixedTritonConfig(dict(config))
         try:
             return generate(kernel, *asked, **named)
@@ -63,12 +66,21 @@ def _generated(
     return fixed() or source
 
 
-def _require_blocks(config: Mapping[str, int], kernel: Any) -> None:  # noqa: ANN401 (Inductor's TritonKernel)
-    """Raise ValueError for a block that does not divide the largest one: masks are left out for those that do."""
-    for name, value in config.items():
-        prefix, is_block, _ = name.partition("BLOCK")
-        if is_block and (most := kernel.max_block(prefix)) % value:
-            raise ValueError(f"{name}={value} does not divide {most}")
+def _refusal(config: Mapping[str, int], kernel: Any, source: str) -> str:  # noqa: ANN401 (Inductor's TritonKernel)
+    """Return what is wrong with the blocks of a config; empty for the kernel's own, each a divisor of the largest one.
+
+    Masks are left out for those that divide it. A block too many or too few fails only when the kernel is compiled.
+    """
+    blocks = {name: value for name, value in config.items() if name.endswith("BLOCK")}
+    takes = _BLOCK.findall(source)
+    for name in sorted({*blocks, *takes}):
+        if name not in takes:
+            return f"names {name}, which the kernel lacks"
+        if name not in blocks:
+            return f"lacks the kernel's {name}"
+        if (most := kernel.max_block(name.removesuffix("BLOCK"))) % blocks[name]:
+            return f"has {name}={blocks[name]}, which does not divide {most}"
+    return ""
 
 
 def key_of(source: str) -> str:

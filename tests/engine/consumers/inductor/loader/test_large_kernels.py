@@ -52,7 +52,7 @@ def test_only_a_large_kernel_of_a_graph_with_options_descends(
 
 SOURCE = """@triton_heuristics.pointwise(
     size_hints={'x': 64},
-    triton_meta={'signature': {'x': '*fp32'}},
+    triton_meta={'signature': {'x': '*fp32', 'XBLOCK': 'constexpr'}},
 )
 @triton.jit
 def kernel(x):
@@ -88,9 +88,12 @@ def test_a_row_serves_a_graph_that_may_choose_on_the_gpu_of_the_table(
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        (CONFIG, "StopIteration"),  # of a second source
-        ({**CONFIG, "XBLOCK": 8192}, "XBLOCK=8192 does not divide 4096"),
-        ({**CONFIG, "XBLOCK": 96}, "XBLOCK=96 does not divide 4096"),
+        (CONFIG, "gemmtune's loader failed.*StopIteration"),  # of a second source
+        ({**CONFIG, "XBLOCK": 8192}, "config has XBLOCK=8192, which does not divide 4096"),
+        ({**CONFIG, "XBLOCK": 96}, "config has XBLOCK=96, which does not divide 4096"),
+        ({**CONFIG, "YBLOCK": 4}, "config names YBLOCK, which the kernel lacks"),
+        ({**CONFIG, "R0_BLOCK": 4}, "config names R0_BLOCK, which the kernel lacks"),
+        ({"num_warps": 4, "num_stages": 1}, "config lacks the kernel's XBLOCK"),
     ],
 )
 def test_a_kernel_that_cannot_be_generated_with_its_row_is_inductors_own(monkeypatch, config, message):
@@ -101,6 +104,6 @@ def test_a_kernel_that_cannot_be_generated_with_its_row_is_inductors_own(monkeyp
     handler = SimpleNamespace(_table=SimpleNamespace(generated=rows), _is_other_gpu=lambda its: False)
     kernel = SimpleNamespace(fixed_config=None, max_block={"X": 4096}.__getitem__)
     sources: Any = iter([SOURCE])
-    with pytest.warns(UserWarning, match=f"gemmtune's loader failed.*{message}"):
+    with pytest.warns(UserWarning, match=message):
         found = generated_rows._generated(handler, lambda its: True, lambda its: next(sources), kernel)
     assert (found, kernel.fixed_config) == (SOURCE, None)
