@@ -10,7 +10,7 @@ from gemmtune.engine.records.measurement import Status
 from gemmtune.engine.report.layout import Report
 from gemmtune.engine.report.why import Why
 
-_KINDS = {"win": "32", "tie": "33", "loss": "2"}  # SGR codes: green, yellow, dim
+_KINDS = {"win": "32", "tie": "2", "loss": "33"}  # SGR codes: green, dim, yellow
 _COLOURS = {
     **{str(reason): _KINDS[reason.kind] for reason in Why},
     **{"ok": "32", "advice": "33", "fault": "31", "no": "31", "does not work": "31"},
@@ -35,7 +35,7 @@ def show_over(report: Report) -> None:
 
 
 def paint(text: str) -> str:
-    """Return a report's text with wins in green, ties in yellow, and losses and faults in red or dim."""
+    """Return a report's text with gains in green, what gains nothing dim, losses in yellow, and faults in red."""
     return _PAINTED.sub(lambda found: f"\x1b[{_COLOURS[found[0]]}m{found[0]}\x1b[0m", text)
 
 

@@ -32,10 +32,8 @@ class Why(StrEnum):
 
     @property
     def kind(self) -> str:
-        """Class of the reason for a page and the terminal: win, tie or loss."""
-        return (
-            "win" if self in (Why.WINS, Why.ALONE) else "tie" if self in (Why.MARGIN, Why.NOISE, Why.KEPT) else "loss"
-        )
+        """Class for a page and the terminal: win, loss for a slower kernel, or tie for what gains nothing."""
+        return "win" if self in (Why.WINS, Why.ALONE) else "loss" if self is Why.BITS else "tie"
 
     def meaning(self, baseline: str) -> str:
         """Return the sentence that explains the reason; `baseline` are the words for the kernel that runs untuned."""
@@ -73,7 +71,7 @@ def legend(reasons: Iterable[Why], baseline: str) -> str:
 
 def kind_meanings(baseline: str) -> dict[str, str]:
     """Return the meaning of each kind of row, for a picture; for `baseline`, see `Why.meaning`."""
-    return {"win": "ships the kernel", "tie": f"tie: ships {baseline}", "loss": f"ships {baseline}"}
+    return {"win": "ships the kernel", "tie": f"ships {baseline}", "loss": "ships a slower kernel, for equal bits"}
 
 
 def advice(device: Device, row: Row) -> str:

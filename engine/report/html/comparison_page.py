@@ -164,7 +164,7 @@ def _axes(figure: Figure, panels: int) -> list[Axes]:
 
 def _line(number: int) -> tuple[str, str]:
     """Return colour and dashes of an arm by its number."""
-    return COLORS[SERIES[number % len(SERIES)]].light, ("-", "--", ":")[number // len(SERIES) % 3]
+    return COLORS[SERIES[number % len(SERIES)]].light, ("-", "--", ":", "-.")[number // len(SERIES) % 4]
 
 
 def _finish(figure: Figure, panels: Mapping[str, Axes], over: str) -> None:

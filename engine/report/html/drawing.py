@@ -46,17 +46,15 @@ COLORS = {
     "lit": Color("#eef3f8", "#222a34"),
     "paper": Color("#ffffff", "#15181d"),
     # Okabe and Ito's colours, which readers with colour-vision deficiency tell apart, with contrast on both pages.
+    # A gain is green, what gains nothing (the baseline) grey, a loss or a fault orange; no series is like one of them.
     "win": Color("#00785a", "#2fc79a"),
     "tie": Color("#6b7683", "#98a3b0"),
     "loss": Color("#b84a00", "#ff9152"),
     "series0": Color("#0067a3", "#56b4e9"),
-    "series1": Color("#b94b00", "#ff9152"),
-    "series2": Color("#00795b", "#2fc79a"),
-    "series3": Color("#a8447f", "#e78ac3"),
-    "series4": Color("#8a6a00", "#e6c229"),
-    "series5": Color("#4d4d4d", "#c4c4c4"),
-    "series6": Color("#5b4bb7", "#a99bff"),
-    "series7": Color("#7a2d1d", "#e0a08f"),
+    "series1": Color("#a8447f", "#e78ac3"),
+    "series2": Color("#8a6a00", "#e6c229"),
+    "series3": Color("#5b4bb7", "#a99bff"),
+    "series4": Color("#7a2d1d", "#cbb09c"),
 }
 """Colours by the name of their CSS variable."""
 

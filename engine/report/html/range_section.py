@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from itertools import groupby, pairwise
+from itertools import cycle, groupby, pairwise
 from typing import TYPE_CHECKING
 
 from gemmtune.engine.records.table import RangeRow, Row
@@ -56,23 +56,24 @@ def m_ranges(record: CampaignRecord) -> Section | None:
 def _draw(figure: Figure, ranges: Sequence[RangeRow], tuned: Sequence[Row]) -> None:
     axes = figure.subplots()
     size, spaces = ranges[0].problem.range_size, {each.choice.space for each in ranges}
-    color = dict(zip(sorted(spaces), SERIES, strict=False))
+    baseline = ranges[0].problem.baseline_space
+    color = {**dict(zip(sorted(spaces - {baseline}), cycle(SERIES), strict=False)), baseline: "tie"}
     for place, each in enumerate(ranges):
         its = COLORS[color[each.choice.space]].light
         alpha = 0.16 if place % 2 else 0.30
         axes.axvspan(each.first, each.last + 0.999, color=its, alpha=alpha, lw=0, label=f"runs {each.choice.space}")
         for low, high in _holes(each):
-            axes.axvspan(low, high, facecolor="none", edgecolor=COLORS["muted"].light, hatch="///", lw=0)
+            axes.axvspan(low, high, facecolor="none", edgecolor=COLORS["ink"].light, alpha=0.4, hatch="///", lw=0)
     sizes = [row.problem.size for row in tuned]
     times = [row.choices[0].time_ns / 1e3 for row in tuned]
     axes.plot(sizes, times, "-o", ms=4, color=COLORS["ink"].light, label=f"shipped, tuned {size}", lw=1.2)
     based = [row for row in tuned if row.baseline]
     library = [row.baseline.time_ns / 1e3 for row in based if row.baseline]
-    grey, label = COLORS["muted"].light, f"{ranges[0].problem.baseline_space}, tuned {size}"
+    grey, label = COLORS["tie"].light, f"{baseline}, tuned {size}"
     axes.plot([row.problem.size for row in based], library, "--s", ms=3.5, color=grey, label=label, lw=1.2)
     probed = sorted({m for each in ranges for m, _ in each.probed})
     held_out = sorted({m for each in ranges for m, _ in each.held_out})
-    foot, marks = min(times, default=1.0) * 0.9, COLORS["loss"].light
+    foot, marks = min(times, default=1.0) * 0.9, COLORS["ink"].light
     axes.plot(probed, [foot] * len(probed), "o", ms=4, mfc="none", color=marks, label=f"probed {size}")
     axes.plot(held_out, [foot] * len(held_out), "x", ms=5, color=marks, label=f"held-out {size}")
     axes.set(xscale="log", yscale="log", xlabel=size, ylabel="µs", title=ranges[0].problem.series_name)

@@ -39,7 +39,7 @@ def roofs(record: CampaignRecord) -> Section | None:
         for number, roof in enumerate(found.roofs):
             dashes = _DASHES[number % len(_DASHES)]
             xs, ys = zip(*roof.ends, strict=True)
-            axes.plot(xs, ys, color=COLORS["muted"].light, linestyle=dashes, lw=1.4, label=_label(roof))
+            axes.plot(xs, ys, color=COLORS["ink"].light, linestyle=dashes, lw=1.4, label=_label(roof))
         for kind, meaning in meanings.items():
             of = [(each, anchor) for (_, each, anchor), its in zip(rows, kinds, strict=True) if its == kind]
             if of:

@@ -109,7 +109,7 @@ def finals(record: CampaignRecord) -> Section:
     def draw(figure: Figure) -> None:
         panels = grid(figure, len(shown), 2, height, longest)
         for number, (axes, (p, final)) in enumerate(zip(panels, shown, strict=True)):
-            for kind in ("win", "tie", "loss", "series0"):
+            for kind in ("win", "tie", "series0"):
                 places = [i for i, each in enumerate(final.finalists) if _kind(i, each) == kind]
                 bounds = [final.finalists[i].behind for i in places]
                 if places:
@@ -144,7 +144,7 @@ def finals(record: CampaignRecord) -> Section:
     words = baseline_words(p.problem for p, _ in held)
     text = (
         f"The fastest configs of a problem and {words}, timed in alternating rounds on one GPU. An interval that "
-        "touches zero ties with the leader."
+        f"touches zero ties with the leader. Green is a kernel that leads, grey {words}, blue any other kernel."
     )
     sheet = Sheet(headers, rows, ("problem", "space", "config", "verdict"), ids=ids, tip=headers[1:])
     return Section(title, text, [picture], sheet)
@@ -155,10 +155,10 @@ def _final_id(number: int, place: int) -> str:
 
 
 def _kind(place: int, finalist: Finalist) -> str:
-    """Return the colour of a finalist: the baseline has one of its own."""
+    """Return the colour of a finalist: that of the baseline says that it gains nothing."""
     if finalist.task.is_baseline:
-        return "series0"
-    return "win" if place == 0 else "tie" if finalist.behind[0] <= 0 else "loss"
+        return "tie"
+    return "win" if place == 0 else "series0"
 
 
 def all_rows(record: CampaignRecord) -> Section:

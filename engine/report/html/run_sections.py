@@ -44,11 +44,11 @@ def timeline(record: CampaignRecord) -> Section:
 def _draw_load(figure: Figure, load: Sequence[LoadSample]) -> None:
     axes = figure.subplots()
     at = [each.seconds for each in load]
-    for name, color in (("building", "series0"), ("timing", "series2"), ("queued", "series5")):
+    for name, color in (("building", "series1"), ("timing", "series2"), ("queued", "series4")):
         values = [getattr(each, name) for each in load]
         axes.step(at, values, where="post", color=COLORS[color].light, label=name, lw=1.2)
     share = [each.busy for each in load]
-    axes.step(at, share, where="post", color=COLORS["series1"].light, label="busy GPUs", lw=1.6)
+    axes.step(at, share, where="post", color=COLORS["ink"].light, label="busy GPUs", lw=1.6)
     axes.set(xlabel="seconds", ylabel="configs, GPUs", yscale="symlog", ylim=(0, None))
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0f}")
     figure.legend(loc="outside upper left", ncols=2)

@@ -45,10 +45,10 @@ def regret(record: CampaignRecord) -> Section:
         for number, losses in enumerate(curves):
             shown = [nan if loss is None else max(loss, LEAST_LOSS) for loss in losses]
             label = "one problem" if number == 0 else None
-            axes.plot(range(1, longest + 1), shown, color=COLORS["tie"].light, alpha=0.45, lw=0.8, label=label)
+            axes.plot(range(1, longest + 1), shown, color=COLORS["series0"].light, alpha=0.45, lw=0.8, label=label)
         start = longest - len(middle) + 1
         shown = [max(loss, LEAST_LOSS) for loss in middle]
-        axes.plot(range(start, longest + 1), shown, color=COLORS["series0"].light, lw=2, label="median")
+        axes.plot(range(start, longest + 1), shown, color=COLORS["ink"].light, lw=2, label="median")
         loss_ticks(axes)
         figure.legend(loc="outside upper left", ncols=2)
 
@@ -115,7 +115,7 @@ def _draw_best(figure: Figure, shown: Sequence[ProblemRecord], unit: str, over: 
         low = high = float(readable(min(p.scores), unit))
         if p.row.baseline:
             high = float(readable(p.row.baseline.time_ns, unit))
-            axes.axhline(high, color=COLORS["series1"].light, linestyle="--", label=p.problem.baseline_space)
+            axes.axhline(high, color=COLORS["tie"].light, linestyle="--", label=p.problem.baseline_space)
         axes.set_title(shortened(p.problem.name, 28), fontsize=8)
         axes.set_ylim(min(low, high) * 0.97, max(low * 1.5, high * 1.1))
     figure.supxlabel(over, fontsize=9)
@@ -148,7 +148,7 @@ def params(record: CampaignRecord) -> Section:
         for axes, (name, of) in zip(panels, chosen.items(), strict=True):
             for place, values in enumerate(of.values()):
                 axes.scatter([place] * len(values), values, s=8, alpha=0.5, color=COLORS["series0"].light)
-                axes.hlines(median(values), place - 0.3, place + 0.3, color=COLORS["series1"].light, lw=2)
+                axes.hlines(median(values), place - 0.3, place + 0.3, color=COLORS["ink"].light, lw=2)
             axes.set_xticks(range(0, len(of), step := 1 + len(of) // 9), [str(each) for each in of][::step], fontsize=8)
             axes.set_title(name, fontsize=8)
             axes.set_ylim(-0.02, 0.6)

@@ -9,6 +9,7 @@ from gemmtune.engine.records.workload import baseline_name, baseline_words
 from gemmtune.engine.report.campaign_record import CampaignRecord, row_id
 from gemmtune.engine.report.html.page import Bar, Bars, Part, Section, Sheet, Stack, legible
 from gemmtune.engine.report.layout import count, readable, readable_unit
+from gemmtune.engine.report.why import why
 
 _NAMED = 12  # problems with a bar of their own; the table has all
 
@@ -37,7 +38,10 @@ def time_shares(record: CampaignRecord) -> Section:
     before, after = record.totals
     widest, saved, its = max(before, after), before - after, readable_unit(unit)
     words, name = (of(each.row.problem for each in spent) for of in (baseline_words, baseline_name))
-    now = [Part(each.row.problem.name, each.after / widest, _kind(each.row), each.id) for each in spent]
+    kinds = [why(each.row, table.margin).kind for each in spent]
+    now = [
+        Part(each.row.problem.name, each.after / widest, kind, each.id) for each, kind in zip(spent, kinds, strict=True)
+    ]
     gain = Part(f"saved: {readable(saved, unit)} {its}", saved / widest, "saved")
     change = f", {after / before - 1:+.1%}"
     was = [Part(each.row.problem.name, each.before / widest, "was", each.id) for each in spent]
@@ -53,16 +57,18 @@ def time_shares(record: CampaignRecord) -> Section:
             each.row.problem.name,
             each.before / longest,
             each.after / longest,
-            _kind(each.row),
+            kind,
             f"{' → '.join(dict.fromkeys(readable(score, unit) for score in (each.before, each.after)))} {its}",
             each.id,
         )
-        for each in spent[:_NAMED]
+        for each, kind in zip(spent[:_NAMED], kinds, strict=False)
     ]
     text = (
         f"Each problem's time per launch times its weight, the largest first. Each bar is the table's time, its "
         f"mark that of {words} alone. Green ships a kernel, grey {words}."
     )
+    if "loss" in kinds:
+        text += f" Orange ships a kernel slower than {words}, for equal bits at every size."
     text += f" The table below has all {len(spent)} problems." if len(spent) > _NAMED else ""
     missing = len(table.rows) - len(spent)
     text += f" Left out without a measured baseline: {count(missing, 'row')}." if missing else ""
@@ -83,7 +89,3 @@ def _rows(spent: Sequence[_Spent], record: CampaignRecord) -> list[list[str]]:
         ]
         for each in spent
     ]
-
-
-def _kind(row: Row) -> str:
-    return "tie" if row.choices[0].space == row.problem.baseline_space else "win"

@@ -148,4 +148,4 @@ def test_a_longer_name_keeps_its_head_and_its_tail(name, lines):
 
 def test_no_two_colours_of_a_page_are_alike():
     assert len({color.light for color in COLORS.values()}) == len(COLORS)
-    assert len(SERIES) == 8
+    assert len(SERIES) == 5

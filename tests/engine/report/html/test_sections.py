@@ -224,7 +224,8 @@ def test_the_time_is_split_by_problem_before_and_after():
     before, after = section.bars.stacks
     assert [part.share for part in before.parts] == pytest.approx([30 / 35, 5 / 35])
     assert [part.share for part in after.parts] == pytest.approx([15 / 35, 10 / 35, 10 / 35])
-    assert [part.kind for part in after.parts] == ["win", "win", "saved"]  # both ship a kernel
+    assert [part.kind for part in after.parts] == ["win", "loss", "saved"]  # both ship a kernel
+    assert "Orange ships a kernel slower than" in section.text
     assert [part.row for part in after.parts] == ["row-1", "row-2", ""]
     assert (before.text, after.text) == ("35.0 µs", "25.0 µs, -28.6%")
     assert section.sheet.rows == [
