@@ -65,7 +65,7 @@ class Workload(ABC):
     @property
     @abstractmethod
     def flops(self) -> int:
-        """Number of arithmetic operations of one launch."""
+        """Number of arithmetic operations of one launch; 0 where it is unknown."""
 
     @property
     @abstractmethod

@@ -21,9 +21,9 @@ class Speed:
     compute_type: str
     """Type that the kernel computes in; empty where the workload names none."""
     intensity: float
-    """Operations per byte, each operand moved once."""
-    tflop_s: float
-    """10¹² operations per second."""
+    """Operations per byte, each operand moved once; 0 where the operations are unknown."""
+    tflop_s: float | None
+    """10¹² operations per second; None where the operations are unknown."""
     gb_s: float
     """10⁹ bytes per second, each operand moved once."""
     bound: str
@@ -34,7 +34,7 @@ class Speed:
     @property
     def fraction_of_peak(self) -> float | None:
         """Speed over the roof, which is the peak rate or the bandwidth; None where no peak is known."""
-        return None if self.roof_tflop_s is None else self.tflop_s / self.roof_tflop_s
+        return None if self.roof_tflop_s is None or self.tflop_s is None else self.tflop_s / self.roof_tflop_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,15 +64,17 @@ class Roofline:
 
 
 def speed(device: Device, problem: Workload, time_ns: float) -> Speed | None:
-    """Return the speed of a kernel that takes `time_ns`; None for a workload without operations or bytes."""
-    if not problem.flops or not problem.min_bytes:
+    """Return the speed of a kernel that takes `time_ns`; None for a workload without bytes."""
+    if not problem.min_bytes:
         return None
+    gb_s = problem.min_bytes / time_ns
+    if not problem.flops:
+        return Speed(problem.compute_type, 0.0, None, gb_s, "", None)
     intensity, peak = problem.flops / problem.min_bytes, device.peak_tflops(problem.compute_type)
     fed = intensity * device.memory_bandwidth_gb_s * 1e-3
     bound = "" if peak is None else "memory" if fed < peak else "compute"
     roof = None if peak is None else min(fed, peak)
-    rates = problem.flops / time_ns * 1e-3, problem.min_bytes / time_ns
-    return Speed(problem.compute_type, intensity, *rates, bound, roof)
+    return Speed(problem.compute_type, intensity, problem.flops / time_ns * 1e-3, gb_s, bound, roof)
 
 
 def speeds(table: Table) -> list[Speed | None]:
@@ -91,19 +93,19 @@ def speed_columns(table: Table) -> dict[str, list[str]]:
         return {}
     shares = [each.fraction_of_peak if each else None for each in found]
     return {
-        "TFLOP/s": [f"{each.tflop_s:.1f}" if each else "-" for each in found],
+        "TFLOP/s": [f"{each.tflop_s:.1f}" if each and each.tflop_s else "-" for each in found],
         "GB/s": [f"{each.gb_s:.0f}" if each else "-" for each in found],
         "% of peak": ["-" if share is None else f"{share:.0%}" for share in shares],
     }
 
 
 def roofline(device: Device, found: Sequence[Speed]) -> Roofline:
-    """Return the roofs above speeds, with limits that hold every point and every roof."""
+    """Return the roofs above speeds of known operations, with limits that hold every point and every roof."""
     types = sorted({each.compute_type for each in found})
     peaks = {name: peak for name in types if (peak := device.peak_tflops(name)) is not None}
     slope = device.memory_bandwidth_gb_s * 1e-3
     ridges = [peak / slope for peak in peaks.values()]
-    xs, ys = [each.intensity for each in found], [each.tflop_s for each in found]
+    xs, ys = [each.intensity for each in found], [each.tflop_s or 0.0 for each in found]
     left, right = min(*xs, *ridges, xs[0]) / _ROOM, max(*xs, *ridges, xs[0]) * _ROOM
     end = max(ridges) if len(peaks) == len(types) else right
     roofs = [Roof("memory", device.memory_bandwidth_gb_s, ((left, left * slope), (end, end * slope)))]

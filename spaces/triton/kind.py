@@ -65,8 +65,8 @@ class KernelCase(Workload):
     """Config that the user runs untuned, as JSON; empty if the class says none."""
     kernel_sha256: str = ""
     """SHA-256 of the kernel's source, which the exported table's loader compares."""
-    operations: int = 1
-    """Number of arithmetic operations of one launch: the class's, else one per element of the outputs."""
+    operations: int = 0
+    """Number of arithmetic operations of one launch; 0 where the class does not say it."""
     least_bytes: int = 1
     """Bytes that one launch must move: the class's, else those of the outputs."""
     operand_bytes: int = 1
@@ -90,7 +90,7 @@ class KernelCase(Workload):
 
     @property
     def flops(self) -> int:
-        """Number of arithmetic operations of one launch."""
+        """Number of arithmetic operations of one launch; 0 where it is unknown."""
         return self.operations
 
     @property
@@ -154,7 +154,7 @@ class KernelCase(Workload):
     def _at(self, sizes: Mapping[str, int]) -> Self:
         case = tuple({**self.sizes, **sizes}.items())
         bare = replace(self, case=case, scalars=(), default="", weight=1.0)
-        return replace(bare, operations=1, least_bytes=1, operand_bytes=1)
+        return replace(bare, operations=0, least_bytes=1, operand_bytes=1)
 
 
 _DERIVED = ("scalars", "dtypes", "default", "operations", "least_bytes", "operand_bytes")
@@ -248,7 +248,7 @@ class TritonKernelKind(WorkloadKind[KernelCase]):
             dtypes=tuple(fields["dtypes"].split(",")) if fields.get("dtypes") else (),
             default=fields.get("default", ""),
             kernel_sha256=fields.get("kernel_sha256", ""),
-            operations=int(numbers.get("operations", 1)),
+            operations=int(numbers.get("operations", 0)),
             least_bytes=int(numbers.get("least_bytes", 1)),
             operand_bytes=int(numbers.get("operand_bytes", 1)),
         )
@@ -366,7 +366,7 @@ def case_of(definition: Definition, sizes: Mapping[str, int], weight: float = 1.
         dtypes=tuple(str(tensor.dtype) for tensor in tensors.values()),
         default="" if default is None else Config(default).json,
         kernel_sha256=definition.kernel_sha256,
-        operations=sum(out.numel() for out in outputs) if flops is None else flops,
+        operations=flops or 0,
         least_bytes=sum(out.nbytes for out in outputs) if moved is None else moved,
         operand_bytes=sum(math.prod(tensor.shape) * tensor.itemsize for tensor in tensors.values()),
         parts=tuple(definition.parts.items()),

@@ -20,10 +20,10 @@ _DASHES = ("-", "--", ":", "-.")
 
 
 def roofs(record: CampaignRecord) -> Section | None:
-    """Draw each row's speed, the bandwidth's roof and a roof per peak rate; None where no row has a speed."""
+    """Draw each row's speed, the bandwidth's roof and a roof per peak rate; None where no row has known operations."""
     table, device = record.table, record.table.device
     known = zip(table.rows, speeds(table), map(row_id, range(len(table.rows))), strict=True)
-    rows = [(row, each, anchor) for row, each, anchor in known if each]
+    rows = [(row, each, anchor) for row, each, anchor in known if each and each.tflop_s]
     if not rows:
         return None
     found = roofline(device, [each for _, each, _ in rows])
@@ -43,7 +43,7 @@ def roofs(record: CampaignRecord) -> Section | None:
         for kind, meaning in meanings.items():
             of = [(each, anchor) for (_, each, anchor), its in zip(rows, kinds, strict=True) if its == kind]
             if of:
-                at, heights = [each.intensity for each, _ in of], [each.tflop_s for each, _ in of]
+                at, heights = [each.intensity for each, _ in of], [each.tflop_s or 0.0 for each, _ in of]
                 dots(axes, at, heights, [anchor for _, anchor in of], kind, 30, meaning)
         axes.set(xlim=found.x, ylim=found.y)
         figure.legend(loc="outside upper left", ncols=2)

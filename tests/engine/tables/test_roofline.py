@@ -11,11 +11,12 @@ from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.records.table import Choice, Row, Table
-from gemmtune.engine.tables.roofline import Roof, roofline, speed, speed_columns, speeds
+from gemmtune.engine.tables.roofline import Roof, Speed, roofline, speed, speed_columns, speeds
 from gemmtune.spaces.triton.kind import KernelCase
 
 H200, B200 = catalogue.device("H200"), catalogue.device("B200")
-OWN = KernelCase("Softmax", "0" * 12, (("rows", 16),))
+BARE = KernelCase("Softmax", "0" * 12, (("rows", 16),))
+OWN = replace(BARE, operations=1)
 # Operations, bytes, and the time of each at 4,800 GB/s and 989.5 TFLOP/s.
 DECODE = Problem.parse("16x4096x4096:bf16:nt")  # 536,870,912 flops, 33,816,576 bytes: 7.045 µs
 PREFILL = Problem.parse("8192x8192x8192:bf16:nt")  # 1.0995e12 flops, 402,653,184 bytes: 1,111.2 µs
@@ -116,8 +117,9 @@ def test_the_picture_holds_every_point_and_every_roof(device, work, time_ns):
 
 
 def test_columns_leave_out_what_is_not_known():
-    columns = speed_columns(table(DECODE, OWN))
-    assert columns == {"TFLOP/s": ["53.7", "0.0"], "GB/s": ["3382", "0"], "% of peak": ["70%", "-"]}
+    columns = speed_columns(table(DECODE, BARE))
+    assert columns == {"TFLOP/s": ["53.7", "-"], "GB/s": ["3382", "0"], "% of peak": ["70%", "-"]}
+    assert speed(H200, BARE, 10.0) == Speed("", 0.0, None, 0.1, "", None)
     assert speed_columns(table(DECODE, objective="energy")) == {}
     assert speed_columns(table(DECODE, objective="no_such_plug_in")) == {}
     assert speed(H200, replace(OWN, least_bytes=0), 10.0) is None
