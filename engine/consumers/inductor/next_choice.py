@@ -1,11 +1,14 @@
 """Rows whose fastest choice Inductor cannot run, with the fastest one that it can."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from typing import TypeVar
 
 from gemmtune.engine.consumers.inductor.loader.templates import Product, multiplied, template_of
 from gemmtune.engine.records.errors import TableError
 from gemmtune.engine.records.table import Choice, Row, Table
+
+_Key = TypeVar("_Key")
 
 
 def runnable(table: Table) -> tuple[Table, Mapping[str, list[str]]]:
@@ -37,15 +40,24 @@ def _kept(row: Row, margin: float) -> Row:
     product, first = multiplied(row.problem), row.choices[0]
     if runs(product, first):
         return row
-    choices = sorted((each for each in row.choices if runs(product, each)), key=lambda each: each.time_ns)
+    choices = sorted((each for each in row.choices if runs(product, each)), key=_time_ns)
     if not choices:
         return row
     base = next((each for each in choices if each.space == product.baseline_space), None)
-    if base is not None and base.time_ns < choices[0].time_ns * (1 + margin):
-        choices.remove(base)
-        choices.insert(0, base)
+    served = unless_beaten(base, choices, _time_ns, margin)
+    choices.sort(key=lambda each: each is not served)  # it comes first, the others stay by their times
     loss = max(0.0, (1 + row.loss) * choices[0].time_ns / first.time_ns - 1)
     return replace(row, choices=tuple(choices), loss=loss).with_lead()
+
+
+def _time_ns(choice: Choice) -> float:
+    return choice.time_ns
+
+
+def unless_beaten(baseline: _Key | None, of: Iterable[_Key], score: Callable[[_Key], float], margin: float) -> _Key:
+    """Return the baseline, or what has the least score if there is no baseline or the score beats it by the margin."""
+    best = min(of, key=score)
+    return best if baseline is None or score(baseline) >= score(best) * (1 + margin) else baseline
 
 
 def runs(product: Product, choice: Choice) -> bool:

@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from gemmtune.engine.consumers.inductor.next_choice import unless_beaten
 from gemmtune.engine.records.flex.attention import Flex
 from gemmtune.engine.records.table import Choice, Row, Table
 from gemmtune.engine.records.workload import Workload
@@ -50,10 +51,8 @@ def _joined(rows: Sequence[Row], margin: float) -> Row:
     heaviest = max(rows, key=lambda row: row.problem.weight)
     if not shared:
         return heaviest
-    key = min(shared, key=score)
     base = next((each for each in shared if each[0] == heaviest.problem.baseline_space), None)
-    if base is not None and score(base) < score(key) * (1 + margin):
-        key = base
+    key = unless_beaten(base, shared, score, margin)
     first = _by_config(heaviest)[key]
     others = tuple(choice for choice in heaviest.choices if choice is not first)
     loss = max(its[key].time_ns / best - 1 for its, best in zip(measured, fastest, strict=True))

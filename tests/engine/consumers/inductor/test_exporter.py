@@ -7,6 +7,7 @@ import pytest
 
 from gemmtune.engine.consumers.inductor.exporter import InductorExporter, _next_choice, product_key
 from gemmtune.engine.consumers.inductor.loader.lookup import lookup_keys
+from gemmtune.engine.consumers.inductor.next_choice import unless_beaten
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.errors import TableError
 from gemmtune.engine.records.gemm.problem import Problem
@@ -261,3 +262,11 @@ def test_a_row_of_a_binary_has_the_fastest_choice_beside_it_that_torch_renders()
     times = {"cute_splitk": 10.0, "mine": 11.0, "triton_mm": 12.0}
     choices = [replace(choice(space, TILES), time_ns=time_ns) for space, time_ns in times.items()]
     assert _next_choice(row("8x96x256:bf16:nt", *choices)).space == "triton_mm"
+
+
+@pytest.mark.parametrize(
+    ("baseline", "margin", "served"), [("b", 0.02, "b"), ("b", 0.01, "a"), ("c", 0.02, "a"), (None, 0.02, "a")]
+)
+def test_the_baseline_is_served_unless_a_choice_beats_it_by_the_margin(baseline, margin, served):
+    scores = {"b": 101.0, "a": 100.0, "d": 100.0, "c": 102.0}
+    assert unless_beaten(baseline, scores, scores.__getitem__, margin) == served
