@@ -53,13 +53,16 @@ for _group, _commands in GROUPS.items():
         app.command(_name, cls=Command, rich_help_panel=_group)(_command)
 
 
+_QUIET = "Show no progress; warnings stay, and what says where results come from. Every command takes it, too."
+
+
 @app.callback()
 def _gemmtune(
     context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", "-V", is_eager=True, callback=_print_version, help="Print the version.")
     ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress; every command takes it, too.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help=_QUIET)] = False,
 ) -> None:
     """Find the fastest config of a GEMM kernel for every shape, and ship the answer as a table."""
     context.call_on_close(partial(QUIET.reset, QUIET.set(quiet)))
