@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gemmtune.engine.records.artifact import Artifact, Toolchain
-from gemmtune.engine.records.config import Config, Param
+from gemmtune.engine.records.artifact import Artifact
+from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.epilogue.chain import Output
 from gemmtune.engine.records.epilogue.terms import OperandShape, Product
 from gemmtune.engine.records.gemm.problem import Problem, gemm
 from gemmtune.engine.records.gemm.terms import Accumulation
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
-from gemmtune.engine.seams.space import Launchable, Space
+from gemmtune.engine.seams.space import Launchable
 from gemmtune.engine.toolchain import vendor_gemm as vendor
-from gemmtune.engine.toolchain.versions import toolchain_of
+from gemmtune.spaces.common.one_config import TorchFunctionSpace
 
 if TYPE_CHECKING:
     import torch
@@ -25,17 +24,13 @@ if TYPE_CHECKING:
 _FIRST_WITH_FP8 = (8, 9)
 
 
-class AtenSpace(Space):
+class AtenSpace(TorchFunctionSpace):
     """One config: the kernel that eager mode runs, and that Inductor calls `aten::mm`, `aten::addmm` and so on.
 
     It calls `torch.mm`, `torch.addmm`, `torch.bmm` or `torch.baddbmm`, and for operands of 8 bits `_scaled_mm`, with
     scales and bias, or `_int_mm`. All take m and strides at run time. Any other epilogue runs in the pointwise kernels
     that Inductor generates, behind the product.
     """
-
-    def params(self, task: Task) -> tuple[Param, ...]:
-        """Return no parameters: the vendor library chooses for itself."""
-        return ()
 
     def check(self, task: Task, config: Config) -> Verdict:
         """Reject operands that the vendor library does not multiply, or whose type the GPU lacks."""
@@ -44,15 +39,6 @@ class AtenSpace(Space):
         if eight_bit_float and task.device.capability < _FIRST_WITH_FP8:
             return Verdict.no("architecture", f"{problem.a_dtype} needs sm_89 or later, not {task.device.arch}")
         return vendor.supports(problem)
-
-    def seeds(self, task: Task) -> tuple[Config, ...]:
-        """Return the one config, if it serves the task."""
-        config = Config({})
-        return (config,) if self.check(task, config) else ()
-
-    def toolchain(self) -> Toolchain:
-        """Return the version of torch, which contains the vendor library."""
-        return toolchain_of("torch")
 
     def artifact_key(self, task: Task, config: Config) -> str:
         """Return the entry point of the vendor library, which serves all tasks of an operation and operand type.
@@ -70,17 +56,7 @@ class AtenSpace(Space):
             from gemmtune.spaces.inductor.render import render_pointwise
 
             return build_pointwise(self, task, config, folder, render_pointwise)
-        key = self.artifact_key(task, config)
-        return Artifact(
-            key=key,
-            space=task.space,
-            path="",
-            digest=hashlib.sha256(key.encode()).hexdigest(),
-            launch=(),
-            resources=None,
-            build_seconds=0.0,
-            toolchain=self.toolchain(),
-        )
+        return super().build(task, config, folder)
 
     def load(self, artifact: Artifact, task: Task) -> Launchable:
         """Return the vendor library's entry point, in the problem's tf32 mode, and the kernels of an epilogue."""

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gemmtune.engine.records.artifact import Artifact, Toolchain
-from gemmtune.engine.records.config import Config, Param
+from gemmtune.engine.records.artifact import Artifact
+from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.gemm.terms import Accumulation, DType
 from gemmtune.engine.records.grouped.product import grouped
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
-from gemmtune.engine.seams.space import Launchable, Space
-from gemmtune.engine.toolchain.versions import toolchain_of
+from gemmtune.engine.seams.space import Launchable
+from gemmtune.spaces.common.one_config import PooledCall, TorchFunctionSpace
 from gemmtune.spaces.grouped.alignment import strided
 
 if TYPE_CHECKING:
@@ -26,7 +24,7 @@ _SCALED_ARCH, _SCALED_MULTIPLE = "sm_90a", 16
 _MOST_GROUPS = 1024
 
 
-class AtenGroupedSpace(Space):
+class AtenGroupedSpace(TorchFunctionSpace):
     """One config: `torch._grouped_mm`, or `torch._scaled_grouped_mm` for e4m3 (CUTLASS on Hopper).
 
     Eager mode and untuned `torch.compile` run it. Source of its limits: `_grouped_mm_cuda` and
@@ -42,10 +40,6 @@ class AtenGroupedSpace(Space):
         ("grouped:rows:m64:g4:n256:k128:e4m3:nt:epilogue=mul(column[fp32]).mul(row[fp32])", "H200"),
     )
 
-    def params(self, task: Task) -> tuple[Param, ...]:
-        """Return no parameters: torch chooses for itself."""
-        return ()
-
     def check(self, task: Task, config: Config) -> Verdict:
         """Reject operands that torch refuses, or multiplies by a loop on the host, which no graph captures."""
         product = grouped(task.problem)
@@ -60,56 +54,23 @@ class AtenGroupedSpace(Space):
             return Verdict.no("groups", f"torch._grouped_mm takes {_MOST_GROUPS} groups at most, not {product.groups}")
         return strided(product, "torch._grouped_mm")
 
-    def seeds(self, task: Task) -> tuple[Config, ...]:
-        """Return the one config, if it serves the task."""
-        config = Config({})
-        return (config,) if self.check(task, config) else ()
-
-    def toolchain(self) -> Toolchain:
-        """Return the version of torch."""
-        return toolchain_of("torch")
-
     def artifact_key(self, task: Task, config: Config) -> str:
         """Return the entry point, which serves all tasks of a type."""
         return _KEYS[grouped(task.problem).dtype]
 
-    def build(self, task: Task, config: Config, folder: Path) -> Artifact:
-        """Return an artifact that names torch's entry point; nothing is built."""
-        key = self.artifact_key(task, config)
-        return Artifact(key, task.space, "", hashlib.sha256(key.encode()).hexdigest(), (), None, 0.0, self.toolchain())
-
     def load(self, artifact: Artifact, task: Task) -> Launchable:
         """Return torch's entry point."""
-        return _TorchKernel(fast=grouped(task.problem).accumulation is Accumulation.FAST)
+        fast = grouped(task.problem).accumulation is Accumulation.FAST
+        return PooledCall(partial(_products, fast=fast), output=2)
 
 
-class _TorchKernel:
-    """Torch's entry point, which allocates its output and its workspace per call.
+def _products(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, *further: torch.Tensor, fast: bool) -> torch.Tensor:
+    """Return the products; further tensors are the scales of e4m3, and where groups end."""
+    import torch
 
-    A captured launch must find both where they were when it is replayed. So they come from a pool that nothing else
-    uses. Outside a capture the result is copied to the output for those who read it.
-    """
-
-    def __init__(self, *, fast: bool) -> None:
-        import torch
-
-        self._pool, self._fast = torch.cuda.MemPool(), fast
-
-    def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, *further: torch.Tensor) -> None:
-        """Enqueue the products; further tensors are the scales of e4m3, and where groups end."""
-        import torch
-
-        *scales, offs = further or (None,)
-        with torch.cuda.use_mem_pool(self._pool):
-            if scales:
-                of_a, of_b = scales
-                how = partial(torch._scaled_grouped_mm, out_dtype=out.dtype, use_fast_accum=self._fast)
-                result = how(a, b, of_a, of_b, offs=offs)
-            else:
-                result = torch._grouped_mm(a, b, offs=offs)
-        if not torch.cuda.is_current_stream_capturing():
-            out.copy_(result)
-
-    def close(self) -> None:
-        """Give the pool's memory back once no graph uses it."""
-        del self._pool
+    *scales, offs = further or (None,)
+    if not scales:
+        return torch._grouped_mm(a, b, offs=offs)
+    of_a, of_b = scales
+    how = partial(torch._scaled_grouped_mm, out_dtype=out.dtype, use_fast_accum=fast)
+    return how(a, b, of_a, of_b, offs=offs)

@@ -3,33 +3,26 @@
 from pathlib import Path
 
 from gemmtune.engine.records.artifact import Artifact, Toolchain
-from gemmtune.engine.records.config import Config, Param
+from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.flex.attention import flex
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
-from gemmtune.engine.seams.space import Launchable, Space
+from gemmtune.engine.seams.space import Launchable
 from gemmtune.engine.toolchain.versions import triton_toolchain
+from gemmtune.spaces.common.one_config import OneConfigSpace
 from gemmtune.spaces.flex_attention import FlexAttentionSpace, served
 
 
-class FlexDefaultSpace(Space):
+class FlexDefaultSpace(OneConfigSpace):
     """One config: the one that the installed torch has for the device, the type and the head's size."""
 
     workload = "flex"
     preload = FlexAttentionSpace.preload
     examples = FlexAttentionSpace.examples
 
-    def params(self, task: Task) -> tuple[Param, ...]:
-        """Return no parameters: torch chooses."""
-        return ()
-
     def check(self, task: Task, config: Config) -> Verdict:
         """Reject what is another kernel; what torch's config does not fit fails to build, as it fails untuned."""
         return served(flex(task.problem))
-
-    def seeds(self, task: Task) -> tuple[Config, ...]:
-        """Return the one config, if the kernel exists."""
-        return (Config({}),) if self.check(task, Config({})) else ()
 
     def toolchain(self) -> Toolchain:
         """Return the versions of torch and Triton, and what changes their kernels; see `triton_toolchain`."""

@@ -11,6 +11,7 @@ from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
 from gemmtune.engine.seams.space import BuildError, Launchable, Space
 from gemmtune.engine.toolchain.versions import triton_toolchain
+from gemmtune.spaces.common.one_config import OneConfigSpace
 from gemmtune.spaces.common.triton_config import triton_config
 from gemmtune.spaces.triton.kind import definition_of
 
@@ -88,12 +89,8 @@ class TritonKernelSpace(Space):
         return config
 
 
-class TritonDefaultSpace(TritonKernelSpace):
+class TritonDefaultSpace(OneConfigSpace, TritonKernelSpace):
     """One config: what the user runs untuned, the class's `default` or the first config of its autotuner."""
-
-    def params(self, task: Task) -> tuple[Param, ...]:
-        """Return no parameters."""
-        return ()
 
     def check(self, task: Task, config: Config) -> Verdict:
         """Reject a class that says no default."""
@@ -102,11 +99,6 @@ class TritonDefaultSpace(TritonKernelSpace):
             return Verdict.no("default", "the class has no `default`, and its kernel no autotuner's configs")
         reason = definition_of(task.problem).check(task.problem.sizes, values)
         return Verdict.no("check", reason) if reason else Verdict.yes()
-
-    def seeds(self, task: Task) -> tuple[Config, ...]:
-        """Return the one config, if there is a default."""
-        config = Config({})
-        return (config,) if self.check(task, config) else ()
 
     def _values(self, task: Task, config: Config) -> Mapping[str, Value]:
         return Config.from_json(task.problem.to_fields()["default"] or "{}")
