@@ -1,9 +1,5 @@
 """Report of any file that gemmtune writes."""
 
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
-
 from gemmtune.engine.consumers.cute.table_report import cute_report
 from gemmtune.engine.consumers.inductor.report.bench_file import read_bench
 from gemmtune.engine.consumers.inductor.report.benches import bench_report
@@ -25,12 +21,8 @@ def file_report(source: str) -> Report:
     return files.file_report(source, _OF_CONSUMERS)
 
 
-def _bench_report(path: Path, _record: Mapping[str, Any]) -> Report:
-    return bench_report(read_bench(path))
-
-
 _OF_CONSUMERS = {
-    FileKind.BENCH: _bench_report,
+    FileKind.BENCH: lambda path, _: bench_report(read_bench(path)),
     FileKind.CUTE: cute_report,
     FileKind.INDUCTOR: inductor_report,
     FileKind.LOOKUP: lookup_report,

@@ -116,3 +116,8 @@ class Config(Mapping[str, Value]):
     def from_json(cls, text: str) -> Config:
         """Parse the JSON text of a config."""
         return cls(json.loads(text))
+
+
+def values_text(values: Mapping[str, object]) -> str:
+    """Return `BLOCK_M=64 num_warps=4`."""
+    return " ".join(f"{name}={value}" for name, value in values.items())

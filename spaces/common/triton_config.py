@@ -14,10 +14,5 @@ def triton_config(values: Mapping[str, Value]) -> str:
     return f"triton.Config({{{params}}}{options})"
 
 
-def values_text(values: Mapping[str, Value]) -> str:
-    """Return `BLOCK_M=64 num_warps=4`."""
-    return " ".join(f"{name}={value}" for name, value in values.items())
-
-
 def _source(value: Value) -> str:
     return value if isinstance(value, str) and value.startswith("tl.") else repr(value)

@@ -6,13 +6,12 @@ import tempfile
 from collections.abc import Callable, MutableMapping
 from pathlib import Path
 
-from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.config import Config, values_text
 from gemmtune.engine.records.epilogue.terms import Operand, Product, Term, evaluated, expanded
 from gemmtune.engine.records.gemm.problem import Problem, gemm
 from gemmtune.engine.records.gemm.terms import Bias, DType
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams.space import BuildError
-from gemmtune.spaces.common.triton_config import values_text
 from gemmtune.spaces.gemm.kind import positive_of, spreads_of, tolerance_of
 from gemmtune.spaces.inductor.render import Rendering, render
 from gemmtune.spaces.inductor.target import environment, target
@@ -123,18 +122,14 @@ def _operands(problem: Problem) -> list[str]:
         lines.append(f"{name} = {made}.as_strided({sizes}, {tuple(strides)})")
     names = [name for name in problem.argument_names if name.startswith("out")]
     for name, dtype in zip(names, problem.stored_dtypes, strict=True):
-        sizes = (*batch, problem.m, problem.n)
-        lines.append(f"{name} = torch.full({sizes}, {_poison(dtype)}, dtype={_torch(dtype)}, device=DEVICE)")
+        sizes, unset = (*batch, problem.m, problem.n), "-(2**31)" if dtype.is_integer else 'float("nan")'
+        lines.append(f"{name} = torch.full({sizes}, {unset}, dtype={_torch(dtype)}, device=DEVICE)")
     if problem.bias is not Bias.NONE:
         lines.append(f"bias = normal({problem.bias_shape}, {_torch(problem.out_dtype)}, spread={problem.k**0.5:g})")
     further = (
         (each.name, _further(problem, each, spreads.get(each.name), positive)) for each in problem.epilogue.operands
     )
     return [*lines, *(f"{name} = {made}" for name, made in further)]
-
-
-def _poison(dtype: DType) -> str:
-    return "-(2**31)" if dtype.is_integer else 'float("nan")'
 
 
 def _further(problem: Problem, operand: Operand, scale: float | None, positive: set[str]) -> str:

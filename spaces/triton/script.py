@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 
-from gemmtune.engine.records.config import Value
+from gemmtune.engine.records.config import Value, values_text
 from gemmtune.engine.records.task import Task
-from gemmtune.spaces.common.triton_config import triton_config, values_text
+from gemmtune.spaces.common.triton_config import triton_config
 from gemmtune.spaces.triton.definition import Definition
 from gemmtune.spaces.triton.kind import default_tolerance
 

@@ -12,7 +12,7 @@ from gemmtune.engine.io.blame import account
 from gemmtune.engine.processes.child_process import NO_GPU
 from gemmtune.engine.processes.process_pool import ProcessPool
 from gemmtune.engine.processes.scratch import ScratchFolder
-from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.config import Config, values_text
 from gemmtune.engine.records.errors import GemmtuneError, UsageError, did_you_mean
 from gemmtune.engine.records.table import Choice, Table
 from gemmtune.engine.records.task import Task
@@ -79,7 +79,7 @@ def code_of(table: Table, lookup: Callable[[Workload], Choice | None], problem: 
         raise UsageError(f"the table has no row for {workload.name}; {near}rows: {', '.join(known) or 'none'}")
     task, space = Task(workload, table.device, choice.space), registry.space(choice.space)
     if form == CodeForm.CONFIG and choice.config:
-        values = " ".join(f"{name}={value}" for name, value in choice.config.items())
+        values = values_text(choice.config)
         again = ["gemmtune", "measure", "--problem", problem, "--space", choice.space, "--config", values]
         return f"{space.config_source(task, choice.config)}\n# {shlex.join(again)}"
     space.toolchain()  # says what to install

@@ -9,7 +9,7 @@ from gemmtune.engine.campaign.known_table import known_table
 from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.campaign.result import read_problems
 from gemmtune.engine.execution.replay import ReplayExecutor
-from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.config import Config, values_text
 from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.records.final import Final
 from gemmtune.engine.records.measurement import Measurement, Status
@@ -198,19 +198,11 @@ def _runs(plan: Plan, backend: Backend, task: Task, config: Config) -> bool:
     if not membership(plan.plugins.spaces[task.space], task)(config):
         return False
     executor = backend.executor
-    return not isinstance(executor, ReplayExecutor) or _is_recorded(executor, task, config)
-
-
-def _is_recorded(executor: ReplayExecutor, task: Task, config: Config) -> bool:
-    return executor.recorded(task, config).status is not Status.INVALID
+    return not isinstance(executor, ReplayExecutor) or executor.recorded(task, config).status is not Status.INVALID
 
 
 def require_recorded(backend: Backend, own: Mapping[Task, Collection[Config]]) -> None:
-    """Check that recordings, where they answer, hold every config.
-
-    Raises:
-        UsageError: one was not recorded.
-    """
+    """Raise a UsageError unless recordings, where they answer, hold every config."""
     executor = backend.executor
     if not isinstance(executor, ReplayExecutor):
         return
@@ -220,13 +212,9 @@ def require_recorded(backend: Backend, own: Mapping[Task, Collection[Config]]) -
             if found.status is Status.INVALID:
                 count = len(executor.landscapes.of(task).points)
                 raise UsageError(
-                    f"config {_text(config)} of {task.problem.name}: {found.reason}, which holds {count} configs: "
-                    "measure it on a GPU, or take one that was recorded"
+                    f"config {values_text(config)} of {task.problem.name}: {found.reason}, which holds {count} "
+                    "configs: measure it on a GPU, or take one that was recorded"
                 )
-
-
-def _text(config: Config) -> str:
-    return " ".join(f"{name}={value}" for name, value in config.items())
 
 
 def _compared(

@@ -57,7 +57,8 @@ class QuackMap:
             out_dtype: element type of the output, by default that of `a`.
         """
         key = _key(a, b, out_dtype or a.dtype)
-        row = None if key is None else self._table.row(key, _gpu(a))
+        gpu = torch.cuda.get_device_name(a.device) if a.is_cuda else None
+        row = None if key is None else self._table.row(key, gpu)
         return None if row is None else GemmConfig(**row["gemm_config"])
 
     def gemm(self, a: Tensor, b: Tensor, out: Tensor | None = None) -> Tensor:
@@ -91,7 +92,3 @@ def _key(a: Tensor, b: Tensor, out_dtype: torch.dtype) -> Key | None:
     (m, k), n = a.shape, b.shape[1]
     dtypes = dtype_name(a.dtype), dtype_name(b.dtype), dtype_name(out_dtype)
     return Key(m, n, k, *dtypes, "float32", a_layout + b_layout)
-
-
-def _gpu(a: Tensor) -> str | None:
-    return torch.cuda.get_device_name(a.device) if a.is_cuda else None

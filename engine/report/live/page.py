@@ -90,8 +90,9 @@ def _problems(found: CampaignStatus) -> Section | None:
     timed = [(each, row) for each, row in zip(problems, ids, strict=True) if each.best_ns and each.baseline_ns]
     longest = max((max(1.0, _ratio(each)) for each, _ in timed), default=1.0)
     bars = [
-        Bar(each.problem, 1 / longest, _ratio(each) / longest, _kind(each), _figure(each), row)
+        Bar(each.problem, 1 / longest, ratio / longest, "win" if ratio < 1 else "tie", _figure(each), row)
         for each, row in timed[:_BARS]
+        for ratio in [_ratio(each)]
     ]
     several = {name: [getattr(each, name) for each in problems] for name in ("device", "evidence", "protocol")}
     columns = {
@@ -117,10 +118,6 @@ def _problems(found: CampaignStatus) -> Section | None:
 
 def _ratio(each: ProblemProgress) -> float:
     return (each.best_ns or 0.0) / (each.baseline_ns or 1.0)
-
-
-def _kind(each: ProblemProgress) -> str:
-    return "win" if _ratio(each) < 1 else "tie"
 
 
 def _figure(each: ProblemProgress) -> str:

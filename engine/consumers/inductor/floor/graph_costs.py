@@ -5,7 +5,6 @@ from __future__ import annotations
 import operator
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 import torch
 from torch.fx.node import map_arg
@@ -33,7 +32,7 @@ _MORE_VIEWS = ("squeeze", "as_strided", "split", "split_with_sizes", "alias", "u
 
 def cost_of_node(node: torch.fx.Node) -> Cost:
     """Return the cost of a call in a graph, from the sizes that torch keeps with each node."""
-    args, kwargs = _values((node.args, node.kwargs))
+    args, kwargs = map_arg((node.args, node.kwargs), lambda each: each.meta.get("val"))
     return cost_of_call(node.target, args, kwargs, node.meta.get("val"))
 
 
@@ -103,10 +102,6 @@ class _Rest:
 
     def _kernel(self, node: torch.fx.Node) -> torch.fx.Node | None:
         return self._root(node) if node in self._kernels else None
-
-
-def _values(given: Any) -> Any:  # noqa: ANN401 (arguments of any form)
-    return map_arg(given, lambda node: node.meta.get("val"))
 
 
 def _name(node: torch.fx.Node) -> str:

@@ -34,7 +34,7 @@ def bias_of_product(kernel_inputs: MMKernelInputs) -> tuple[str, dict[str, Any] 
     *batch, m, _ = kernel_inputs.output_layout().size
     n = kernel_inputs.mnk_hinted()[1]
     size, stride = _bias_in_graph() or (kernel_inputs.shapes_hinted()[0], kernel_inputs.strides_hinted()[0])
-    if bias := bias_of(size, stride, (m, n, *(batch or [1])), _are_equal):
+    if bias := bias_of(size, stride, (m, n, *(batch or [1])), lambda one, other: is_known(one == other)):
         return bias, {name: float(value) for name, value in scalars.items()}
     shown = " and ".join(f"{name} {'x'.join(map(str, its))}" for name, its in (("sizes", size), ("strides", stride)))
     shown = shown if size else "one number"
@@ -51,10 +51,6 @@ def _bias_in_graph() -> tuple[Sequence[Any], Sequence[Any]] | None:
     bias = None if place is None else node.args[place]
     value = bias.meta.get("val") if isinstance(bias, torch.fx.Node) else None
     return (tuple(value.shape), tuple(value.stride())) if isinstance(value, torch.Tensor) else None
-
-
-def _are_equal(one: Any, other: Any) -> bool:  # noqa: ANN401 (numbers or expressions)
-    return is_known(one == other)
 
 
 def with_whole_bias(kernel_inputs: KernelInputs, product: Any) -> MMKernelInputs:  # noqa: ANN401 (a LoweredProduct)

@@ -71,7 +71,7 @@ def products_grid(captured: Captured) -> Grid:
     if captured.floor:
         shares = {part.name: part.share for part in captured.floor.parts if not part.reason}
         columns[_OF_FLOOR] = [f"{shares[of.problem.name] * each.count / of.count:.1%}" for each, of in variants]
-    chains = [_chains(each) for each, _ in variants]
+    chains = [", ".join(f"{text} ({count:g})" for text, count in each.epilogues) for each, _ in variants]
     columns |= {"epilogue without a text": chains} if any(chains) else {}
     return Grid(columns, ("product", "epilogue without a text"))
 
@@ -136,7 +136,3 @@ def _sizes(product: CapturedProduct, column: str) -> str:
     if not product.m:
         return f"{of}{product.problem.size}"
     return f"{of}{product.first} to {'any' if product.last is None else product.last}"
-
-
-def _chains(product: CapturedProduct) -> str:
-    return ", ".join(f"{chain} ({count:g})" for chain, count in product.epilogues)

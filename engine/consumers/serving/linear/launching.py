@@ -55,12 +55,9 @@ class TritonKernel:
         with self._lock:
             kernel = self._kernels.get(a.get_device()) or self._load(a)
             if self._cubin.launch["block_m"]:
-                kernel.resize(self._grid(a.shape[0]), {_ROWS: a.shape[0]} if self._takes_rows else {})
+                rows = {_ROWS: a.shape[0]} if _ROWS in self._cubin.arguments.split() else {}
+                kernel.resize(self._grid(a.shape[0]), rows)
             kernel(*(tensors[name] for name in self._operands))
-
-    @property
-    def _takes_rows(self) -> bool:
-        return _ROWS in self._cubin.arguments.split()
 
     def _grid(self, m: int) -> tuple[int, int, int]:
         launch = self._cubin.launch
