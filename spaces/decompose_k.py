@@ -68,11 +68,7 @@ class DecomposeKSpace(Space):
         return triton_toolchain("torch")
 
     def build(self, task: Task, config: Config, folder: Path) -> Artifact:
-        """Compile the kernel that sums the parts.
-
-        Raises:
-            BuildError: the parts are none that `check` allows.
-        """
+        """Compile the kernel that sums the parts; raises BuildError if the parts are none that `check` allows."""
         if not (verdict := self.check(task, config)):
             raise BuildError(verdict.reason)
         from gemmtune.spaces.inductor.pointwise import build_pointwise

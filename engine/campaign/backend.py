@@ -20,11 +20,7 @@ backend cannot answer for."""
 
 
 def no_more(problem: Workload) -> tuple[TaskSearch, ...]:
-    """Refuse a further problem.
-
-    Raises:
-        UsageError: always.
-    """
+    """Raise a UsageError for every further problem."""
     raise UsageError(f"{problem.name} cannot be added here: tune it in a campaign of its own")
 
 

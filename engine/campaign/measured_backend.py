@@ -86,11 +86,7 @@ def _processes_for(gpus: int) -> int:
 
 
 def named_problems(plan: Plan) -> tuple[Workload, ...]:
-    """Return the problems that the plan names, those held out last.
-
-    Raises:
-        UsageError: there is none.
-    """
+    """Return the problems that the plan names, those held out last; raises UsageError if there is none."""
     if not plan.problems:
         raise UsageError("no problem to tune: name one, for example 2048x4096x4096:bf16:nt")
     return (*plan.problems, *plan.held_out)

@@ -106,11 +106,7 @@ _NAMED = 8  # problems of a refusal
 
 
 def _require_recorded(plan: Plan, problems: Sequence[Workload], recorded: Mapping[str, Collection[Workload]]) -> None:
-    """Refuse a plan with problems that are not recorded in a space, and name the first of them.
-
-    Raises:
-        LandscapeError: there is such a problem.
-    """
+    """Raise a LandscapeError that names the first problem that is not recorded in a space."""
     told = []
     for name in plan.spaces:
         kind = plan.plugins.spaces[name].workload

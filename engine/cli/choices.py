@@ -40,11 +40,7 @@ SEAMS: dict[Kind, type] = {
 
 
 def kind_named(text: str) -> Kind:
-    """Return the kind of a name, which may be singular.
-
-    Raises:
-        UsageError: no kind has that name.
-    """
+    """Return the kind of a name, which may be singular; raises UsageError if no kind has that name."""
     known = list(Kind)
     found = next((kind for kind in known if text.casefold() in (kind, kind.removesuffix("s"))), None)
     if found is None:

@@ -111,11 +111,7 @@ class ReplayExecutor(Executor):
         )
 
     def submit(self, task: Task, config: Config) -> None:
-        """Look up the config; `collect` returns it.
-
-        Raises:
-            LandscapeError: no landscape holds the task.
-        """
+        """Look up the config; `collect` returns it; raises LandscapeError if no landscape holds the task."""
         found = self.recorded(task, config)
         if self._pruners:  # nobody else reads the history
             history = self._history.setdefault(task, [])

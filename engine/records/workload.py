@@ -163,11 +163,7 @@ def refuse_sizes(workload: Workload, most: int, **bounds: int) -> None:
 
 
 def refuse_unknown(kind: Any, record: Mapping[str, str]) -> None:  # noqa: ANN401 (a dataclass)
-    """Refuse text fields that a class of workloads lacks.
-
-    Raises:
-        ProblemError: a field is unknown; the message names those that are known.
-    """
+    """Raise a ProblemError that names the known text fields, if a class of workloads lacks one."""
     known = {each.name for each in fields(kind)}
     if unknown := sorted(set(record) - known):
         meant = did_you_mean(unknown[0], known)

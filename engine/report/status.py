@@ -76,11 +76,7 @@ class CampaignStatus:
 
 
 def read_status(database: Database, now: datetime) -> CampaignStatus:
-    """Return the progress of everything in a database.
-
-    Raises:
-        StoreError: the database cannot be read.
-    """
+    """Return the progress of everything in a database; raises StoreError if the database cannot be read."""
     minute_ago = (now - timedelta(minutes=1)).isoformat(timespec="seconds")
     database.fastest_of_each()  # names those that are damaged, which counts leave out
     counts, finals = database.counts(), database.finals()

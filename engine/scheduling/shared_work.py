@@ -103,28 +103,16 @@ class SharedWork:
         return [measurement for known in found for measurement in known.values()]
 
     def release(self, measurements: Iterable[Measurement]) -> None:
-        """Give back the claims of results that are stored.
-
-        Raises:
-            StoreError: the database refused.
-        """
+        """Give back the claims of results that are stored; raises StoreError if the database refused."""
         if self._claims is not None:
             self._claims.release([(self._work(each.task), each.config.digest) for each in measurements])
 
     def take_final(self, problem: Workload, device: Device) -> bool:
-        """Claim a problem's final; return whether this driver holds it.
-
-        Raises:
-            StoreError: the database refused.
-        """
+        """Claim a problem's final; return whether this driver holds it; raises StoreError if the database refused."""
         return self._claims is None or bool(self._claims.take(self._final(problem, device), [_FINAL]))
 
     def release_final(self, problem: Workload, device: Device) -> None:
-        """Give back the claim of a final that is stored, or was not held.
-
-        Raises:
-            StoreError: the database refused.
-        """
+        """Give back the claim of a final that is stored, or was not held; raises StoreError if the database refused."""
         if self._claims is not None:
             self._claims.release([(self._final(problem, device), _FINAL)])
 

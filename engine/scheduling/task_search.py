@@ -263,11 +263,7 @@ def ended_search(search: TaskSearch, digests: Sequence[str], held: Mapping[Confi
 
 
 def accept(measurement: Measurement, search: TaskSearch | None, executor: Executor) -> None:
-    """Add a measurement to its search's results.
-
-    Raises:
-        ContractError: it was not submitted, or came back before.
-    """
+    """Add a measurement to its search's results; raises ContractError if it was not submitted, or came back before."""
     config = measurement.config
     if search is None or config not in search.batch or config in search.results:
         what = "again" if search and config in search.results else "which was not submitted"

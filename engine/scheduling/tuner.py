@@ -205,11 +205,7 @@ class Tuner:
 
 
 def created(sampler: type[Sampler], search: Search) -> Sampler:
-    """Create a sampler for a search.
-
-    Raises:
-        ContractError: its constructor failed.
-    """
+    """Create a sampler for a search; raises ContractError if its constructor failed."""
     with _blaming(sampler, "__init__"):
         return sampler(search)
 
@@ -231,11 +227,7 @@ def _blaming(sampler: type[Sampler], method: str) -> Iterator[None]:
 
 
 def check_objectives(sampler: type[Sampler], objectives: int) -> None:
-    """Refuse a sampler that takes one objective where there are several.
-
-    Raises:
-        UsageError: the sampler takes one objective; the message names the samplers that take several.
-    """
+    """Raise a UsageError for a sampler of one objective where there are several; it names those that take several."""
     if objectives == 1 or sampler.multi_objective:
         return
     several = ", ".join(name for name in registry.names(Sampler) if registry.sampler(name).multi_objective)
@@ -246,11 +238,7 @@ def check_objectives(sampler: type[Sampler], objectives: int) -> None:
 
 
 def trial_of(measurement: Measurement, objective: Objective) -> Trial:
-    """Return the config with its status and scores.
-
-    Raises:
-        ContractError: the score is no finite number above 0.
-    """
+    """Return the config with its status and scores; raises ContractError if the score is no finite number above 0."""
     score = score_of(measurement, objective)
     scores = () if score is None or not objective.parts else objective.scores(measurement)
     return Trial(measurement.config, measurement.status, score, scores)

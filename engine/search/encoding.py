@@ -73,11 +73,7 @@ class Encoding:
         return tuple(map(len, self.values))
 
     def position(self, config: Config) -> int:
-        """Return the index of a config in the feasible set.
-
-        Raises:
-            KeyError: the config is not feasible.
-        """
+        """Return the index of a config in the feasible set; raises KeyError if the config is not feasible."""
         return self._by_config[config]
 
     def find(self, point: Point) -> int | None:

@@ -72,11 +72,7 @@ class Transactions:
         return result
 
     def check(self) -> None:
-        """Check at the end that what was written is in the file.
-
-        Raises:
-            StoreError: the file was deleted, moved, replaced, emptied or damaged.
-        """
+        """Raise a StoreError if the file was deleted, moved, replaced, emptied or damaged; called at the end."""
         if self._file is None or not self._wrote:
             return
         fault = self._file.fault()

@@ -57,11 +57,7 @@ def task_texts(task: Task) -> tuple[str, ...]:
 
 
 def task_of(row: Row[Any]) -> Task:
-    """Return the task of a row of `tasks`.
-
-    Raises:
-        DamagedRow: the row is damaged.
-    """
+    """Return the task of a row of `tasks`; raise a DamagedRow if it is damaged."""
     _require_whole(row)
     task = Task(read(PROBLEM.decode, row.problem), read(DEVICE.decode, row.device), row.space)
     if row.key != task.key:
@@ -70,21 +66,13 @@ def task_of(row: Row[Any]) -> Task:
 
 
 def toolchain_in(row: Row[Any]) -> Toolchain:
-    """Return the toolchain of a row of `toolchains`.
-
-    Raises:
-        DamagedRow: the row is damaged.
-    """
+    """Return the toolchain of a row of `toolchains`; raise a DamagedRow if it is damaged."""
     _require_whole(row)
     return read(TOOLCHAIN.decode, row.versions)
 
 
 def read(decode: Callable[[str], _T], text: str) -> _T:
-    """Return the value of a stored text.
-
-    Raises:
-        DamagedRow: the text is damaged.
-    """
+    """Return the value of a stored text; raise a DamagedRow if it is damaged."""
     try:
         return decode(text)
     except DECODING_ERRORS as error:
@@ -150,11 +138,7 @@ def _with_space(out: Finalist | FailedFinalist) -> dict[str, object]:
 
 
 def final_of(row: Row[Any]) -> Final:
-    """Return the final of a row of `finals`.
-
-    Raises:
-        DamagedRow: the row is damaged.
-    """
+    """Return the final of a row of `finals`; raise a DamagedRow if it is damaged."""
     _require_whole(row)
     of = {"problem": read(PROBLEM.decode, row.problem), "device": read(DEVICE.decode, row.device)}
     found = {name: getattr(row, name) for name in ("protocol", "worker", "created_at")}

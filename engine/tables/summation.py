@@ -107,11 +107,7 @@ def invariant_table(
 
 
 def require_one_summation(table: Table) -> None:
-    """Refuse rows and ranges of one series that add in several orders.
-
-    Raises:
-        TableError: the message names a problem, its choice and the two orders.
-    """
+    """Raise a TableError that names two orders in which rows and ranges of one series add."""
     chosen = [(row.problem, row.choices[0]) for row in table.rows]
     chosen += [(row.problem, row.choice) for row in table.ranges]
     spaces = {name: registry.space(name) for name in {choice.space for _, choice in chosen}}

@@ -141,11 +141,7 @@ def _rename_leads(rows: object) -> None:
 
 
 def require_device(table: Table, device: Device) -> None:
-    """Refuse a table of another GPU.
-
-    Raises:
-        DeviceError: the GPUs differ; the message names both and the first differing field.
-    """
+    """Raise a DeviceError that names both GPUs and the first differing field, if a table is of another one."""
     if table.device == device:
         return
     for each in fields(Device):

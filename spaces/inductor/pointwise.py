@@ -78,11 +78,7 @@ class PointwiseKernels:
     """Loaded kernels behind a product; the first call chooses the fastest variant of each, as Inductor does."""
 
     def __init__(self, artifact: Artifact, problem: Problem) -> None:
-        """Load the binaries into torch's current context.
-
-        Raises:
-            RuntimeError: the driver refuses a binary.
-        """
+        """Load the binaries into torch's current context; raise a RuntimeError if the driver refuses one."""
         import torch
 
         from gemmtune.engine.toolchain.launching.cubin import CubinKernel

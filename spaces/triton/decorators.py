@@ -52,11 +52,7 @@ class Decorators:
 
 
 def decorators_of(kernel: Any) -> Decorators:  # noqa: ANN401 (Triton has no types)
-    """Return the parts of a decorated kernel.
-
-    Raises:
-        ValueError: a decorator does what gemmtune does not.
-    """
+    """Return the parts of a decorated kernel; raises ValueError if a decorator does what gemmtune does not."""
     *above, jit = layers(kernel)
     places = [number for number, layer in enumerate(above) if is_autotuner(layer)]
     if len(places) > 1:

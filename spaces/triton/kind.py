@@ -218,11 +218,7 @@ class TritonKernelKind(WorkloadKind[KernelCase]):
         return tuple(case_of(definition, sizes, weight) for _, sizes, weight in chosen)
 
     def from_fields(self, fields: Mapping[str, str]) -> KernelCase:
-        """Return the case of text fields.
-
-        Raises:
-            ProblemError: a field is unknown, missing or malformed.
-        """
+        """Return the case of text fields; raises ProblemError if a field is unknown, missing or malformed."""
         known = set(KernelCase("", "", ()).to_fields())
         if unknown := sorted(set(fields) - known):
             meant = did_you_mean(unknown[0], known)

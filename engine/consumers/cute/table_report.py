@@ -10,11 +10,7 @@ from gemmtune.engine.report.layout import Grid, Report, count, microseconds, par
 
 
 def cute_report(path: Path, _record: Mapping[str, Any]) -> Report:
-    """Return the report of an exported table.
-
-    Raises:
-        TableError: the table is damaged.
-    """
+    """Return the report of an exported table; raises TableError if the table is damaged."""
     record = read_exported(path, parse_cute_table)
     entries = [(space, row) for space, rows in record["rows"].items() for row in rows.values()]
     columns = {

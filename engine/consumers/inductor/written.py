@@ -68,11 +68,7 @@ def parse_written_table(content: bytes) -> InductorTable:
 
 
 def require_launch(kernel: KernelBinary) -> None:
-    """Refuse a kernel whose epilogue, arguments or layouts no launch takes.
-
-    Raises:
-        ValueError: a part has another value; the message names kernel and field.
-    """
+    """Raise a ValueError that names the field of a kernel whose epilogue, arguments or layouts no launch takes."""
     where = f"kernels.{shortened(kernel.name)}"
     try:
         parse_epilogue(str(restored(kernel.epilogue))), binder(kernel.call, int)

@@ -81,11 +81,7 @@ class ActorHandle(Generic[J, R]):
         self._send()
 
     def collect(self) -> list[Outcome[J, R]]:
-        """Return the outcomes that arrived.
-
-        Raises:
-            GemmtuneError: the worker is lost.
-        """
+        """Return the outcomes that arrived; raises GemmtuneError if the worker is lost."""
         outcomes: list[Outcome[J, R]] = []
         again: list[_Ticket[J]] = []
         while self._replies:

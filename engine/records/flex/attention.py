@@ -321,11 +321,7 @@ class Flex(Workload):
 
 
 def flex(workload: Workload) -> Flex:
-    """Return the workload as an attention, for the code that serves these alone.
-
-    Raises:
-        ProblemError: the workload is of another kind.
-    """
+    """Return the workload as an attention; raises ProblemError for one of another kind."""
     if not isinstance(workload, Flex):
         raise ProblemError(f"{workload.name} is a workload of kind {workload.kind}, and this needs flex_attention")
     return workload

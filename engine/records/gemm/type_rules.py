@@ -5,11 +5,7 @@ from gemmtune.engine.records.gemm.terms import Accumulation, DType, Op
 
 
 def refuse_types(a: DType, b: DType, acc: DType, out: DType, accumulation: Accumulation, op: Op) -> None:
-    """Refuse mixed integer and float types, int32 operands, sums or outputs of 8 bits, and other exact sums.
-
-    Raises:
-        ProblemError: the types do not go together.
-    """
+    """Raise a ProblemError for mixed integers and floats, int32 operands, 8-bit sums or outputs, other exact sums."""
     whole = {dtype.is_integer for dtype in (a, b, acc)}
     if len(whole) > 1 or (out.is_integer and not acc.is_integer):
         raise ProblemError(

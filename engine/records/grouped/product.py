@@ -322,11 +322,7 @@ _DEFAULTS = {"epilogue": NO_EPILOGUE, "accumulation": Accumulation.FAST}
 
 
 def grouped(workload: Workload) -> Grouped:
-    """Return the workload as a grouped product, for the code that serves these alone.
-
-    Raises:
-        ProblemError: the workload is of another kind.
-    """
+    """Return the workload as a grouped product; raises ProblemError for one of another kind."""
     if not isinstance(workload, Grouped):
         raise ProblemError(f"{workload.name} is a workload of kind {workload.kind}, and this needs a grouped product")
     return workload

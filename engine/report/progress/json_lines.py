@@ -30,11 +30,7 @@ class EventFile(Callback):
     """
 
     def __init__(self, path: Path) -> None:
-        """Open or create the file.
-
-        Raises:
-            UsageError: the file cannot be written.
-        """
+        """Open or create the file; raise a UsageError if it cannot be written."""
         self._path = path
         try:
             self._file: TextIO | None = path.open("a", encoding="utf-8", buffering=1)

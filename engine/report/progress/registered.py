@@ -53,11 +53,7 @@ class RegisteredCampaign(Callback):
         """Function that hands the progress to the Ray cluster that the campaign runs on."""
 
     def on_load(self, load: Load | None, seconds_left: float | None) -> None:
-        """Write the progress, unless it was written a moment ago.
-
-        Raises:
-            StoreError: the database refused.
-        """
+        """Write the progress, unless it was written a moment ago; raises StoreError if the database refused."""
         now = self._state.clock()
         if now - self._reported >= _REPORT_SECONDS:
             self._reported = now
@@ -65,11 +61,7 @@ class RegisteredCampaign(Callback):
             self._obey(self._campaigns.report(self._number, self._now(), self._account(), self._answers))
 
     def end(self, state: State) -> None:
-        """Write the last state.
-
-        Raises:
-            StoreError: the database refused.
-        """
+        """Write the last state; raises StoreError if the database refused."""
         self._campaigns.report(self._number, state, self._account(), self._answers)
 
     def _now(self) -> State:

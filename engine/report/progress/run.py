@@ -124,11 +124,7 @@ def write_run(folder: Path, run: Run) -> Path:
 
 
 def read_run(folder: Path) -> Run | None:
-    """Return the record in a campaign's folder; None where there is none.
-
-    Raises:
-        UsageError: it is damaged.
-    """
+    """Return the record in a campaign's folder; None where there is none; raises UsageError if it is damaged."""
     path = folder / RUN_FILE
     if not path.exists():
         return None

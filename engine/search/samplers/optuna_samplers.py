@@ -121,11 +121,7 @@ class GpSampler(OptunaSampler):
     multi_objective = True
 
     def __init__(self, search: Search) -> None:
-        """Create a study in memory.
-
-        Raises:
-            ToolchainMissing: torch is not installed.
-        """
+        """Create a study in memory; raises ToolchainMissing if torch is not installed."""
         require_extra("triton", "sampler gp", "torch")
         super().__init__(search)
 

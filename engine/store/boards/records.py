@@ -64,11 +64,7 @@ class BoardRecords:
         return self._transactions.read(read)
 
     def withdrawn(self) -> int:
-        """Return the number of withdrawn measurements.
-
-        Raises:
-            StoreError: the database cannot be read.
-        """
+        """Return the number of withdrawn measurements; raises StoreError if the database cannot be read."""
 
         def read(connection: Connection) -> int:
             table = WITHDRAWN[schema.measurements]

@@ -78,11 +78,7 @@ def launches(text: str, power: int) -> list[float]:
 
 
 def nanoseconds(text: str, power: int) -> float:
-    """Return a time in nanoseconds.
-
-    Raises:
-        ValueError: it is no number, or out of bounds; the message is its text.
-    """
+    """Return a time in nanoseconds; raises ValueError if it is no number, or out of bounds; the message is its text."""
     spelled = f"{text}e{power}"  # the text as a float × 1000 would round: times must read back equal
     try:
         found = float(spelled) if text and not text.strip(_DECIMAL) else parse_number(spelled)

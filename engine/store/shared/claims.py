@@ -99,11 +99,7 @@ class Claims:
             self._transactions.write(write, durable=False)
 
     def release(self, claims: Sequence[tuple[str, str]]) -> None:
-        """Give claims back, by work and digest; their results are stored.
-
-        Raises:
-            StoreError: the database refused.
-        """
+        """Give claims back, by work and digest; their results are stored; raises StoreError if the database refused."""
         columns = schema.claims.c
         if claims:
             self._release(tuple_(columns.work, columns.digest).in_(claims))

@@ -7,11 +7,7 @@ _NO_END = 2**63 - 1
 
 
 def require_templates(rows: Mapping[str, Sequence[Any]]) -> None:
-    """Refuse rows of other kernels than Triton templates; the export refuses those that add in several orders.
-
-    Raises:
-        ValueError: a row runs no Triton template; the message names the product.
-    """
+    """Raise a ValueError that names a product whose row runs no Triton template; the export refuses several orders."""
     for key, its in rows.items():
         if others := {row.template for row in its if not row.template.startswith("triton::")}:
             raise ValueError(f"{key}: a batch-invariant table has no row of {', '.join(sorted(others))}")

@@ -30,11 +30,7 @@ def read_benches(folder: Path) -> tuple[ModelBench, ...]:
 
 
 def read_bench(path: Path) -> ModelBench:
-    """Return the bench of a file.
-
-    Raises:
-        UsageError: the file cannot be read, or is no bench.
-    """
+    """Return the bench of a file; raises UsageError if the file cannot be read, or is no bench."""
     content = parse_json(read_text(path, "bench"), f"bench {path}")
     try:
         return decoded(ModelBench, content, further=True)

@@ -189,11 +189,7 @@ def layers_report(layers: Sequence[LayerGraphs]) -> Report:
 def explain_layer(
     layer: Linear, torch: str, device: Device, table: Table | None, *, shape_padding: bool = True
 ) -> LayerGraphs:
-    """Explain one layer.
-
-    Raises:
-        UsageError: the guards of that torch are not known.
-    """
+    """Explain one layer; raises UsageError if the guards of that torch are not known."""
     ranged = table.ranges if table else ()
     products = tuple(layer.products())
     found, unpadded = (

@@ -10,11 +10,7 @@ from gemmtune.engine.report.layout import Grid, Report, count, microseconds, par
 
 
 def inductor_report(path: Path, record: Mapping[str, Any]) -> Report:
-    """Return the report of an exported table.
-
-    Raises:
-        TableError: the table is damaged.
-    """
+    """Return the report of an exported table; raises TableError if the table is damaged."""
     table = read_exported(path, parse_written_table)
     entries = [(key, entry) for key, rows in record["rows"].items() for entry in rows]
     columns = {

@@ -78,11 +78,7 @@ class Layer(Workload):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Parse a name; see `form`.
-
-        Raises:
-            ProblemError: the text is malformed or a size is out of bounds.
-        """
+        """Parse a name; see `form`; raises ProblemError if the text is malformed or a size is out of bounds."""
         record: dict[str, str] = {}
         for part in text.strip().lower().removeprefix(f"{cls.kind}:").split(":"):
             size = re.fullmatch(r"([a-z])(\d+)", part)

@@ -54,11 +54,7 @@ def nearest(entries: tuple[Entry, ...], tokens: int) -> Entry:
 
 
 def parse_file(path: str, name: FileName, content: bytes) -> TunedFile:
-    """Return the content of a tuned file.
-
-    Raises:
-        TableError: the content is no JSON object of configs.
-    """
+    """Return the content of a tuned file; raises TableError if the content is no JSON object of configs."""
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError as refused:

@@ -61,11 +61,7 @@ class ModelConfig:
         return 0
 
     def needed(self, *names: str) -> int:
-        """Return the number of the first of these keys.
-
-        Raises:
-            UsageError: the file states none of them.
-        """
+        """Return the number of the first of these keys; raises UsageError if the file states none of them."""
         if found := self.number(*names):
             return found
         raise UsageError(f"{self.source} states no {' or '.join(names)}, an integer from 1 to {_MOST}")

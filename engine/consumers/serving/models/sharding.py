@@ -18,11 +18,7 @@ class Sharding:
     """Ranks that the experts of a layer are dealt to; 1 leaves all experts on each rank."""
 
     def __post_init__(self) -> None:
-        """Refuse numbers of ranks that the engine does.
-
-        Raises:
-            UsageError: the numbers do not go together.
-        """
+        """Raise a UsageError for numbers of ranks that the engine refuses, too."""
         if self.tp < 1 or self.ep < 1:
             raise UsageError(f"tp={self.tp} and ep={self.ep} are numbers of ranks, from 1 on")
         if self.engine is Engine.SGLANG and self.tp % self.ep:
