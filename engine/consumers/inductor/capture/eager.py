@@ -17,7 +17,7 @@ from gemmtune.engine.consumers.inductor.floor.shares import Cost
 
 _PRODUCTS = (
     *("mm", "addmm", "bmm", "baddbmm", "addbmm", "mv", "addmv", "dot"),
-    *("_int_mm", "_scaled_mm", "_grouped_mm", "_scaled_grouped_mm"),
+    *("_int_mm", "_scaled_mm", "_grouped_mm", "_scaled_grouped_mm", "_scaled_grouped_mm_v2"),
 )
 
 _KERNELS = ("convolution", "attention")

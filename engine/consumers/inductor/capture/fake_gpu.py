@@ -14,6 +14,7 @@ from unittest.mock import patch
 
 import torch
 from torch._inductor.fx_passes.joint_graph import UniformValueConstantFolder
+from torch._meta_registrations import _create_grouped_mm_output_tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils._triton import has_triton
@@ -21,6 +22,7 @@ from torch.utils._triton import has_triton
 from gemmtune.engine.consumers.inductor.capture.attention import attention_of_a_gpu
 from gemmtune.engine.consumers.inductor.capture.data_on_cpu import DataOnCpu, OnCpu
 from gemmtune.engine.consumers.inductor.capture.gradients import backward, grad
+from gemmtune.engine.consumers.inductor.loader.grouped.grouped_products import operands_of
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import ToolchainMissing
 from gemmtune.engine.toolchain.absent_gpu import target
@@ -85,9 +87,29 @@ def fake_gpu(device: Device, data: DataOnCpu | None = None) -> Iterator[FakeTens
         has_triton.cache_clear()  # it keeps its answer about this machine
         stack.callback(has_triton.cache_clear)
         stack.enter_context(attention_of_a_gpu())
+        stack.enter_context(_sizes_of_scaled_groups())
         mode = stack.enter_context(_fake_mode())
         stack.enter_context(data or DataOnCpu())
         yield mode
+
+
+@contextlib.contextmanager
+def _sizes_of_scaled_groups() -> Iterator[None]:
+    """Tell torch the result of `torch.nn.functional.scaled_grouped_mm`, which it knows on a GPU alone."""
+    name = "aten::_scaled_grouped_mm_v2"
+    if not hasattr(torch.ops.aten, name[6:]) or torch._C._dispatch_has_kernel_for_dispatch_key(name, "Meta"):
+        yield
+        return
+    with torch.library._scoped_library("aten", "FRAGMENT") as library:
+        torch.library.register_fake(name, _scaled_groups, lib=library)
+        yield
+
+
+def _scaled_groups(*arguments: Any, **named: Any) -> torch.Tensor:  # noqa: ANN401 (torch's)
+    its = operands_of(torch.ops.aten._scaled_grouped_mm_v2.default, arguments, named)
+    sizes = its["self"], its["mat2"], its.get("offs"), its.get("out_dtype") or torch.bfloat16
+    result: torch.Tensor = _create_grouped_mm_output_tensor(*sizes)  # type: ignore[no-untyped-call] # torch's
+    return result
 
 
 def _fake_mode() -> FakeTensorMode:

@@ -20,7 +20,10 @@ _TYPES = {
     torch.float8_e5m2: "fp8",
     torch.int8: "int8",
 }
-_LIKE_MM = ("_int_mm", "_weight_int8pack_mm", "_weight_int4pack_mm", "_grouped_mm", "_scaled_grouped_mm", "mv")
+_LIKE_MM = (
+    *("_int_mm", "_weight_int8pack_mm", "_weight_int4pack_mm", "mv"),
+    *("_grouped_mm", "_scaled_grouped_mm", "_scaled_grouped_mm_v2"),
+)
 """Products that torch has no formula for: columns of the first operand are summed."""
 _BACKWARD = "backward"
 

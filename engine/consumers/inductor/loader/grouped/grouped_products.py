@@ -12,13 +12,23 @@ from torch.fx import Node
 from gemmtune.engine.records.gemm.stated import layout_of, unusual_strides
 
 _SCALED = torch.ops.aten._scaled_grouped_mm.default
-GROUPED = (torch.ops.aten._grouped_mm.default, _SCALED)
+_SECOND = getattr(getattr(torch.ops.aten, "_scaled_grouped_mm_v2", None), "default", None)
+"""Operator of `torch.nn.functional.scaled_grouped_mm`, with lists of scales, of what they cover and of their order."""
+LOWERED = (torch.ops.aten._grouped_mm.default, _SCALED)
+"""Operators that Inductor lowers."""
+GROUPED = (*LOWERED, *filter(None, (_SECOND,)))
 """Operators whose kernels multiply all groups in one launch."""
 SCALES = ("scale_a", "scale_b")
 """Names of the scales of e4m3 in the operator's schema, in the order in which kernels take them."""
 _FORMS = {(2, 3): "rows", (2, 2): "inner"}
 """Forms of a problem's text by the dimensions of A and B, as far as a space tunes them."""
 _UNSERVED = "a library's kernel, for no space tunes grouped products"
+_PER_ROW = {
+    **dict.fromkeys(("recipe_a", "recipe_b"), ([1],)),  # RowWise of torch.nn.functional.ScalingType
+    **dict.fromkeys(("swizzle_a", "swizzle_b"), ([], [0])),  # NO_SWIZZLE of SwizzleType
+    "contraction_dim": ([],),
+}
+"""Values with which the second operator computes what the first one does."""
 _ALIGNED = 8  # elements in 16 bytes, of which rows of the output are a multiple
 _UNKNOWN = 4096  # rows that stand for a number which depends on values
 
@@ -44,10 +54,11 @@ def grouped_product(node: Node) -> GroupedProduct | str:
     if form is None:
         return f"{_UNSERVED} of {a.dim()} by {b.dim()} dimensions"
     types = {str(each.dtype).removeprefix("torch.") for each in (a, b, out)}
-    if types != ({"float8_e4m3fn", "bfloat16"} if node.target is _SCALED else {"bfloat16"}):
+    is_scaled = node.target in (_SCALED, _SECOND)
+    if types != ({"float8_e4m3fn", "bfloat16"} if is_scaled else {"bfloat16"}):
         return f"{_UNSERVED} of {', '.join(sorted(types))}"
     dtype = "bfloat16"
-    if node.target is _SCALED:
+    if is_scaled:
         if form != "rows" or not _has_served_scales(named):
             return f"{_UNSERVED} with other scales than one in fp32 per row of A, and per group and column of B"
         dtype = "e4m3" if named.get("use_fast_accum") else "e4m3_exact"
@@ -69,12 +80,32 @@ def grouped_product(node: Node) -> GroupedProduct | str:
 
 
 def operands_of(operator: Any, arguments: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ANN401 (torch's)
-    """Return the operands of a call by their names in the operator's schema: self, mat2, offs and others."""
-    return {**dict(zip((each.name for each in operator._schema.arguments), arguments, strict=False)), **named}
+    """Return the operands of a call by their names in the operator's schema: self, mat2, offs and others.
+
+    A product with scales per row has those of the first operator, whichever of the two it calls.
+    """
+    found = {**dict(zip((each.name for each in operator._schema.arguments), arguments, strict=False)), **named}
+    per_row = all([*found.get(name, [])] in values for name, values in _PER_ROW.items())
+    if operator is not _SECOND or not per_row or any(len(found[name]) != 1 for name in SCALES):
+        return found
+    alike = {name: its for name, its in found.items() if name not in _PER_ROW}
+    return alike | {name: found[name][0] for name in SCALES}
+
+
+def call_first(graph: torch.fx.Graph) -> None:
+    """Let the products of a graph that mean the same call the first operator, which Inductor lowers."""
+    for node in graph.nodes:
+        if node.target is not _SECOND or node.meta["val"].device.type != "cuda":
+            continue
+        if "recipe_a" not in (named := operands_of(_SECOND, node.args, node.kwargs)):
+            node.args = tuple(named.get(each.name, each.default_value) for each in _SCALED._schema.arguments)
+            node.target, node.kwargs = _SCALED, {}
 
 
 def _has_served_scales(named: Mapping[str, Any]) -> bool:
     """Return whether a product of rows has dense scales in fp32, and none of its result."""
+    if "recipe_a" in named:  # of the second operator
+        return False
     of_a, of_b = (named[name].meta["val"] for name in SCALES)
     dense = (of_a.stride(), of_b.stride()) == ((1,), (named["mat2"].meta["val"].shape[-1], 1))
     return dense and of_a.dtype is of_b.dtype is torch.float32 and named.get("scale_result") is None

@@ -18,10 +18,11 @@ from torch._inductor.virtualized import V
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from gemmtune.engine.consumers.inductor.epilogues.reader import PLAIN
-from gemmtune.engine.consumers.inductor.loader.boundary import nothing, or_else
+from gemmtune.engine.consumers.inductor.loader.boundary import or_else
 from gemmtune.engine.consumers.inductor.loader.grouped.grouped_products import (
-    GROUPED,
+    LOWERED,
     SCALES,
+    call_first,
     grouped_product,
     operands_of,
 )
@@ -39,8 +40,8 @@ _ATEN_ALONE = {"max_autotune": False, "max_autotune_gemm": False}
 
 def serve_grouped(handler: TableChoices, put: Callable[[Any, Any, Any], None]) -> None:
     """Let the rows of a handler's table serve grouped products; `put` puts a value into a mapping."""
-    handler.counts.see_graph = nothing  # type: ignore[method-assign] # the lowerings count them
-    for operator in GROUPED:
+    handler.counts.see_graph = lambda graph: call_first(graph.module.graph)  # type: ignore[method-assign]
+    for operator in LOWERED:  # the lowerings count them
         put(lowerings, operator, _asking_for_rows(handler, lowerings[operator]))
 
 

@@ -186,6 +186,22 @@ def test_grouped_products_with_scales_are_problems_with_fixed_and_open_rows(rows
         assert table["epilogue"] == "mul(column[fp32]).mul(row[fp32])"
 
 
+@pytest.mark.skipif(not hasattr(torch.ops.aten, "_scaled_grouped_mm_v2"), reason="this torch has no such operator")
+@pytest.mark.parametrize(("recipes", "is_problem"), [((1, 1), True), ((1, 0), False), ((3, 3), False)])
+def test_products_of_the_second_operator_are_problems_if_their_scales_are_per_row(recipes, is_problem):
+    def call(x, weights, one, other):
+        x, weights = x.to(torch.float8_e4m3fn), weights.to(torch.float8_e4m3fn).transpose(1, 2)
+        of_x, of_weights = ([each] for each in recipes)
+        return torch._scaled_grouped_mm_v2(x, weights, [one], of_x, [], [other], of_weights, [], ends(x), None, None)
+
+    found = captured(call, "bf16[64,256]", "bf16[4,96,256]", "fp32[64]", "fp32[4,96]")
+    scaled = {"grouped:rows:m64:g4:n96:k256:e4m3:nt:epilogue=mul(column[fp32]).mul(row[fp32]):accumulation=exact"}
+    assert {problem.name for problem in found.problems} == (scaled if is_problem else set())
+    reasons = [] if is_problem else ["with other scales than one in fp32 per row of A, and per group and column of B"]
+    assert [work.reason.partition("grouped products ")[2] for work in found.unseen] == reasons
+    assert is_problem or found.unseen[0].operation.startswith("aten._scaled_grouped_mm_v2.default")
+
+
 def test_open_rows_of_grouped_products_have_their_range():
     def call(x, weights):
         return torch._grouped_mm(x.repeat_interleave(2, 0), weights, offs=ends(x))

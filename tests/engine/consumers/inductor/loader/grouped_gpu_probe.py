@@ -25,6 +25,12 @@ def scaled(x, experts, of_x, of_experts, ends):
     return torch._scaled_grouped_mm(x, experts.transpose(1, 2), of_x, of_experts, offs=ends, use_fast_accum=True)
 
 
+def second(x, experts, of_x, of_experts, ends):
+    kind = torch.nn.functional.ScalingType.RowWise
+    sides, more = (of_x, kind, of_experts, kind), {"offs": ends, "use_fast_accum": True}
+    return torch.nn.functional.scaled_grouped_mm(x, experts.transpose(1, 2), *sides, **more)
+
+
 def quantised(real):
     """Return values of 8 bits with a scale per row of the last two dimensions, and what they stand for."""
     scale = real.detach().float().abs().amax(-1, keepdim=True) / 448
@@ -84,6 +90,11 @@ def main(export, which):
     for name, spread in SPREADS.items():
         found = of_scales(few, weights, of_few, of_weights, ends[name])
         errors[f"scales, {name}"] = error(found, reference(real_few, real_weights, spread))
+    if hasattr(torch.nn.functional, "scaled_grouped_mm"):
+        operands = few, weights, of_few, of_weights, ends["skewed"]
+        found, codes = run_and_get_code(torch.compile(second, dynamic=False, options=options), *operands)
+        errors["second operator"] = float(not torch.equal(found, of_scales(*operands)))
+        report["second"] = "\n".join(codes)
     if which == "first":
         with torch.no_grad():
             one_config = {
