@@ -7,13 +7,17 @@ walk the same graph and need none. They serve tensors without data, whose gradie
 import heapq
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from itertools import count
 from typing import Any, TypeAlias
+from unittest.mock import patch
 
 import torch
 from torch.autograd.graph import get_gradient_edge
 
 _LEAF = "torch::autograd::AccumulateGrad"
+_TASKS = count()
+"""Numbers of backward passes: a checkpointed block runs once more in each, and not per tensor that it saved."""
 _Node: TypeAlias = Any  # torch's Node, whose call and metadata have no types
 _Tensors: TypeAlias = torch.Tensor | Sequence[torch.Tensor]
 
@@ -77,16 +81,17 @@ def _gradients(
     for edge, seed in zip(roots, seeds, strict=True):
         add(edge.node, edge.output_nr, seed)
     found: dict[tuple[_Node, int], torch.Tensor] = {}
-    for node in order:
-        its = arrived.pop(node, {})
-        if node in ends:
-            found.update({(node, position): gradient for position, gradient in its.items()})
-        if node not in inner or not its:
-            continue
-        arguments = [its.get(position) for position in range(len(node._input_metadata))]
-        for (after, position), gradient in _passed_on(node, arguments):
-            if gradient is not None and (after in ends or after in inner):
-                add(after, position, gradient)
+    with patch("torch._C._current_graph_task_id", partial(int, next(_TASKS))):
+        for node in order:
+            its = arrived.pop(node, {})
+            if node in ends:
+                found.update({(node, position): gradient for position, gradient in its.items()})
+            if node not in inner or not its:
+                continue
+            arguments = [its.get(position) for position in range(len(node._input_metadata))]
+            for (after, position), gradient in _passed_on(node, arguments):
+                if gradient is not None and (after in ends or after in inner):
+                    add(after, position, gradient)
     return found
 
 

@@ -8,6 +8,8 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 
 from functools import partial  # noqa: E402 (torch is there)
 
+from torch.utils.checkpoint import checkpoint  # noqa: E402 (torch is there)
+
 from gemmtune.engine.consumers.inductor.capture import calls, gradients  # noqa: E402
 from gemmtune.engine.consumers.inductor.capture.attention import _bias, _is_fused  # noqa: E402
 from gemmtune.engine.records.errors import UsageError  # noqa: E402
@@ -56,6 +58,19 @@ def test_backward_adds_to_the_gradients_of_leaves():
         gradients.backward([x * 2, x * 3], [torch.ones(3), None])
         assert x.grad.tolist() == [5 * times] * 3
     assert gradients.grad(x * 2, [x, torch.ones(1, requires_grad=True)])[1] is None
+
+
+def test_a_checkpointed_block_runs_once_more_per_backward_pass():
+    runs = []
+
+    def block(x):
+        runs.append(x)
+        return (x * x).exp().sin()  # each saves a tensor
+
+    x = torch.ones(2, requires_grad=True)
+    for times in (2, 4):
+        gradients.backward(checkpoint(block, x, use_reentrant=False))
+        assert len(runs) == times
 
 
 def test_an_inner_tensor_has_its_gradient():
