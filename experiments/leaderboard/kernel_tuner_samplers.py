@@ -17,13 +17,6 @@ from kernel_tuner.util import RuntimeFailedConfig, TuningBudget
 import gemmtune as gt
 from gemmtune.engine.records.config import Config, Param
 
-LISTED = """
-    adaptive_tabu_greywolf basinhopping bayes_opt diff_evo dual_annealing firefly_algorithm genetic_algorithm
-    greedy_ils greedy_mls hybrid_vndx minimize mls ordered_greedy_mls pso random_sample simulated_annealing
-"""
-STRATEGIES = tuple(LISTED.split())
-"""Strategies of one objective that need no further package; brute_force asks in order."""
-
 
 class KernelTunerSampler(gt.Sampler):
     """Strategy of Kernel Tuner in a thread of its own, which waits while its configs are evaluated.
@@ -116,6 +109,6 @@ def _space(params: tuple[Param, ...], feasible: tuple[Config, ...]) -> Searchspa
     return Searchspace(None, None, None, from_cache=listed)
 
 
-def sampler(strategy: str) -> type[KernelTunerSampler]:
-    """Return the sampler of a strategy, named kt_ and the strategy."""
-    return type(f"kt_{strategy}", (KernelTunerSampler,), {"strategy": strategy})
+def strategy(name: str) -> type[KernelTunerSampler]:
+    """Return the sampler of a strategy, named kt_ and the strategy's name."""
+    return type(f"kt_{name}", (KernelTunerSampler,), {"strategy": name})
