@@ -35,16 +35,18 @@ class Reached:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """Performance score P with its 95 % interval: `mean_interval` of the jackknife's pseudo-values, one per seed.
+    """Performance score P with its 95 % interval: `mean_interval` of the influence of each seed.
 
-    The jackknife is of the smooth P, and the ends are rounded outwards to two digits, since P itself rounds ranks: see
-    experiments/search. Source: Efron and Tibshirani, An Introduction to the Bootstrap, chapter 11.
+    The influence is how far the smooth P moves where the share n^-0.5 of all searches is the seed's, about as far as
+    chance moves it. A jackknife moves it by the share 1/n, and P is not linear in between. The influences are measured
+    from one fit to all seeds, which spends a further degree of freedom. The ends are rounded outwards to two digits,
+    since P itself rounds ranks. Coverage: see experiments/search.
     """
 
     value: float
     """Score P: 0 for random search, 1 for the optimum from the start."""
     low: float | None
-    """Lower end of the interval; None below `LEAST_SEEDS`, or where P is undefined without one of the seeds."""
+    """Lower end of the interval; None below `LEAST_SEEDS`, or where all seeds but two have one influence."""
     high: float | None
     """Upper end of the interval, at most 1; None where `low` is."""
 
@@ -154,7 +156,7 @@ def compare(landscapes: Sequence[Landscape], found: Mapping[str, Iterable[Replay
             for landscape, of_landscape in zip(landscapes, searches, strict=True)
         ]
         scores = [
-            _without_each(scorer, of_landscape) if scorer.evaluations and scorer.evaluations[1] <= budget else None
+            _with_more_of_each(scorer, of_landscape) if scorer.evaluations and scorer.evaluations[1] <= budget else None
             for scorer, of_landscape in zip(scorers, searches, strict=True)
         ]
         ends[arm] = np.array([of_landscape[:, -1] for of_landscape in fractions])
@@ -222,22 +224,27 @@ def _fractions(landscape: Landscape, trials: Sequence[Trial], budget: int) -> _F
     return landscape.optimum_ns / best if np.isfinite(best[-1]) else np.zeros_like(best)
 
 
-def _without_each(scorer: PerformanceScore, searches: Sequence[Sequence[Trial]]) -> _Floats | None:
-    """Return P of the searches, then the smooth P of them and without each one; None where P is undefined.
+def _with_more_of_each(scorer: PerformanceScore, searches: Sequence[Sequence[Trial]]) -> _Floats | None:
+    """Return P of the searches, then the smooth P of them and with `_copies` more of each; None where P is undefined.
 
-    NaN stands for an undefined one of the others; below `LEAST_SEEDS` there are none.
+    Below `LEAST_SEEDS` there is P alone.
     """
     value = scorer.score(searches)
     if value is None:
         return None
-    left_out = range(len(searches)) if len(searches) >= LEAST_SEEDS else ()
-    groups = [searches, *([*searches[:i], *searches[i + 1 :]] for i in left_out)] if left_out else []
-    found = [value, *(scorer.score(group, smooth=True) for group in groups)]
-    return np.array(found, dtype=np.float64)  # None becomes NaN
+    copies = _copies(len(searches))
+    groups = [searches, *([*searches, *[search] * copies] for search in searches)]
+    smooth = (scorer.score(group, smooth=True) for group in (groups if len(searches) >= LEAST_SEEDS else ()))
+    return np.array([value, *smooth], dtype=np.float64)
+
+
+def _copies(seeds: int) -> int:
+    """Return the further copies of a search that make seeds^-0.5 of the mean its own, from `LEAST_SEEDS` on."""
+    return round(seeds / (math.sqrt(max(seeds, LEAST_SEEDS)) - 1))
 
 
 def _curve(arm: str, landscape: str, fractions: Sequence[_Floats], scores: Sequence[_Floats | None]) -> Curve:
-    """Return a curve from each landscape's fractions, shape (seeds, budget), and its P of all and without each."""
+    """Return a curve from each landscape's fractions, shape (seeds, budget), and its P of `_with_more_of_each`."""
     by_seed = np.mean(fractions, axis=0)
     low, high = (tuple(map(_known, np.clip(ends, 0.0, 1.0).tolist())) for ends in mean_interval(by_seed))
     reached = {goal: _reached(np.concatenate(fractions), goal) for goal in GOALS}
@@ -256,17 +263,17 @@ def _reached(searches: _Floats, goal: float) -> Reached:
 
 
 def _score(scores: Sequence[_Floats | None]) -> Score | None:
-    """Return the mean over the landscapes that have a score; a seed is left out of all of them at once."""
+    """Return the mean over the landscapes that have a score; a seed counts more on all of them at once."""
     known = [of_landscape for of_landscape in scores if of_landscape is not None]
     if not known:
         return None
-    value, *without = np.mean(known, axis=0).tolist()
-    if not without or not np.isfinite(without).all():
+    value, *rest = np.mean(known, axis=0).tolist()
+    if not rest:
         return Score(value, None, None)
-    smooth, *without = without
-    seeds = len(without)
-    pseudo = seeds * smooth - (seeds - 1) * np.array(without)
-    low, high = (float(end) + value - float(pseudo.mean()) for end in mean_interval(pseudo))
+    smooth, *heavier = rest
+    copies, seeds = _copies(len(heavier)), len(heavier)
+    influence = (np.array(heavier) - smooth) * (seeds + copies) / copies
+    low, high = (float(end) + value - float(influence.mean()) for end in mean_interval(influence, spent=2))
     if math.isnan(low):
         return Score(value, None, None)
     return Score(value, math.floor(100 * low) / 100, min(100, math.ceil(100 * high)) / 100)

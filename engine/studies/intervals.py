@@ -13,13 +13,13 @@ LEAST_RESULTS = 3
 _Floats = NDArray[np.float64]
 
 
-def mean_interval(values: _Floats) -> tuple[_Floats, _Floats]:
+def mean_interval(values: _Floats, spent: int = 1) -> tuple[_Floats, _Floats]:
     """Return both ends of the 95 % interval of a mean, for values of shape (seeds, ...); NaN where there is none.
 
     There is none below `LEAST_SEEDS`, nor where the values are two different ones at most.
-    Student's t of Hall's transformation, which takes the skewness of the values out of the statistic. Its coverage in
-    simulations: see experiments/search. Source: P. Hall, On the Removal of Skewness by Transformation, Journal of
-    the Royal Statistical Society B 54 (1992).
+    Student's t, with `spent` fewer degrees of freedom than there are seeds, of Hall's transformation, which takes the
+    skewness of the values out of the statistic. Its coverage in simulations: see experiments/search. Source: P. Hall,
+    On the Removal of Skewness by Transformation, Journal of the Royal Statistical Society B 54 (1992).
     """
     from scipy.special import stdtrit  # scipy.stats takes a second to import
 
@@ -32,7 +32,7 @@ def mean_interval(values: _Floats) -> tuple[_Floats, _Floats]:
     spread = np.sqrt(np.mean(off**2, axis=0))
     cubes = np.mean(off**3, axis=0)
     skewness = np.divide(cubes, spread**3, out=np.zeros_like(mean), where=spread > 0) / math.sqrt(seeds)
-    quantile = float(stdtrit(max(seeds - 1, 1), 0.975))
+    quantile = float(stdtrit(max(seeds - spent, 1), 0.975))
     return mean - error * _undo(quantile, skewness), mean - error * _undo(-quantile, skewness)
 
 
