@@ -6,20 +6,28 @@ the probe printed is in the files `stdout` and `stderr` of its folder.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import runpy
 import sys
 import traceback
 
-import torch._dynamo.guards
-import torch._inductor.compile_fx
-import torch._inductor.lookup_table.choices
-import torch._inductor.select_algorithm
-from torch._inductor.runtime.triton_compat import triton_key
 
-vars(torch._dynamo.guards)["profile_guard_manager"] = lambda *_: 0.0  # it flushes the CPU's caches, at each compilation
-triton_key()  # reads all of Triton and is kept: each probe that generates a kernel would do it again
+def warm_up():
+    gc.disable()  # what is imported stays: each probe would search it for cycles, and copy its memory
+    import torch._dynamo.guards
+    import torch._inductor.compile_fx
+    import torch._inductor.lookup_table.choices
+    import torch._inductor.select_algorithm
+    from torch._inductor.runtime.triton_compat import triton_key
+
+    # It flushes the CPU's caches, at each compilation.
+    vars(torch._dynamo.guards)["profile_guard_manager"] = lambda *_: 0.0
+    triton_key()  # reads all of Triton and is kept: each probe that generates a kernel would do it again
+    gc.freeze()
+    gc.enable()
+    gc.set_threshold(50_000, 20, 50)  # torch makes a million objects, few of them in cycles
 
 
 def run(file, arguments, folder, settings):
@@ -33,6 +41,7 @@ def run(file, arguments, folder, settings):
 
 
 def main():
+    warm_up()
     for line in sys.stdin:
         process = os.fork()
         if process == 0:
