@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+from typing import Any
 
 import torch
 from torch._dynamo.utils import counters
@@ -26,9 +27,10 @@ def scaled(x, experts, of_x, of_experts, ends):
 
 
 def second(x, experts, of_x, of_experts, ends):
-    kind = torch.nn.functional.ScalingType.RowWise
+    functional: Any = torch.nn.functional  # from torch 2.11 on, without a stub
+    kind = functional.ScalingType.RowWise
     sides, more = (of_x, kind, of_experts, kind), {"offs": ends, "use_fast_accum": True}
-    return torch.nn.functional.scaled_grouped_mm(x, experts.transpose(1, 2), *sides, **more)
+    return functional.scaled_grouped_mm(x, experts.transpose(1, 2), *sides, **more)
 
 
 def quantised(real):
