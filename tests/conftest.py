@@ -5,7 +5,7 @@ than 5 seconds, with the seconds it takes on a core of its own:
 
     pytestmark = pytest.mark.slow(20)   a file whose tests share a fixture: it stays together and starts early
     @pytest.mark.slow(20)               a test, or a case of `parametrize`, that runs apart from the rest of its file
-    slow(20, together="probes")         a file that shares a session's fixture with other files of that name
+    slow(20, together="probes")         a file that uses `probe` or a pool of builders: both fork off an imported torch
     slow(20, together="commands")       a file that shares the server of `served`
     slow(20, together="waiting")        a file that leaves the cores idle: one process waits, and the others fill them
     slow(20, together="ray")            a file of Ray, which does so too

@@ -20,6 +20,7 @@ ERRORS = [
     name for name in gt.__all__ if isinstance(getattr(gt, name), type) and issubclass(getattr(gt, name), Exception)
 ]
 DOCUMENTED = [name for name in gt.__all__ if name not in ("__version__", *ERRORS)]
+_BUILDS = pytest.param("check", marks=pytest.mark.slow(1, together="probes"))
 
 
 def in_a_new_process(program: str) -> str:
@@ -67,7 +68,7 @@ def test_docstring_states_the_duty_and_has_an_example(name):
     assert ">>> import gemmtune as gt" in text
 
 
-@pytest.mark.parametrize("name", ["gemmtune", *DOCUMENTED])
+@pytest.mark.parametrize("name", ["gemmtune", *(_BUILDS if each == "check" else each for each in DOCUMENTED)])
 def test_examples_give_what_they_show(name, tmp_path, monkeypatch):
     """Found by import name: pytest's --doctest-modules would import each file a second time, by its path."""
     monkeypatch.chdir(tmp_path)

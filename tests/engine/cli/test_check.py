@@ -11,7 +11,7 @@ pytest.importorskip("triton", reason="triton is not installed")
 
 from gemmtune.spaces.triton.definition import load_definition
 
-pytestmark = pytest.mark.slow(20)
+pytestmark = pytest.mark.slow(10, together="probes")
 
 KERNEL = """
 import torch

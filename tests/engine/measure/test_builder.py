@@ -18,6 +18,8 @@ from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams import registry
 
+pytestmark = pytest.mark.slow(2, together="probes")
+
 FOLDER = Path(__file__).parent
 
 

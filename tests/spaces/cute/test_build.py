@@ -31,7 +31,7 @@ from gemmtune.engine.toolchain.launching.cute_object import load  # noqa: E402 (
 from gemmtune.spaces.cute import build as cute_build  # noqa: E402 (it imports cutlass)
 from gemmtune.spaces.cute import target as cute_target  # noqa: E402 (it imports cutlass)
 
-pytestmark = pytest.mark.slow(22)
+pytestmark = pytest.mark.slow(10, together="probes")
 
 SPACE = CuteGemmSpace()
 
