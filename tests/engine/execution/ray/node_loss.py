@@ -64,7 +64,7 @@ def main() -> None:
     alone, expected = tuned(ReplayExecutor(landscapes), landscapes, folder / "alone.db", ())
     # Ray waits 15 s for a machine; one that was killed refuses at once.
     health = {"health_check_period_ms": 500, "health_check_failure_threshold": 2}
-    head = {"num_cpus": 1, "include_dashboard": False, "_system_config": health}
+    head = {"num_cpus": 1, "include_dashboard": False, "include_log_monitor": False, "_system_config": health}
     machines = Machines(initialize_head=True, head_node_args=head)
     second = machines.add_node(num_cpus=1)
     machines.wait_for_nodes()
