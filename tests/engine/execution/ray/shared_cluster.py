@@ -1,4 +1,4 @@
-"""A Ray of three machines, simulated on this one: two with labelled GPUs of two kinds, and one that loses its head.
+"""A Ray of two machines, simulated on this one, with labelled GPUs of two kinds; it loses its head.
 
 Writes FOLDER/report.json. Usage: shared_cluster.py FOLDER
 """
@@ -24,18 +24,23 @@ from ray._raylet import GcsClient  # type: ignore[attr-defined]
 from ray.autoscaler.v2.sdk import get_cluster_resource_state
 from ray.cluster_utils import Cluster as Machines
 
+from gemmtune.engine.execution.ray import executor as ray_executor
 from gemmtune.engine.execution.ray.cluster import Cluster
 from gemmtune.engine.execution.ray.executor import ActorPlan, RayExecutor, RayMachines
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.errors import GemmtuneError
 
+ray_executor._JOBS_PER_GPU = 16  # a fourth, as there are of jobs
 H200, H100 = catalogue.device("H200"), catalogue.device("H100-SXM")
 
 
 def main(folder: Path) -> None:
-    machines: Any = Machines(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
-    for kind in ("H200", "H100"):
-        machines.add_node(num_cpus=1, num_gpus=2, labels={"ray.io/accelerator-type": kind})
+    of_kinds = [
+        {"num_cpus": 1, "num_gpus": 2, "labels": {"ray.io/accelerator-type": kind}} for kind in ("H200", "H100")
+    ]
+    head = of_kinds[0] | {"include_dashboard": False, "include_log_monitor": False}
+    machines: Any = Machines(initialize_head=True, head_node_args=head)
+    machines.add_node(**of_kinds[1])
     machines.wait_for_nodes()
     cluster, report = Cluster(machines.address), {}
     report["devices"] = [[each.sku for each in cluster.devices(wanted)] for wanted in (H200, H100)]
@@ -82,8 +87,8 @@ def main(folder: Path) -> None:
 def demand(machines, address):
     """Return the resources and labels that an autoscaler is told of, while jobs wait and once they are done."""
     client, found = GcsClient(address=address), []
-    for number in range(200):
-        machines.workers.submit(("sleep", 0.01 + number / 1e6))
+    for number in range(50):
+        machines.workers.submit(("sleep", 0.1 + number / 1e6))
     while len(found) < 2:
         machines._next_look = 0.0
         machines.wait(0.2)
