@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -15,14 +14,12 @@ from landscapes import h200
 from numpy.typing import NDArray
 
 import gemmtune as gt
-from gemmtune.engine.records.landscape import Landscape
 from gemmtune.engine.studies.comparison import compare
 from gemmtune.engine.studies.intervals import mean_interval
 from gemmtune.engine.studies.performance_score import PerformanceScore
-from gemmtune.engine.studies.sampler_study import Replay
 
 AT = (16, 32, 64)
-"""Evaluations after which the curves are looked at; the last is the budget."""
+"""Evaluations after which the curves are looked at."""
 FEW = 20
 """Draws of a curve per draw of P, which takes longer."""
 
@@ -33,14 +30,15 @@ def main() -> None:
     arguments.add_argument("--pool", type=int, default=200, help="searches per landscape that stand for all")
     arguments.add_argument("--draws", type=int, default=4000, help="studies per number of seeds")
     arguments.add_argument("--seeds", nargs="+", type=int, default=[5, 10, 20, 30])
+    arguments.add_argument("--budget", type=int, default=AT[-1], help="P is looked at where its range ends by then")
     arguments.add_argument("--json", type=Path)
     given = arguments.parse_args()
     found: dict[str, dict[str, list[float]]] = {}
     for sampler in given.samplers:
-        study = gt.replay(h200(), sampler, budget=AT[-1], seeds=given.pool, batch=8, apart=True)
+        study = gt.replay(h200(), sampler, budget=given.budget, seeds=given.pool, batch=8, apart=True)
         for seeds in given.seeds:
             shares = curves(study, seeds, given.draws)
-            shares["P"] = scores(study.landscapes, study.found[sampler], seeds, given.draws // FEW)
+            shares["P"] = scores(study, seeds, given.draws // FEW)
             for what, each in shares.items():
                 found.setdefault(f"{sampler}, {seeds} seeds", {})[what] = each
                 print(f"{sampler:10} {seeds:>3} seeds {what:14}", *(f"{share:.3f}" for share in each), flush=True)
@@ -67,18 +65,18 @@ def curves(study: gt.Study, seeds: int, draws: int) -> dict[str, list[float]]:
     return shares
 
 
-def scores(landscapes: Sequence[Landscape], replays: Sequence[Replay], seeds: int, draws: int) -> list[float]:
+def scores(study: gt.Study, seeds: int, draws: int) -> list[float]:
     """Return the share of intervals of P that hold the P of all searches, per landscape whose P fits the budget."""
-    rng, found = np.random.default_rng(seeds), []
-    for number, landscape in enumerate(landscapes):
+    [replays], rng, found = study.found.values(), np.random.default_rng(seeds), []
+    for number, landscape in enumerate(study.landscapes):
         scorer = PerformanceScore(landscape)
-        if scorer.evaluations is None or scorer.evaluations[1] > AT[-1]:
+        if scorer.evaluations is None or scorer.evaluations[1] > study.budget:
             continue
         truth = scorer.score([replay[number] for replay in replays]) or 0.0
         held = []
         for _ in range(draws):
-            study = [[replays[i][number]] for i in rng.integers(len(replays), size=seeds)]
-            score = compare([landscape], {"": study}, AT[-1]).curve("").score
+            drawn = [[replays[i][number]] for i in rng.integers(len(replays), size=seeds)]
+            score = compare([landscape], {"": drawn}, study.budget).curve("").score
             if score and score.low is not None and score.high is not None:
                 held.append(score.low <= truth <= score.high)
         found += [round(float(np.mean(held)), 4)] if len(held) > draws / 4 else []
