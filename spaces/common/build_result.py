@@ -4,6 +4,8 @@ import ast
 import hashlib
 import re
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from gemmtune.engine.records.artifact import Artifact, Resources
@@ -47,6 +49,15 @@ def artifact_of(
         build_seconds=time.perf_counter() - started,
         toolchain=space.toolchain(),
     )
+
+
+@contextmanager
+def refusals() -> Iterator[None]:
+    """Raise what a compiler raises in the block as a BuildError with its reason."""
+    try:
+        yield
+    except Exception as error:
+        raise BuildError(reason_of(error)) from error
 
 
 def reason_of(error: BaseException) -> str:

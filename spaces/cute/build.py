@@ -13,7 +13,7 @@ from gemmtune.engine.records.config import Config, Value
 from gemmtune.engine.records.gemm.problem import Problem, gemm
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams.space import BuildError, Space
-from gemmtune.spaces.common.build_result import reason_of
+from gemmtune.spaces.common.build_result import refusals
 from gemmtune.spaces.cute.artifact import save
 from gemmtune.spaces.cute.target import driver_of, operands_of, target_of
 
@@ -36,13 +36,10 @@ def build(space: Space, task: Task, config: Config, folder: Path) -> Artifact:
     args = arguments(gemm(task.problem))
     target = target_of(task.device)
     operator = _operator(args, config, target)
-    try:
-        with driver_of(task.device), warnings.catch_warnings():
-            # NVIDIA's kernels use deprecated parts of NVIDIA's DSL, which is no config's failure.
-            warnings.simplefilter("ignore", DeprecationWarning)
-            compiled = operator.compile(args, target_sm=target).compiled_obj
-    except Exception as error:
-        raise BuildError(reason_of(error)) from error
+    with refusals(), driver_of(task.device), warnings.catch_warnings():
+        # NVIDIA's kernels use deprecated parts of NVIDIA's DSL, which is no config's failure.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        compiled = operator.compile(args, target_sm=target).compiled_obj
     launch = (("arguments", _ARGUMENT_ORDERS.get(type(operator).__name__, "a b out stream")),)
     return save(space, task, config, compiled, folder, launch, started)
 

@@ -2,7 +2,7 @@
 
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.gemm.problem import gemm
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams.space import BuildError, Space
-from gemmtune.spaces.common.build_result import artifact_of, reason_of
+from gemmtune.spaces.common.build_result import artifact_of, refusals
 from gemmtune.spaces.inductor.epilogue import GeneratedKernel
 from gemmtune.spaces.inductor.render import Rendering, render
 from gemmtune.spaces.inductor.target import environment, target
@@ -39,16 +39,7 @@ def build(space: Space, task: Task, config: Config, folder: Path) -> Artifact:
         found = compiled(rendering.kernel)
         if len(found) != 1:
             raise BuildError(f"Inductor compiled {len(found)} kernels for one config")
-        facts, file = found[0].binary.metadata, Path(scratch) / "kernel.cubin"
-        resources = found[0].write(file, task.device)
-        launch: tuple[tuple[str, int | str], ...] = (
-            ("entry", facts.name),
-            ("arguments", " ".join(found[0].arguments)),
-            *_grid(task, config, rendering),
-            ("threads", resources.threads),
-            ("shared_bytes", resources.shared_bytes),
-        )
-        return artifact_of(space, task, config, file, folder, launch, resources, started)
+        return artifact(space, task, config, found[0], _grid(task, config, rendering), scratch, folder, started)
 
 
 def _grid(task: Task, config: Config, rendering: Rendering) -> tuple[tuple[str, int], ...]:
@@ -82,6 +73,36 @@ class Compiled:
         return write_cubin(self.binary, file, device)
 
 
+def artifact(
+    space: Space,
+    task: Task,
+    config: Config,
+    kernel: Compiled,
+    grid: Sequence[tuple[str, int]],
+    scratch: str,
+    folder: Path,
+    started: float,
+    *,
+    gives_scratch: bool = False,
+) -> Artifact:
+    """Write a template's cubin, and return its artifact; `grid` are the facts of its launch that only a space knows.
+
+    Raises:
+        BuildError: the kernel needs more than a block may have, or device memory that its launch does not give.
+    """
+    facts, file = kernel.binary.metadata, Path(scratch) / "kernel.cubin"
+    resources = kernel.write(file, task.device, gives_scratch=gives_scratch)
+    launch: tuple[tuple[str, int | str], ...] = (
+        ("entry", facts.name),
+        ("arguments", " ".join(kernel.arguments)),
+        *grid,
+        ("threads", resources.threads),
+        ("shared_bytes", resources.shared_bytes),
+        *([("scratch_bytes", facts.global_scratch_size)] if gives_scratch else []),
+    )
+    return artifact_of(space, task, config, file, folder, launch, resources, started)
+
+
 def compiled(made: GeneratedKernel) -> list[Compiled]:
     """Compile a kernel through Inductor's own autotuner object, which may hold several configs of block sizes.
 
@@ -101,13 +122,12 @@ def compiled(made: GeneratedKernel) -> list[Compiled]:
 
     try:
         with (
+            refusals(),
             patch.object(triton, "compile", keep),
             # Inductor logs the whole source of a kernel that does not compile.
             patch.object(triton_heuristics.log, "disabled", True),
         ):
             kernel.precompile(warm_cache_only=True)
-    except Exception as error:
-        raise BuildError(reason_of(error)) from error
     finally:
         PyCodeCache.cache_clear()
     names = [name for name, kind in kernel.triton_meta["signature"].items() if kind != "constexpr"]

@@ -39,10 +39,10 @@ from gemmtune.engine.records.flex.masks import NONE
 from gemmtune.engine.records.flex.tensors import tensors_of
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams.space import BuildError, Space
-from gemmtune.spaces.common.build_result import artifact_of, reason_of
+from gemmtune.spaces.common.build_result import refusals
 from gemmtune.spaces.flex.kind import tensors_read
 from gemmtune.spaces.flex.torch_functions import mask_function, score_function
-from gemmtune.spaces.inductor.build import compiled
+from gemmtune.spaces.inductor.build import artifact, compiled
 from gemmtune.spaces.inductor.epilogue import GeneratedKernel, input_buffer
 from gemmtune.spaces.inductor.target import environment, target
 
@@ -87,28 +87,17 @@ def build_flex(space: Space, task: Task, config: Config | None, folder: Path) ->
     # The bar of a subgraph's interpreter makes a lock for several processes, which outlives a builder that is killed.
     getattr(tqdm, "set_lock", lambda _: None)(RLock())
     with tempfile.TemporaryDirectory(dir=folder) as scratch, environment(scratch), target(task.device):
-        try:
+        with refusals():
             choice, used = _render(attention, config, split_of(attention, task.device.sm_count))
-        except Exception as error:
-            raise BuildError(reason_of(error)) from error
         request = choice.bmreq
         names = {**_ARGUMENTS, "out_ptr0": _OUTPUTS[attention.phase], **_read_by(choice)}
         (found,) = compiled(GeneratedKernel(request.module_path, request.module_cache_key, request.kernel_name, names))
-        facts, file = found.binary.metadata, Path(scratch) / "kernel.cubin"
-        resources = found.write(file, task.device)
-        x, y, z = map(int, request.extra_args[-3:])
-        launch: tuple[tuple[str, int | str], ...] = (
-            ("entry", facts.name),
-            ("arguments", " ".join(found.arguments)),
-            ("grid_x", x),
-            ("grid_y", y),
-            ("grid_z", z),
+        grid = [
+            *zip(("grid_x", "grid_y", "grid_z"), map(int, request.extra_args[-3:]), strict=True),
             ("splits", split_of(attention, task.device.sm_count)),
             *((name, getattr(used, name)) for name in _GRID_OF.get(attention.phase, ()) if attention.dynamic),
-            ("threads", resources.threads),
-            ("shared_bytes", resources.shared_bytes),
-        )
-        return artifact_of(space, task, config or Config({}), file, folder, launch, resources, started)
+        ]
+        return artifact(space, task, config or Config({}), found, grid, scratch, folder, started)
 
 
 def split_of(attention: Flex, sm_count: int) -> int:

@@ -23,8 +23,8 @@ from gemmtune.engine.records.gemm.terms import Layout
 from gemmtune.engine.records.grouped.product import Form, Grouped, grouped
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams.space import BuildError, Space
-from gemmtune.spaces.common.build_result import artifact_of, reason_of
-from gemmtune.spaces.inductor.build import compiled
+from gemmtune.spaces.common.build_result import refusals
+from gemmtune.spaces.inductor.build import artifact, compiled
 from gemmtune.spaces.inductor.epilogue import GeneratedKernel, input_buffer
 from gemmtune.spaces.inductor.target import environment, target
 
@@ -40,22 +40,11 @@ def build_grouped(space: Space, task: Task, config: Config, folder: Path) -> Art
     """
     started = time.perf_counter()
     with tempfile.TemporaryDirectory(dir=folder) as scratch, environment(scratch), target(task.device):
-        try:
+        with refusals():
             kernel = _render(grouped(task.problem), config, task.device)
-        except Exception as error:
-            raise BuildError(reason_of(error)) from error
         (found,) = compiled(kernel)
-        facts, file = found.binary.metadata, Path(scratch) / "kernel.cubin"
-        resources = found.write(file, task.device, gives_scratch=True)
-        launch: tuple[tuple[str, int | str], ...] = (
-            ("entry", facts.name),
-            ("arguments", " ".join(found.arguments)),
-            ("blocks", task.device.sm_count),
-            ("threads", resources.threads),
-            ("shared_bytes", resources.shared_bytes),
-            ("scratch_bytes", facts.global_scratch_size),
-        )
-        return artifact_of(space, task, config, file, folder, launch, resources, started)
+        blocks = [("blocks", task.device.sm_count)]
+        return artifact(space, task, config, found, blocks, scratch, folder, started, gives_scratch=True)
 
 
 def _render(product: Grouped, config: Config, device: Device) -> GeneratedKernel:

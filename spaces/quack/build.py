@@ -21,8 +21,8 @@ from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.gemm.problem import Problem, gemm
 from gemmtune.engine.records.gemm.terms import Accumulation
 from gemmtune.engine.records.task import Task
-from gemmtune.engine.seams.space import BuildError, Space
-from gemmtune.spaces.common.build_result import reason_of
+from gemmtune.engine.seams.space import Space
+from gemmtune.spaces.common.build_result import refusals
 from gemmtune.spaces.cute.artifact import Compiled, save
 from gemmtune.spaces.cute.target import driver_of, operands_of
 from gemmtune.spaces.quack.epilogue import epilogue_plan
@@ -55,10 +55,8 @@ def built(
         BuildError: QuACK or the compiler refuse the config, or it needs more than a block may have.
     """
     started = time.perf_counter()
-    try:
+    with refusals():
         compiled = compile_config(task, config)
-    except Exception as error:
-        raise BuildError(reason_of(error)) from error
     of_config = (
         ("cluster_size", config.integer("cluster_m") * config.integer("cluster_n")),
         ("max_swizzle_size", config.integer("max_swizzle_size")),

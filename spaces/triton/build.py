@@ -16,8 +16,8 @@ from gemmtune.engine.records.artifact import Artifact
 from gemmtune.engine.records.config import Config, Value
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.task import Task
-from gemmtune.engine.seams.space import BuildError, Space
-from gemmtune.spaces.common.build_result import artifact_of, reason_of
+from gemmtune.engine.seams.space import Space
+from gemmtune.spaces.common.build_result import artifact_of, refusals
 from gemmtune.spaces.triton.definition import Definition
 from gemmtune.spaces.triton_source.compiler import compiler_settings, write_cubin
 
@@ -59,10 +59,9 @@ def _compiled(task: Task, values: Mapping[str, Value], definition: Definition, s
     arguments = {name: _placed(value) for name, value in given.items()}
     kernel.device_caches.clear()  # they hold the target of an earlier build
     try:
-        with compiler_settings(scratch), patch.object(triton.runtime.driver, "_active", _driver_of(task.device)):
+        active = patch.object(triton.runtime.driver, "_active", _driver_of(task.device))
+        with refusals(), compiler_settings(scratch), active:
             return kernel.run(grid=(1, 1, 1), warmup=True, **arguments)
-    except Exception as error:
-        raise BuildError(reason_of(error)) from error
     finally:
         kernel.device_caches.clear()
 

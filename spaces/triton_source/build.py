@@ -19,7 +19,7 @@ from gemmtune.engine.records.artifact import Artifact, Resources
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams.space import BuildError, Space
-from gemmtune.spaces.common.build_result import artifact_of, reason_of
+from gemmtune.spaces.common.build_result import artifact_of, refusals
 from gemmtune.spaces.triton_source.compiler import compiler_settings, write_cubin
 from gemmtune.spaces.triton_source.launches import KernelLaunch
 
@@ -70,12 +70,9 @@ def _compiled(task: Task, source: str, launch: KernelLaunch, scratch: str) -> An
     major, minor = task.device.capability
     target = GPUTarget("cuda", major * 10 + minor, task.device.warp_size)
     options = {"num_warps": launch.num_warps, "num_stages": launch.num_stages}
-    try:
-        with compiler_settings(scratch):
-            ast_source = ASTSource(function, {name: types[name] for name in names}, constants, attributes)
-            return triton.compile(ast_source, target=target, options=options)
-    except Exception as error:
-        raise BuildError(reason_of(error)) from error
+    with refusals(), compiler_settings(scratch):
+        ast_source = ASTSource(function, {name: types[name] for name in names}, constants, attributes)
+        return triton.compile(ast_source, target=target, options=options)
 
 
 def _constant(value: object) -> object:

@@ -12,8 +12,8 @@ from gemmtune.engine.records.epilogue.terms import Operand, OperandShape
 from gemmtune.engine.records.gemm.problem import Problem, gemm
 from gemmtune.engine.records.gemm.terms import Bias, DType
 from gemmtune.engine.records.task import Task
-from gemmtune.engine.seams.space import BuildError, Space
-from gemmtune.spaces.common.build_result import reason_of
+from gemmtune.engine.seams.space import Space
+from gemmtune.spaces.common.build_result import refusals
 from gemmtune.spaces.cute.artifact import Compiled, save
 from gemmtune.spaces.cute.decode.kernels import DecodeKernel, GemvKernel, SplitKKernel
 from gemmtune.spaces.cute.decode.tiling import LOAD_BYTES, WARP, Tiling
@@ -39,11 +39,8 @@ def build(space: Space, task: Task, config: Config, tiling: Tiling, folder: Path
     problem = gemm(task.problem)
     multiplied = _TYPES[problem.a_dtype if problem.a_dtype.itemsize > 1 else DType.FP16]
     made = kernel(tiling, multiplied, problem.bias.value, problem.epilogue, bool(config["use_pdl"]))
-    try:
-        with driver_of(task.device):
-            compiled = _compile(made, problem, task.device.arch)
-    except Exception as error:
-        raise BuildError(reason_of(error)) from error
+    with refusals(), driver_of(task.device):
+        compiled = _compile(made, problem, task.device.arch)
     return save(space, task, config, compiled, folder, (), started)
 
 
