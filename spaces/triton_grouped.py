@@ -117,7 +117,7 @@ class TritonGroupedSpace(Space):
 
     def load(self, artifact: Artifact, task: Task) -> Launchable:
         """Load the cubin, with memory for the tensor maps that its blocks write."""
-        from gemmtune.spaces.inductor.grouped_kernel import GroupedKernel
+        from gemmtune.spaces.inductor.kernel import GroupedKernel
 
         return GroupedKernel(artifact, grouped(task.problem))
 

@@ -22,6 +22,8 @@ from gemmtune.engine.cli.options import (
     Replayed,
     SamplerOptions,
     Where,
+    in_output,
+    in_problems,
     named,
     refuse_others,
     takes_plan_options,
@@ -53,27 +55,20 @@ def tune(
     problem: Problems = None,
     kernel: Kernels = None,
     *,
-    init: Annotated[Path | None, typer.Option(metavar="FILE", help=_INIT_HELP, rich_help_panel="Problems")] = None,
-    out: Annotated[
-        Path, typer.Option(help="Folder for the table, its exports and the database.", rich_help_panel="Output")
-    ] = Path("out"),
+    init: Annotated[Path | None, in_problems(metavar="FILE", help=_INIT_HELP)] = None,
+    out: Annotated[Path, in_output(help="Folder for the table, its exports and the database.")] = Path("out"),
     device: Annotated[str | None, named(Kind.DEVICES, _DEVICE_HELP, "Where")] = None,
     replay: Replayed = None,
     database: DatabaseUrl = None,
     fleet: Where = LOCAL,
     builders: Builders = None,
     lock_clocks: LockClocks = None,
-    name: Annotated[str, typer.Option(metavar="NAME", help=_NAME_HELP, rich_help_panel="Output")] = "",
-    price: Annotated[str | None, typer.Option(metavar="gpu=N", help=_PRICE_HELP, rich_help_panel="Output")] = None,
-    replace: Annotated[bool, typer.Option("--replace", help=_REPLACE_HELP, rich_help_panel="Output")] = False,
-    report: Annotated[
-        bool, typer.Option("--report/--no-report", help="Write OUT/report.html.", rich_help_panel="Output")
-    ] = True,
+    name: Annotated[str, in_output(metavar="NAME", help=_NAME_HELP)] = "",
+    price: Annotated[str | None, in_output(metavar="gpu=N", help=_PRICE_HELP)] = None,
+    replace: Annotated[bool, in_output("--replace", help=_REPLACE_HELP)] = False,
+    report: Annotated[bool, in_output("--report/--no-report", help="Write OUT/report.html.")] = True,
     events: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="Append each event to this file, one JSON object per line.", rich_help_panel="Output"
-        ),
+        Path | None, in_output(metavar="FILE", help="Append each event to this file, one JSON object per line.")
     ] = None,
     sampler_option: SamplerOptions = None,
     as_json: AsJson = False,
@@ -146,9 +141,7 @@ def _write_template(path: Path) -> None:
 def sweep(
     problem: Problems = None,
     space: Annotated[list[str] | None, typer.Option(help="A space to measure. Repeat for more.")] = None,
-    out: Annotated[
-        Path, typer.Option(help="Folder for the landscapes and the database.", rich_help_panel="Output")
-    ] = Path("recorded"),
+    out: Annotated[Path, in_output(help="Folder for the landscapes and the database.")] = Path("recorded"),
     objective: Annotated[str, typer.Option(help="The objective whose timing protocol is used.")] = "latency",
     device: Annotated[str | None, named(Kind.DEVICES, _MODEL_HELP)] = None,
     fleet: Where = LOCAL,

@@ -9,7 +9,7 @@ import typer
 
 from gemmtune.engine.cli import output
 from gemmtune.engine.cli.choices import Kind, one_of
-from gemmtune.engine.cli.options import NO_BINARIES_HELP, AsJson, integers, named, time_span
+from gemmtune.engine.cli.options import NO_BINARIES_HELP, AsJson, in_output, integers, named, time_span
 from gemmtune.engine.consumers.inductor.bench.arms import ARMS
 from gemmtune.engine.consumers.inductor.hugging_face.settings import CONTEXT
 from gemmtune.engine.io.printing import print_notice, print_text
@@ -65,10 +65,8 @@ def capture(
     layers: Annotated[int | None, typer.Option(min=2, metavar="N", help=_LAYERS_HELP)] = None,
     grad: Annotated[bool, typer.Option("--grad", help="Capture the gradients, too.")] = False,
     device: Annotated[str | None, named(Kind.DEVICES, _DEVICE_HELP)] = None,
-    out: Annotated[Path, typer.Option(help="The campaign file to write.", rich_help_panel="Output")] = Path(
-        "problems.toml"
-    ),
-    html: Annotated[Path | None, typer.Option(metavar="FILE", help=_HTML_HELP, rich_help_panel="Output")] = None,
+    out: Annotated[Path, in_output(help="The campaign file to write.")] = Path("problems.toml"),
+    html: Annotated[Path | None, in_output(metavar="FILE", help=_HTML_HELP)] = None,
     as_json: AsJson = False,
 ) -> None:
     """List every product that a model runs, to tune it.
@@ -153,10 +151,7 @@ def bench(
     grad: Annotated[bool, typer.Option("--grad", help="Time a forward pass with its gradients.")] = False,
     tune_kernels: Annotated[bool, typer.Option("--tune-kernels", help=_TUNE_KERNELS_HELP)] = False,
     seconds: Annotated[float, typer.Option(metavar="N", help="Time for all rounds, s.", parser=time_span)] = 10.0,
-    out: Annotated[
-        Path | None,
-        typer.Option(help="The file for the result as JSON. [default: DIR/bench.json]", rich_help_panel="Output"),
-    ] = None,
+    out: Annotated[Path | None, in_output(help="The file for the result as JSON. [default: DIR/bench.json]")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Time a model eager, compiled, and with a table.

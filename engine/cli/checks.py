@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -9,7 +10,7 @@ import typer
 
 from gemmtune.engine.cli import output
 from gemmtune.engine.cli.choices import Kind, names, one_of
-from gemmtune.engine.cli.options import AsJson, Builders, Problems, named, refuse_others
+from gemmtune.engine.cli.options import AsJson, Builders, Problems, in_problems, named, refuse_others
 from gemmtune.engine.io.printing import print_text
 from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.report.layout import Report
@@ -33,7 +34,7 @@ _DEVICE_HELP = (
 _CONFIGS_HELP = "Configs to build per problem beside its default."
 _TRITON_HELP = "The Triton version that the engine runs with. [default: the one that the package requires]"
 _TABLE_HELP = "A table (table.json) of the engine's layers: say what each entry loses against its rows."
-_FILES = "Tuned files"
+_in_files = partial(typer.Option, rich_help_panel="Tuned files")
 _HTML_HELP = "Write all findings as a page, too."
 
 
@@ -42,11 +43,11 @@ def check(
     targets: Annotated[list[str], typer.Argument(metavar="TARGET", help=_TARGET_HELP)],
     problem: Problems = None,
     device: Annotated[str | None, named(Kind.DEVICES, _DEVICE_HELP, "Where")] = None,
-    configs: Annotated[int, typer.Option(min=1, metavar="N", help=_CONFIGS_HELP, rich_help_panel="Problems")] = 3,
+    configs: Annotated[int, in_problems(min=1, metavar="N", help=_CONFIGS_HELP)] = 3,
     builders: Builders = None,
-    triton: Annotated[str, typer.Option(help=_TRITON_HELP, metavar="VERSION", rich_help_panel=_FILES)] = "",
-    table: Annotated[Path | None, typer.Option(help=_TABLE_HELP, rich_help_panel=_FILES)] = None,
-    html: Annotated[Path | None, typer.Option(metavar="FILE", help=_HTML_HELP, rich_help_panel=_FILES)] = None,
+    triton: Annotated[str, _in_files(help=_TRITON_HELP, metavar="VERSION")] = "",
+    table: Annotated[Path | None, _in_files(help=_TABLE_HELP)] = None,
+    html: Annotated[Path | None, _in_files(metavar="FILE", help=_HTML_HELP)] = None,
     draft: Annotated[bool, typer.Option("--draft", help=_DRAFT_HELP, rich_help_panel="Draft")] = False,
     out: Annotated[Path | None, typer.Option(metavar="FILE", help=_OUT_HELP, rich_help_panel="Draft")] = None,
     as_json: AsJson = False,

@@ -12,7 +12,7 @@ import typer
 from gemmtune.engine.cli.campaigns import sweep, tune
 from gemmtune.engine.cli.captures import bench, capture, problems
 from gemmtune.engine.cli.checks import check
-from gemmtune.engine.cli.configs.measure import measure
+from gemmtune.engine.cli.configs import measure
 from gemmtune.engine.cli.descriptions import doctor, list_choices
 from gemmtune.engine.cli.help import Command, Commands
 from gemmtune.engine.cli.orders import campaigns

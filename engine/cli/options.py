@@ -15,6 +15,10 @@ from gemmtune.engine.seams.plugin_class import adopted, class_named
 from gemmtune.engine.seams.sampler import Sampler
 from gemmtune.engine.seams.sampler_options import options_from, sampler
 
+in_output, in_problems, in_where = (
+    partial(typer.Option, rich_help_panel=group) for group in ("Output", "Problems", "Where")
+)
+"""Option in a group of a command's help."""
 _Command = TypeVar("_Command", bound=Callable[..., None])
 
 
@@ -24,11 +28,7 @@ def named(kind: Kind, help: str, panel: str | None = None) -> Any:  # noqa: A002
 
 
 def fraction(given: str | float) -> float:
-    """Return the fraction that a text spells, 0.02 or 2%; a default is a number already.
-
-    Raises:
-        UsageError: it spells none.
-    """
+    """Return the fraction that a text spells, 0.02 or 2%, or a default; raises UsageError for another text."""
     text = str(given).strip()
     number = text.removesuffix("%")
     try:
@@ -38,11 +38,7 @@ def fraction(given: str | float) -> float:
 
 
 def time_span(given: str | float) -> float:
-    """Return the seconds that a text spells, 300 or 5m; a default is a number already.
-
-    Raises:
-        UsageError: it spells none.
-    """
+    """Return the seconds that a text spells, 300 or 5m, or a default's number; raises UsageError if it spells none."""
     text = str(given).strip()
     unit = {"s": 1.0, "m": 60.0, "h": 3600.0}.get(text[-1:])
     try:
@@ -70,11 +66,7 @@ def refuse_others(context: typer.Context, use: str, *read: str) -> None:
 
 
 def integers(name: str, given: str | None) -> tuple[int, ...]:
-    """Return the integers that the text of an option lists, 1,16,512; none for None.
-
-    Raises:
-        UsageError: the text lists anything else.
-    """
+    """Return the integers that an option lists, 1,16,512; none for None; raises UsageError for another text."""
     texts = () if given is None else tuple(text.strip() for text in given.split(","))
     if all(text.isdecimal() and len(text) < _DIGITS for text in texts):
         return tuple(map(int, texts))
@@ -137,19 +129,10 @@ PROBLEM_HELP = (
 )
 Problems = Annotated[
     list[str] | None,
-    typer.Option(
-        "--problem",
-        metavar="P",
-        help=f"{PROBLEM_HELP} Repeat for more.",
-        autocompletion=completed_problem,
-        rich_help_panel="Problems",
-    ),
+    in_problems("--problem", metavar="P", help=f"{PROBLEM_HELP} Repeat for more.", autocompletion=completed_problem),
 ]
 _KERNEL_HELP = "A class that describes your own Triton kernel; all of its cases are taken. Repeat for more."
-Kernels = Annotated[
-    list[str] | None,
-    typer.Option("--kernel", metavar="FILE.py:CLASS", help=_KERNEL_HELP, rich_help_panel="Problems"),
-]
+Kernels = Annotated[list[str] | None, in_problems("--kernel", metavar="FILE.py:CLASS", help=_KERNEL_HELP)]
 _SAMPLER_OPTION_HELP = "Argument of the sampler that --sampler names. Repeat for more."
 SamplerOptions = Annotated[
     list[str] | None,
@@ -171,36 +154,23 @@ def with_options(named: str | type[Sampler] | None, options: list[str] | None) -
 
 
 NO_BINARIES_HELP = "Link no binary of the table, as for a process that calls install(binaries=False)."
-Fails = Annotated[
-    bool, typer.Option("--fail/--no-fail", help="End with status 1 for what was found.", rich_help_panel="Output")
-]
+Fails = Annotated[bool, in_output("--fail/--no-fail", help="End with status 1 for what was found.")]
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object for programs.", rich_help_panel="Output")]
+AsJson = Annotated[bool, in_output("--json", help="Print one JSON object for programs.")]
 _DATABASE_HELP = "Measurements: a file, or the URL of a PostgreSQL server. [default: OUT/measurements.db]"
-DatabaseUrl = Annotated[
-    str | None, typer.Option("--database", metavar="DB", help=_DATABASE_HELP, rich_help_panel="Output")
-]
-Builders = Annotated[
-    int | None,
-    typer.Option(min=1, help="Builder processes. [default: one per core, less one]", rich_help_panel="Where"),
-]
+DatabaseUrl = Annotated[str | None, in_output("--database", metavar="DB", help=_DATABASE_HELP)]
+Builders = Annotated[int | None, in_where(min=1, help="Builder processes. [default: one per core, less one]")]
 _FLEET_HELP = (
     "Where to build and measure: local, ray (the cluster of RAY_ADDRESS, one that runs here, or a new one of this "
     "machine) or ray://HOST:PORT."
 )
-Where = Annotated[str, typer.Option("--fleet", metavar="WHERE", help=_FLEET_HELP, rich_help_panel="Where")]
+Where = Annotated[str, in_where("--fleet", metavar="WHERE", help=_FLEET_HELP)]
 Replayed = Annotated[
     list[Path] | None,
-    typer.Option(
-        metavar="FILE",
-        help="Answer from these landscapes (a file, or h200), not a GPU. Repeat for more.",
-        rich_help_panel="Where",
-    ),
+    in_where(metavar="FILE", help="Answer from these landscapes (a file, or h200), not a GPU. Repeat for more."),
 ]
 _LOCK_HELP = (
     "Lock the SM clock during the campaign, at a clock that every problem holds under the power limit. This changes a "
     "setting of the whole GPU: use it only on a machine that is yours."
 )
-LockClocks = Annotated[
-    int | None, typer.Option("--lock-clocks", min=1, metavar="MHZ", help=_LOCK_HELP, rich_help_panel="Where")
-]
+LockClocks = Annotated[int | None, in_where("--lock-clocks", min=1, metavar="MHZ", help=_LOCK_HELP)]

@@ -8,7 +8,7 @@ import typer
 
 from gemmtune.engine.cli import output
 from gemmtune.engine.cli.choices import Kind
-from gemmtune.engine.cli.options import AsJson, named, plan_option, refuse_others
+from gemmtune.engine.cli.options import AsJson, in_output, named, plan_option, refuse_others
 from gemmtune.engine.io.printing import print_json, print_text
 from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.report.progress.work import show_work
@@ -49,7 +49,7 @@ def compare(
     apart: Annotated[bool, typer.Option("--apart", help="Let no search learn from other landscapes.")] = False,
     noise: Annotated[bool, typer.Option("--noise", help=_NOISE_HELP)] = False,
     extend: Annotated[Path | None, typer.Option(metavar="STUDY", help=_EXTEND_HELP)] = None,
-    out: Annotated[Path | None, typer.Option(help=_OUT_HELP, rich_help_panel="Output")] = None,
+    out: Annotated[Path | None, in_output(help=_OUT_HELP)] = None,
     as_json: AsJson = False,
 ) -> None:
     """Compare samplers on recorded landscapes: curves and scores.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,7 +14,7 @@ import typer
 from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.cli import output
 from gemmtune.engine.cli.choices import Kind, completed, one_of
-from gemmtune.engine.cli.configs.code import AsCode, RowOf, print_code
+from gemmtune.engine.cli.configs import AsCode, RowOf, print_code
 from gemmtune.engine.cli.options import (
     NO_BINARIES_HELP,
     AsJson,
@@ -22,6 +23,7 @@ from gemmtune.engine.cli.options import (
     Fails,
     Replayed,
     Where,
+    in_output,
     named,
     plan_option,
     refuse_others,
@@ -48,7 +50,7 @@ _SHOWN_HELP = "A table, an exported table, landscapes, a run, a campaign's folde
 _OPTUNA_HELP = "Write the database's tasks as Optuna studies to this storage, for example sqlite:///studies.db."
 _HTML_HELP = "Write the report of a table, a campaign's folder or a database as one page, too."
 _DEVICE_HELP = "The GPU, where a database has several, or --graphs has no table. [default for --graphs: H200]"
-_GRAPHS = "Graphs"
+_in_graphs = partial(typer.Option, rich_help_panel="Graphs")
 _GRAPHS_HELP = (
     "Show instead which m share a compiled graph, what ends it, and the rows that it uses: all layers of the table, or "
     "a linear layer by its problem (1x1280x3420:bf16:nt), or a model or function by MODULE:CALL, as capture takes it; "
@@ -87,7 +89,7 @@ _READ = {
 }
 """Parameters that each use of `show` reads beside PATH."""
 _NEW = "New table"
-_WARM = "Ahead of serving"
+_in_warm = partial(typer.Option, rich_help_panel="Ahead of serving")
 _LIVE_HELP = "Serve a page of a running campaign to browsers of this machine, until Ctrl-C."
 _ADDRESS_HELP = "Where --live listens; port 0 takes a free one."
 _CSV_HELP = "Print the lines of the first table as CSV, with the numbers as they are shown."
@@ -99,27 +101,17 @@ def show(
     sort: Annotated[str | None, typer.Option(metavar="COLUMN", help="Sort the lines by this column.")] = None,
     contains: Annotated[str, typer.Option("--filter", metavar="TEXT", help="Only lines that have this text.")] = "",
     device: Annotated[str | None, named(Kind.DEVICES, _DEVICE_HELP)] = None,
-    graphs: Annotated[
-        str | None, typer.Option(metavar="all|P|MODULE:CALL", help=_GRAPHS_HELP, rich_help_panel=_GRAPHS)
-    ] = None,
-    inputs: Annotated[
-        list[str] | None, typer.Option("--input", metavar="SPEC", help=_GRAPH_INPUT_HELP, rich_help_panel=_GRAPHS)
-    ] = None,
-    torch: Annotated[str | None, typer.Option(metavar="VERSION", help=_TORCH_HELP, rich_help_panel=_GRAPHS)] = None,
-    grad: Annotated[
-        bool, typer.Option("--grad/--no-grad", help="Whether the weights need a gradient.", rich_help_panel=_GRAPHS)
-    ] = True,
-    input_grad: Annotated[bool, typer.Option("--input-grad", help=_INPUT_GRAD_HELP, rich_help_panel=_GRAPHS)] = False,
-    padding: Annotated[
-        bool, typer.Option("--padding/--no-padding", help="Inductor's setting shape_padding.", rich_help_panel=_GRAPHS)
-    ] = True,
-    html: Annotated[Path | None, typer.Option(metavar="FILE", help=_HTML_HELP, rich_help_panel="Output")] = None,
-    optuna: Annotated[str | None, typer.Option(metavar="URL", help=_OPTUNA_HELP, rich_help_panel="Output")] = None,
-    csv: Annotated[bool, typer.Option("--csv", help=_CSV_HELP, rich_help_panel="Output")] = False,
-    live: Annotated[bool, typer.Option("--live", help=_LIVE_HELP, rich_help_panel="Output")] = False,
-    address: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help=_ADDRESS_HELP, rich_help_panel="Output")
-    ] = "127.0.0.1:0",
+    graphs: Annotated[str | None, _in_graphs(metavar="all|P|MODULE:CALL", help=_GRAPHS_HELP)] = None,
+    inputs: Annotated[list[str] | None, _in_graphs("--input", metavar="SPEC", help=_GRAPH_INPUT_HELP)] = None,
+    torch: Annotated[str | None, _in_graphs(metavar="VERSION", help=_TORCH_HELP)] = None,
+    grad: Annotated[bool, _in_graphs("--grad/--no-grad", help="Whether the weights need a gradient.")] = True,
+    input_grad: Annotated[bool, _in_graphs("--input-grad", help=_INPUT_GRAD_HELP)] = False,
+    padding: Annotated[bool, _in_graphs("--padding/--no-padding", help="Inductor's setting shape_padding.")] = True,
+    html: Annotated[Path | None, in_output(metavar="FILE", help=_HTML_HELP)] = None,
+    optuna: Annotated[str | None, in_output(metavar="URL", help=_OPTUNA_HELP)] = None,
+    csv: Annotated[bool, in_output("--csv", help=_CSV_HELP)] = False,
+    live: Annotated[bool, in_output("--live", help=_LIVE_HELP)] = False,
+    address: Annotated[str, in_output(metavar="HOST:PORT", help=_ADDRESS_HELP)] = "127.0.0.1:0",
     problem: RowOf = None,
     form: AsCode = None,
     as_json: AsJson = False,
@@ -143,7 +135,7 @@ def show(
         print_code(source, problem, form)
         return
     if source is not None and live:
-        from gemmtune.engine.report.live.serving import serve
+        from gemmtune.engine.report.live.server import serve
 
         with suppress(Stopped):  # asked to end
             serve(source, address, lambda url: print_text(f"{url} shows {source} until Ctrl-C"))
@@ -177,9 +169,7 @@ def show(
 
 def verify(
     table: Annotated[Path, typer.Argument(help="The table: table.json or a campaign's folder.")],
-    out: Annotated[
-        Path, typer.Option(help="Folder for the repaired table and the database.", rich_help_panel="Output")
-    ] = Path("verified"),
+    out: Annotated[Path, in_output(help="Folder for the repaired table and the database.")] = Path("verified"),
     margin: Annotated[float | None, plan_option("margin", "the table's")] = None,
     replay: Replayed = None,
     database: DatabaseUrl = None,
@@ -224,10 +214,7 @@ def verify(
 def diff(
     before: Annotated[Path, typer.Argument(metavar="A", help="A table, or a campaign's folder.")],
     after: Annotated[Path, typer.Argument(metavar="B", help="The table to compare it with.")],
-    html: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Write the differences as a page, too.", rich_help_panel="Output"),
-    ] = None,
+    html: Annotated[Path | None, in_output(metavar="FILE", help="Write the differences as a page, too.")] = None,
     fail: Fails = True,
     as_json: AsJson = False,
 ) -> None:
@@ -257,18 +244,16 @@ def export(
     to: Annotated[
         str | None, typer.Option(metavar="CONSUMER", help=_TO_HELP, autocompletion=completed(Kind.EXPORTERS))
     ] = None,
-    out: Annotated[Path | None, typer.Option(help=_EXPORT_OUT_HELP, rich_help_panel="Output")] = None,
+    out: Annotated[Path | None, in_output(help=_EXPORT_OUT_HELP)] = None,
     device: Annotated[
         str | None, typer.Option(help="Take this device of a database; refuse a table of another.")
     ] = None,
     estimated: Annotated[bool, typer.Option("--estimated", help="Export estimated rows, too.")] = False,
     objective: Annotated[str, plan_option("objective", group=_NEW)] = Plan.objective,
     margin: Annotated[float, plan_option("margin", group=_NEW)] = Plan.margin,
-    warm: Annotated[str | None, typer.Option(metavar="MODULE:FUNCTION", help=_WARM_HELP, rich_help_panel=_WARM)] = None,
-    sha256: Annotated[
-        str | None, typer.Option("--sha256", metavar="DIGEST", help=_SHA256_HELP, rich_help_panel=_WARM)
-    ] = None,
-    no_binaries: Annotated[bool, typer.Option("--no-binaries", help=NO_BINARIES_HELP, rich_help_panel=_WARM)] = False,
+    warm: Annotated[str | None, _in_warm(metavar="MODULE:FUNCTION", help=_WARM_HELP)] = None,
+    sha256: Annotated[str | None, _in_warm("--sha256", metavar="DIGEST", help=_SHA256_HELP)] = None,
+    no_binaries: Annotated[bool, _in_warm("--no-binaries", help=NO_BINARIES_HELP)] = False,
     as_json: AsJson = False,
 ) -> None:
     """Write tables as the files that their consumers load.

@@ -7,6 +7,7 @@ import torch
 
 from gemmtune.engine.records.artifact import Artifact
 from gemmtune.engine.records.gemm.problem import Problem
+from gemmtune.engine.records.grouped.product import Grouped
 from gemmtune.engine.toolchain.launching.cubin import CubinKernel
 
 
@@ -54,3 +55,21 @@ class TritonKernel(TemplateKernel):
         rows = -(-problem.m // int(launch["block_m"])) if "block_m" in launch else 1
         grid = rows * int(launch["grid_x"]), int(launch["grid_y"]), int(launch["grid_z"])
         super().__init__(artifact, grid, {"m": problem.m}, problem.argument_names)
+
+
+class GroupedKernel(TemplateKernel):
+    """Kernel whose blocks write tensor maps into memory of their own, which no two launches at once may share."""
+
+    def __init__(self, artifact: Artifact, product: Grouped) -> None:
+        """Load the binary for launches at the product's range size; raises like `TemplateKernel`."""
+        launch = dict(artifact.launch)
+        blocks = int(launch["blocks"])
+        scratch_bytes = max(1, blocks * int(launch["scratch_bytes"]))
+        self._scratch = torch.empty(scratch_bytes, dtype=torch.uint8, device="cuda")
+        values = {"size": product.size, "scratch": self._scratch.data_ptr()}
+        super().__init__(artifact, (blocks, 1, 1), values, product.argument_names)
+
+    def close(self) -> None:
+        """Unload the module and free its memory."""
+        super().close()
+        del self._scratch

@@ -1,6 +1,7 @@
-"""Serve the page of a running campaign to browsers of this machine."""
+"""Serve the page of a campaign's folder or database to browsers of this machine."""
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ipaddress import ip_address
@@ -11,10 +12,9 @@ from threading import Lock
 from time import monotonic
 from urllib.parse import urlsplit
 
+from gemmtune.engine.io.paths import FileKind, find
 from gemmtune.engine.records.errors import UsageError
-
-ADDRESS = "127.0.0.1:0"
-"""Default address: this machine, and a port that is free."""
+from gemmtune.engine.report.live.page import REPORT, live_html
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; img-src data:"
 _SHARE = 10  # making pages takes at most one second in so many: the campaign needs the cores
@@ -120,3 +120,27 @@ def _loopback(address: str) -> tuple[str, int]:
     if not colon or not 0 <= number < 2**16:
         raise UsageError(f"{address!r} has no port from 0 to 65535")
     return host, number
+
+
+def serve(source: str, address: str, begin: Callable[[str], None]) -> None:
+    """Serve the page of a campaign at an address of this machine, until an exception ends it.
+
+    Args:
+        source: the campaign's folder, whose database may be yet to come, or its database.
+        address: `HOST:PORT`; port 0 stands for a free one.
+        begin: receives the page's URL when browsers can ask for it.
+
+    Raises:
+        StoreError: `source` names no database, and no folder.
+        UsageError: the address is not of this machine alone, is malformed, or is taken.
+    """
+    given = Path(source)
+    database = str(given / "measurements.db") if given.is_dir() else find(source, FileKind.DATABASE)
+    folder = None if "://" in database else Path(database).parent
+
+    def page() -> str:
+        return live_html(database, folder, datetime.now(UTC))
+
+    with LivePages(address, page, {} if folder is None else {REPORT: folder / REPORT}) as server:
+        begin(server.url)
+        server.serve_forever()

@@ -1,1 +1,0 @@
-"""The commands of one config: measure it, and print it as code."""
