@@ -14,11 +14,7 @@ _NAMED = 3  # files that a notice names
 
 
 def make_folder(folder: Path) -> None:
-    """Create a folder unless it exists.
-
-    Raises:
-        UsageError: the folder cannot be created or written, or has the name of a file.
-    """
+    """Create a folder unless it exists; raises UsageError if it cannot be created or written, or is a file."""
     reason = "you may not write there"
     if folder.suffix in _FILES and not folder.exists():
         raise UsageError(f"{folder} is the name of a file, and a folder is wanted: {folder.with_suffix('')}")
@@ -36,11 +32,7 @@ def make_folder(folder: Path) -> None:
 
 
 def folder_of(out: str | os.PathLike[str]) -> Path:
-    """Return the folder of a path that is not empty; Python takes the empty one for the current folder.
-
-    Raises:
-        UsageError: the path is empty.
-    """
+    """Return the folder of a path; raises UsageError if it is empty, which Python takes for the current folder."""
     refuse_empty(out, "folder to write to")
     return Path(out)
 

@@ -95,11 +95,7 @@ class FinishedSearches(Callback):
             self.write()
 
     def write(self) -> None:
-        """Store what the ended searches asked, as far as the database does not hold it.
-
-        Raises:
-            StoreError: the database refused.
-        """
+        """Store what ended searches asked and the database lacks; raises StoreError if it refused."""
         if self._unwritten:
             self._database.add_searches(self._unwritten)
             self._unwritten = {}

@@ -91,11 +91,7 @@ def _shown(database: str) -> Report:
 
 
 def _obeyed(database: str, order: str, values: Sequence[str], since: str) -> Report:
-    """Do what an order says; report it.
-
-    Raises:
-        UsageError: the order is unknown, lacks its values, or has too many.
-    """
+    """Do what an order says and report it; raises UsageError if it is unknown, or has too few or too many values."""
     if order not in _ORDERS:
         known = f"{did_you_mean(order, _ORDERS)}known: {', '.join(_ORDERS)}"
         raise UsageError(f"gemmtune campaigns knows no order {order!r}; {known}")

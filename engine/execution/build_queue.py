@@ -54,11 +54,7 @@ class BuildQueue:
             del self._open[task]
 
     def pop(self) -> BuildJob:
-        """Remove and return the next build; among equal tasks, the one that was queued first.
-
-        Raises:
-            ValueError: the queue is empty.
-        """
+        """Remove and return the next build, of equal tasks the one queued first; raises ValueError if there is none."""
         if self._urgent:
             self._number -= 1
             return self._urgent.popleft()

@@ -31,11 +31,7 @@ class LandscapeIndex:
             self._landscapes.setdefault(key, landscape)
 
     def of(self, task: Task) -> Landscape:
-        """Return the landscape of a task.
-
-        Raises:
-            LandscapeError: there is none; the message lists what is recorded.
-        """
+        """Return the landscape of a task; raises LandscapeError, which lists what is recorded, if there is none."""
         for space in (task.space, None):
             for sku in (task.device.sku, None):
                 if found := self._landscapes.get((task.problem, space, sku)):
@@ -77,19 +73,11 @@ class ReplayExecutor(Executor):
             raise LandscapeError(f"{landscape.source}: task.{error}") from None
 
     def protocol(self, task: Task) -> str:
-        """Return the recorded protocol; an empty one where the file names none.
-
-        Raises:
-            LandscapeError: no landscape holds the task.
-        """
+        """Return the recorded protocol, "" where none is named; raises LandscapeError for a task not recorded."""
         return self.landscapes.of(task).context.get("protocol", "")
 
     def recorded(self, task: Task, config: Config) -> Measurement:
-        """Return the recorded outcome of a config; one that is not recorded is invalid.
-
-        Raises:
-            LandscapeError: no landscape holds the task.
-        """
+        """Return a config's recorded outcome, else an invalid one; raises LandscapeError for a task not recorded."""
         landscape = self.landscapes.of(task)
         file = Path(landscape.source).name
         point = landscape.points.get(config)

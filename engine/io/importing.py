@@ -10,11 +10,7 @@ from gemmtune.engine.records.errors import UsageError, did_you_mean
 
 
 def parse_callable(path: str) -> tuple[str, str]:
-    """Return the module and the name within it that `module:function` names; import nothing.
-
-    Raises:
-        UsageError: the text has another form.
-    """
+    """Return both names of `module:function`, and import nothing; raises UsageError if the text has another form."""
     module, _, name = path.partition(":")
     if module.endswith(".py") and name:
         raise UsageError(f"{path} names a file: name the module, {Path(module).stem}:{name}, in the file's folder")

@@ -201,11 +201,7 @@ def json_kind(fields: Mapping[str, Any]) -> FileKind | None:
 
 
 def refuse_empty(path: str | os.PathLike[str], what: str) -> None:
-    """Refuse the empty path, which an unset variable of a shell makes; Python takes it for this folder.
-
-    Raises:
-        UsageError: it is empty.
-    """
+    """Raise a UsageError for the empty path of an unset variable, which Python takes for this folder."""
     if not os.fspath(path).strip():
         raise UsageError(f"the path of the {what} is empty, as of a variable that is not set: name it, or leave it out")
 

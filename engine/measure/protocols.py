@@ -39,11 +39,7 @@ PROTOCOLS = {
 
 
 def protocol(name: str) -> Protocol:
-    """Return the protocol of this name.
-
-    Raises:
-        ContractError: there is no such protocol; the message lists the known ones.
-    """
+    """Return the protocol of this name; raises ContractError, which lists the known ones, if there is none."""
     if name not in PROTOCOLS:
         raise ContractError(f"no timing protocol {name!r}; known: {', '.join(PROTOCOLS)}")
     return PROTOCOLS[name]

@@ -44,11 +44,7 @@ class _TaskSummary:
 
 
 def database_report(database: Database) -> Report:
-    """Report each task of a database, each final, and the Pareto front of each task with energy.
-
-    Raises:
-        StoreError: the database cannot be read.
-    """
+    """Report a database's tasks, finals and Pareto fronts with energy; raises StoreError if it cannot be read."""
     pair = registry.objective("latency_energy")
     summaries = _summaries(database, pair)
     tasks, finals = list(summaries.values()), database.finals()

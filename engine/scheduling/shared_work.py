@@ -90,11 +90,7 @@ class SharedWork:
         return [config for config in mine if config not in stored], list(stored.values())
 
     def stored(self, waiting: Mapping[Task, Set[Config]]) -> list[Measurement]:
-        """Return the results of configs that other drivers have, as far as they are stored.
-
-        Raises:
-            StoreError: the database cannot be read.
-        """
+        """Return the stored results of configs that other drivers have; raises StoreError if it cannot read them."""
         wanted = [
             Wanted(task, self._executor.protocol(task), self._executor.toolchain(task), [c.digest for c in configs])
             for task, configs in waiting.items()
@@ -117,11 +113,7 @@ class SharedWork:
             self._claims.release([(self._final(problem, device), _FINAL)])
 
     def release_all(self) -> None:
-        """Give every claim back, so that others need not wait for the leases to end.
-
-        Raises:
-            StoreError: the database refused.
-        """
+        """Give every claim back, for which others wait; raises StoreError if the database refused."""
         if self._claims is not None:
             self._claims.release_all()
 

@@ -152,11 +152,7 @@ def write_record(record: StudyRecord) -> str:
 
 
 def read_record(path: Path) -> StudyRecord:
-    """Return the record of a study's file.
-
-    Raises:
-        UsageError: the file is missing or no such record; the message names the place and the value.
-    """
+    """Return the record of a study's file; raises UsageError, which names place and value, if it is wrong."""
     value = parse_json(read_text(path, "study"), str(path))
     try:
         return decoded(StudyRecord, value)

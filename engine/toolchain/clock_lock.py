@@ -32,11 +32,7 @@ class ClockLock:
         self._restorable = False
 
     def __enter__(self) -> None:
-        """Lock the clock, or say why that failed and go on.
-
-        Raises:
-            DeviceError: the GPU does not support this clock.
-        """
+        """Lock the clock, or say why that failed and go on; raises DeviceError for a clock the GPU does not have."""
         # In a session of its own, which a Ctrl-C or a kill of the campaign's process group does not reach.
         self._holder = subprocess.Popen(  # noqa: S603 (our own interpreter and module)
             [sys.executable, "-P", "-m", __spec__.name, self._gpu, str(self._mhz)],

@@ -11,11 +11,7 @@ from gemmtune.engine.toolchain.releases import fp_fusion
 
 
 def toolchain_of(*packages: str, extra: str = "triton") -> Toolchain:
-    """Return the installed versions of `packages`, which gemmtune's `extra` installs.
-
-    Raises:
-        ToolchainMissing: one of them is not installed.
-    """
+    """Return the installed versions of `packages` of an `extra`; raises ToolchainMissing if one is not installed."""
     try:
         return Toolchain(tuple(sorted((package, version(package)) for package in packages)))
     except PackageNotFoundError as missing:

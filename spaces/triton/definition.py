@@ -42,11 +42,7 @@ class Definition:
     """Kernel of a user's class with its parameters, cases and functions."""
 
     def __init__(self, user_class: type, file: Path) -> None:
-        """Check the class.
-
-        Raises:
-            ProblemError: the class lacks something, or describes a kernel that cannot be tuned.
-        """
+        """Check the class; raises ProblemError if it lacks something, or describes a kernel that cannot be tuned."""
         self.file = file
         self.name = user_class.__qualname__
         if left := [
@@ -166,11 +162,7 @@ class Definition:
         return self.default if self.says_default else next(iter(self.seeds_of(sizes)), self.default)
 
     def refusal(self, sizes: Mapping[str, int], config: Mapping[str, object]) -> str:
-        """Return why the kernel's autotuner would not run a config; empty if it would.
-
-        Raises:
-            ProblemError: `early_config_prune` fails.
-        """
+        """Return why the autotuner would not run a config, or ""; raises ProblemError if its pruning fails."""
         parts = self.decorators
         if parts.prune is None and all(each.pre_hook is None for each in parts.configs):
             return ""
@@ -201,11 +193,7 @@ class Definition:
         return self._called("early_config_prune", self.decorators.kept, configs, arguments)  # type: ignore[no-any-return]
 
     def grid(self, sizes: Mapping[str, int], config: Mapping[str, object]) -> tuple[int, int, int]:
-        """Return the blocks to launch along each axis.
-
-        Raises:
-            ProblemError: the class's `grid` fails, or gives no blocks.
-        """
+        """Return the blocks to launch along each axis; raises ProblemError if `grid` of the class fails."""
         found = self._called("grid", self._user.grid, dict(sizes), dict(config))
         blocks = tuple(found) if isinstance(found, Sequence) else (found,)
         if not 1 <= len(blocks) <= 3 or not all(isinstance(each, int) and 0 < each < 2**31 for each in blocks):
@@ -221,11 +209,7 @@ class Definition:
         return str(self._called("check", self._user.check, dict(sizes), values) or "")
 
     def reference(self, sizes: Mapping[str, int], arguments: Mapping[str, object]) -> tuple[torch.Tensor, ...]:
-        """Return the right result of each output.
-
-        Raises:
-            ProblemError: the class's `reference` fails, or lacks an output.
-        """
+        """Return the right result of each output; raises ProblemError if the class's `reference` fails or lacks one."""
         found = self._called("reference", self._user.reference, dict(sizes), dict(arguments))
         if isinstance(found, torch.Tensor):
             found = {self.outputs[0]: found}
@@ -373,11 +357,7 @@ def load_definition(file: Path, name: str) -> Definition:
 
 @lru_cache(64)
 def module_of(file: Path) -> Any:  # noqa: ANN401 (a user's module)
-    """Return a user's file as a module; it is imported once per process.
-
-    Raises:
-        ProblemError: there is no such file, or it cannot be imported.
-    """
+    """Return a user's file as a module, imported once per process; raises ProblemError if it cannot be imported."""
     if not file.is_file():
         raise ProblemError(f"no file {file} to take a kernel from")
     if str(file.parent) not in sys.path:

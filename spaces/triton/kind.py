@@ -340,11 +340,7 @@ def _definition(file: Path, name: str) -> Definition:
 
 
 def case_of(definition: Definition, sizes: Mapping[str, int], weight: float = 1.0) -> KernelCase:
-    """Return the case of these sizes, with what follows from them.
-
-    Raises:
-        ProblemError: the class's `arguments` fails.
-    """
+    """Return the case of these sizes and what follows from them; raises ProblemError if `arguments` fails."""
     import torch
 
     arguments = definition.tensors(sizes)

@@ -13,11 +13,7 @@ _ENTRY = re.compile(r"^\.visible \.entry (\w+)", re.MULTILINE)
 
 
 def triton_code(space: Space, task: Task, config: Config, folder: Path, script: str = "") -> KernelCode:
-    """Build the config and return its PTX, with its script if there is one.
-
-    Raises:
-        BuildError: the config cannot be built.
-    """
+    """Build the config and return its PTX, with its script if there is one; raises BuildError if it cannot be built."""
     with kept_ptx() as texts:
         space.build(task, config, folder)
     ptx = "\n".join(dict.fromkeys(texts))

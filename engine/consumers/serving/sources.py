@@ -19,11 +19,7 @@ _TRITON_OF_TORCH = {"2.11": "3.6", "2.12": "3.7", "2.13": "3.7", "2.14": "3.8", 
 
 
 def json_files(source: str) -> Iterator[tuple[PurePosixPath, bytes]]:
-    """Yield path and content of each JSON file of a source, sorted by path.
-
-    Raises:
-        UsageError: there is no such source, or it cannot be read.
-    """
+    """Yield path and content of each JSON file of a source, sorted by path; raises UsageError if it cannot be read."""
     path = Path(source)
     if path.is_dir():
         files = ((file.relative_to(path), file) for file in sorted(path.rglob("*.json")) if file.is_file())

@@ -55,11 +55,7 @@ def text_of(value: object) -> str | None:
 
 
 def value_of(text: str) -> Any:  # noqa: ANN401 (an argument of a kernel)
-    """Return the argument of a text of `text_of`; a type needs Triton or torch.
-
-    Raises:
-        ValueError: the text is none of `text_of`.
-    """
+    """Return the argument of a text of `text_of`; a type needs Triton or torch; raises ValueError for another text."""
     if not VALUE_TEXT.fullmatch(text):
         raise ValueError(f"{text[:80]!r} is no argument such as 4096, True, None, 1e-06, 'relu' or tl.fp32")
     if text in _WORDS:

@@ -316,11 +316,7 @@ def _init_patiently(init: Callable[[], object], notify: Notify) -> None:
 
 
 def _await_answer(address: str, notify: Notify) -> None:
-    """Wait until a server answers as Ray's do: ray.init waits minutes for another one, deaf to Ctrl-C.
-
-    Raises:
-        UsageError: none answers in time.
-    """
+    """Raise a UsageError unless a server answers as Ray's do: ray.init waits minutes for another, deaf to Ctrl-C."""
     if ":" not in address or os.environ.get("RAY_USE_TLS") == "1":
         return  # a name that Ray resolves, or a handshake that needs Ray's certificates
     with grpc.insecure_channel(address.removeprefix("ray://"), options=[("grpc.enable_http_proxy", 0)]) as channel:
@@ -361,11 +357,7 @@ def _running_here(notify: Notify) -> str | None:
 
 
 def _protect_token() -> None:
-    """Make the token's file readable for its owner alone: whoever has the token can run code as this user.
-
-    Raises:
-        UsageError: the file is another user's.
-    """
+    """Make the token's file, which lets one run code, its owner's alone; raises UsageError if it is another user's."""
     path = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token")
     try:
         status = path.stat()

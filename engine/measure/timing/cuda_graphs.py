@@ -88,11 +88,7 @@ class Executable:
         checked(driver.cuGraphUpload(self._handle, stream.cuda_stream))
 
     def launch(self, graph: Graph, stream: torch.cuda.Stream) -> None:
-        """Enqueue `graph`, which must have the shape of the original graph, on `stream`.
-
-        Raises:
-            RuntimeError: the driver refuses it.
-        """
+        """Enqueue `graph`, of the original graph's shape, on `stream`; raises RuntimeError if the driver refuses it."""
         self._update_to(graph)
         checked(driver.cuGraphLaunch(self._handle, stream.cuda_stream))
 

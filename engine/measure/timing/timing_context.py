@@ -46,11 +46,7 @@ class TimingContext:
         torch.cuda.synchronize()
 
     def capture(self, enqueue: Callable[[], None]) -> Graph:
-        """Capture the launches that `enqueue` enqueues and return them as a graph.
-
-        Raises:
-            RuntimeError: one of them cannot be captured.
-        """
+        """Capture what `enqueue` enqueues and return it as a graph; raises RuntimeError if that cannot be captured."""
         return Graph(self.stream, enqueue)
 
     def _many_empty(self) -> None:

@@ -38,11 +38,7 @@ _TOKEN = re.compile(r"\s*(-?\d+(?:\.\d+)?(?:e-?\d+)?|[a-z]\w*|[(),])")
 
 
 def parse_function(text: str) -> Function:
-    """Return the canonical function of a text such as `and(le(kv,q),ge(kv,sub(q,1023)))`.
-
-    Raises:
-        ValueError: the text is no function.
-    """
+    """Return the canonical function of a text, `and(le(kv,q),ge(kv,sub(q,9)))`; raises ValueError for another text."""
     tokens, at = [], 0
     while at < len(text):
         if (found := _TOKEN.match(text, at)) is None:

@@ -40,11 +40,7 @@ def function_of(text: str) -> Function:
 
 
 def short(text: str) -> str:
-    """Return the short text of a mask or score function if it has one, else its canonical text.
-
-    Raises:
-        ValueError: the text is no function.
-    """
+    """Return the short text of a mask or score function, else its canonical text; raises ValueError if it is none."""
     if text == NONE:
         return text
     whole = text_of(function_of(text))

@@ -20,11 +20,7 @@ class Price:
 
     @classmethod
     def parse(cls, text: str) -> Price:
-        """Read `gpu=2.5` or `gpu=2.5,core=0.04`.
-
-        Raises:
-            UsageError: it names something else, or no number from 0 on.
-        """
+        """Read `gpu=2.5` or `gpu=2.5,core=0.04`; raises UsageError for another text, or a number below 0."""
         named = [part.partition("=") for part in text.split(",")]
         prices = {name.strip(): _number(number) for name, _, number in named}
         if len(prices) < len(named) or prices.keys() - {"gpu", "core"} or min(prices.values()) < 0:

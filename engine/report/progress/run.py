@@ -113,11 +113,7 @@ class RunRecorder(Callback):
 
 
 def write_run(folder: Path, run: Run) -> Path:
-    """Write the record into a campaign's folder and return the file.
-
-    Raises:
-        UsageError: the folder cannot be written.
-    """
+    """Write the record into a campaign's folder and return the file; raises UsageError if that cannot be done."""
     path = folder / RUN_FILE
     write_whole(path, (json.dumps(encoded(run), separators=(",", ":")) + "\n").encode())
     return path

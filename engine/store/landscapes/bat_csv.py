@@ -37,11 +37,7 @@ class BatColumns:
         return {_STATUS, _LAUNCHES} <= set(names) and any(name.startswith(_PARAM) for name in names)
 
     def row(self, line: int, cells: Sequence[str]) -> list[str]:
-        """Return the cells under `names`.
-
-        Raises:
-            LandscapeError: a config that is correct has no list of launches, or not of believable ones.
-        """
+        """Return the cells under `names`; raises LandscapeError if a correct config has no believable launches."""
         status, times = cells[self._status], []
         if status == "Correct":
             try:

@@ -40,11 +40,7 @@ def packed(binary: bytes) -> str:
 
 
 def unpacked(text: str) -> bytes:
-    """Return the object file of a text from `packed`.
-
-    Raises:
-        ValueError: the text is something else, or the file is too large.
-    """
+    """Return the object file of a text from `packed`; raises ValueError for another text, or too large a file."""
     inflater = zlib.decompressobj()
     try:
         binary = inflater.decompress(base64.b64decode(text, validate=True), _LARGEST_BYTES)

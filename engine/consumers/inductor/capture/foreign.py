@@ -140,11 +140,7 @@ def _flashinfer(op: str, shapes: Sequence[tuple[int, ...]]) -> Problem | tuple[s
 
 
 def read_autotune(lines: Iterable[tuple[int, str]]) -> Iterator[CapturedProduct | Unseen]:
-    """Yield each product that Inductor benchmarked choices for, at the sizes that it saw first.
-
-    Raises:
-        UsageError: no line has one.
-    """
+    """Yield each product that Inductor made choices for, at its first sizes; raises UsageError if there is none."""
     asked: tuple[str, list[list[int]]] | None = None
     strides, found = "", False
     for _, line in lines:

@@ -52,11 +52,7 @@ class ModelCall:
 
 
 def parse_call(given: CallLike) -> ModelCall:
-    """Return the call that a text, or a list of inputs, describes.
-
-    Raises:
-        UsageError: an input or the weight is malformed.
-    """
+    """Return the call that a text or a list of inputs describes; raises UsageError if one of its parts is wrong."""
     texts = [part for part in _APART.split(given) if part] if isinstance(given, str) else given
     parts, weight = weight_and_rest(texts)
     described, sizes = parse_inputs([each for each in parts if isinstance(each, str)])

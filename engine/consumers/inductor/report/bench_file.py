@@ -21,11 +21,7 @@ def write_bench(bench: ModelBench, path: Path) -> None:
 
 
 def read_benches(folder: Path) -> tuple[ModelBench, ...]:
-    """Return the benches of a campaign's folder, in the order of their files.
-
-    Raises:
-        UsageError: a file is no bench.
-    """
+    """Return the benches of a campaign's folder in the order of their files; raises UsageError if one is no bench."""
     return tuple(read_bench(path) for path in sorted(folder.glob(_PATTERN)))
 
 

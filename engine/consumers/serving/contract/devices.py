@@ -69,11 +69,7 @@ def known_devices() -> tuple[BlockLimits, ...]:
 
 
 def device_named(sku: str) -> BlockLimits:
-    """Return the device of a sku, spelled as `catalogue.device` takes it.
-
-    Raises:
-        DeviceError: no device has that sku.
-    """
+    """Return the device of a sku, spelled as `catalogue.device` takes it; raises DeviceError if there is none."""
     try:
         name = catalogue.device(sku).name
         return next(each for each in known_devices() if each.name == name)

@@ -124,11 +124,7 @@ def _graph(module: Any, node: Any) -> GraphModule:  # noqa: ANN401 (torch's)
 
 
 def read_function(module: GraphModule, names: Sequence[str]) -> Function:
-    """Return the function that a graph computes of inputs with these names.
-
-    Raises:
-        ValueError: it has an operation that no function has.
-    """
+    """Return the function that a graph computes of inputs with these names; raises ValueError if there is none."""
     values: dict[Node, Function] = {}
     waiting = list(names)
     for node in module.graph.nodes:
