@@ -277,6 +277,8 @@ def _install(
             text = f"{configs.name}: a tuned config no longer fits, so Triton's autotuner chooses: {error}"
             warnings.warn(text, TableWarning, stacklevel=2)
             return launch(*arguments, **named)
+        finally:
+            configs.launch = {}  # holds no tensor that the program is done with
 
     tuner.cache, tuner.run = configs, run
     resets = bool(getattr(tuner, "reset_to_zero", ()) or getattr(tuner, "restore_value", ()))
@@ -286,7 +288,7 @@ def _install(
     tuned = list(dict.fromkeys(configs.values()))
     tuner.configs = [*own["configs"], *tuned]
     if isinstance(getattr(tuner, "configs_top_k", None), float):
-        tuner.configs_top_k = min(tuner.configs_top_k, 1.0) * len(own["configs"]) / len(tuner.configs)
+        tuner.configs_top_k = int(min(tuner.configs_top_k, 1.0) * len(own["configs"]))
     places = [(key, configs.position(key), tuner.configs.index(config)) for key, config in configs.items()]
     tuner.early_config_prune = _pruner(places, keyed, tuner.arg_names, len(own["configs"]), own["prune"])
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
+import weakref
 
 import pytest
 
@@ -162,3 +163,29 @@ def test_a_launch_that_hits_costs_little_more_than_tritons_own(forms):
     before = seconds()
     loader.load(kernel, device="NVIDIA H200")
     assert seconds() - before < 2e-6
+
+
+def test_a_launch_without_a_row_benchmarks_as_many_configs_after_any_number_of_loads(forms):
+    cases = forms.write(
+        before="def model(BLOCK, **_): return BLOCK",
+        decorators="@triton.autotune(CONFIGS, ['n'], prune_configs_by={'perf_model': model, 'top_k': 0.5})",
+    )
+    loader = forms.export([forms.row(case) for case in cases])
+    launches = forms.launches(forms.kernel_of(cases[0]))
+    for number in range(1, 4):
+        loader.load(launches.kernel, device="NVIDIA H200")
+        launches(*[torch.empty(64, device="meta")] * 2, number)
+    assert len(launches.benchmarked) == 3
+
+
+def test_a_tensor_that_is_passed_by_name_is_freed_after_the_launch(forms):
+    cases = forms.write()
+    loader = forms.export([forms.row(case) for case in cases])
+    launches = forms.launches(forms.kernel_of(cases[0]))
+    loader.load(launches.kernel, device="NVIDIA H200")
+    x = torch.empty(64, dtype=torch.bfloat16, device="meta")
+    freed = weakref.ref(x)
+    assert launches(out=x, x=x, n=4096) == 512
+    launches.launched.clear()
+    del x
+    assert freed() is None
