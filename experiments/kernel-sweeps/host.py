@@ -27,7 +27,7 @@ import triton.language as tl
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 
-from gemmtune.engine.consumers.triton.contract import is_autotuner, layers, param_value
+from gemmtune.engine.consumers.triton.contract import autotuner_of, layers, param_value
 from gemmtune.spaces.triton.decorators import OPTIONS, values_of
 from gemmtune.spaces.triton.definition import Definition, load_definition
 
@@ -122,7 +122,7 @@ def warm(definition: Definition, part: int) -> dict[str, Any]:
     from gemmtune.engine.records import catalogue
     from gemmtune.engine.toolchain import absent_gpu
 
-    fails, tuned = 0, any(map(is_autotuner, layers(definition.kernel)))
+    fails, tuned = 0, autotuner_of(definition.kernel) is not None
     with absent_gpu.target(catalogue.device("H100")):
         triton.runtime.driver.active.get_current_stream = lambda _: 0
         for sizes, _ in definition.cases.values() if tuned and len(definition.seeds) <= _MOST_WARMED else ():
@@ -137,7 +137,7 @@ def warm(definition: Definition, part: int) -> dict[str, Any]:
 
 def own_choices(definition: Definition) -> dict[str, Any]:
     """Return per case the config that the program runs without a table: its autotuner's choice, else its default."""
-    tuner = next(filter(is_autotuner, layers(definition.kernel)), None)
+    tuner = autotuner_of(definition.kernel)
     if tuner is None:
         return {case_text(sizes): {"config": definition.default} for sizes, _ in definition.cases.values()}
     found = {}
@@ -223,7 +223,7 @@ def loaded(folder: Path) -> Any:
 def program(definition: Definition, folder: Path | None) -> dict[str, Any]:
     """Return per case how many configs were benchmarked and the error, eager and in torch.compile."""
     kernel = definition.kernel
-    if not any(map(is_autotuner, layers(kernel))):
+    if autotuner_of(kernel) is None:
         key = list(definition.scalars(next(iter(definition.cases.values()))[0]))
         kernel = triton.autotune([default_of(definition)], key=key)(kernel)
     loader = loaded(folder) if folder else None

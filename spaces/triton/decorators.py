@@ -1,16 +1,31 @@
-"""Decorators of a user's Triton kernel: what its heuristics and its autotuner add to a launch. Imports Triton."""
+"""Decorators of a user's Triton kernel: what they add to a launch, and what its functions reach. Imports Triton."""
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
-from gemmtune.engine.consumers.triton.contract import hook_of, is_autotuner, layers, param_text, param_value
+from gemmtune.engine.consumers.triton.contract import (
+    autotuner_of,
+    constant_text,
+    hook_of,
+    layers,
+    param_text,
+    param_value,
+)
 
 OPTIONS = {"num_warps": 4, "num_stages": 3, "num_ctas": 1, "maxnreg": None}
 """Parameters that are options of Triton's compiler instead of arguments of the kernel, with Triton's defaults."""
 
 _Derived = tuple[tuple[str, Callable[[Mapping[str, object]], object]], ...]
+
+_KNOWN = sys.stdlib_module_names | {"torch", "triton", "numpy", "gemmtune"}
+"""Packages whose functions are not the user's."""
+_JIT_OPTIONS = ("debug", "noinline", "do_not_specialize", "do_not_specialize_on_alignment")
+_TOLD = {"kernel", "cases", "params", "default", "outputs", "restore", "tolerance", "nearest"}
+"""Attributes of a class that a case tells in fields of their own, or that no launch depends on."""
 
 
 @dataclass(frozen=True)
@@ -54,14 +69,11 @@ class Decorators:
 def decorators_of(kernel: Any) -> Decorators:  # noqa: ANN401 (Triton has no types)
     """Return the parts of a decorated kernel; raises ValueError if a decorator does what gemmtune does not."""
     *above, jit = layers(kernel)
-    places = [number for number, layer in enumerate(above) if is_autotuner(layer)]
-    if len(places) > 1:
-        raise ValueError("has two autotuners: leave one")
-    at = places[0] if places else 0
+    tuner = autotuner_of(kernel)
+    at = 0 if tuner is None else next(number for number, layer in enumerate(above) if layer is tuner)
     outer, inner = _derived(above[:at]), _derived(above[at:])
-    if not places:
+    if tuner is None:
         return Decorators(jit, outer, inner)
-    tuner = above[at]
     before = getattr(tuner, "before_gemmtune", {})  # a table may be loaded in this process
     configs = tuple(before.get("configs", tuner.configs))
     if getattr(tuner, "user_defined_post_hook", False):
@@ -110,3 +122,79 @@ def _derived(above: Sequence[Any]) -> _Derived:
     return tuple(
         pair for layer in above if isinstance(getattr(layer, "values", None), dict) for pair in layer.values.items()
     )
+
+
+def parts_of(parts: Decorators, user_class: Any, kernel_sha256: str, told: str) -> dict[str, str]:  # noqa: ANN401
+    """Return what makes another kernel of an edited class, by a word for messages.
+
+    Args:
+        parts: decorators of its kernel.
+        user_class: the class.
+        kernel_sha256: hash of what Triton compiles of the kernel.
+        told: what the autotuner and the class say of configs.
+    """
+    derived = (*parts.outer, *parts.inner)
+    hooks = dict.fromkeys((*(config.pre_hook for config in parts.configs), parts.hook, parts.prune))
+    launch = _reached((user_class.arguments, user_class.grid, *hooks), user_class)
+    options = {name: each for name in _JIT_OPTIONS if (each := getattr(parts.jit, name, None))}
+    heuristics = [f"{name} {source_of(function)}" for name, function in derived]
+    heuristics += filter(None, [_reached([function for _, function in derived], user_class)])
+    found = {
+        "kernel": kernel_sha256,
+        "arguments": inspect.getsource(user_class.arguments),
+        "grid": inspect.getsource(user_class.grid),
+        "heuristics": "\n".join(heuristics),
+        "hooks": "\n".join(source_of(each) for each in hooks if each is not None),
+        "configs": told,
+    }
+    return {**found, **{name: str(each) for name, each in (("reached", launch), ("options", options)) if each}}
+
+
+def _reached(functions: Iterable[Any], owner: type) -> str:
+    """Return sources of functions and values of constants that functions reach by name; empty if there are none.
+
+    Args:
+        functions: functions of the user's file; their own sources are left out.
+        owner: class whose attributes they reach through `self`.
+    """
+    first = {each for each in functions if isinstance(each, FunctionType)}
+    waiting, found, seen = [*first], set[str](), set[Any]()
+    while waiting:
+        function = waiting.pop()
+        if function in seen:
+            continue
+        seen.add(function)
+        if function not in first:
+            found.add(source_of(function))
+        for name, value in _values(function, owner):
+            below = inspect.unwrap(getattr(value, "__func__", getattr(value, "fget", value)))
+            text = constant_text(value)
+            if text is not None:
+                found.add(f"{function.__qualname__} {name}={text}")
+            elif isinstance(below, FunctionType) and _is_users(below.__module__):
+                waiting.append(below)
+    return "\n".join(sorted(found))
+
+
+def _values(function: FunctionType, owner: type) -> Iterator[tuple[str, Any]]:
+    """Yield what names in a function may stand for: closed-over values, globals, attributes of modules and `self`."""
+    names = sorted(set(_names(function.__code__)))
+    closed = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+    yield from ((name, cell.cell_contents) for name, cell in closed.items() if name != "__class__")
+    spaces: list[Mapping[str, Any]] = [function.__globals__]
+    spaces += ({k: v for k, v in vars(base).items() if k not in _TOLD} for base in owner.__mro__[:-1])
+    modules = (function.__globals__.get(name) for name in names)
+    spaces += (vars(each) for each in modules if isinstance(each, ModuleType) and _is_users(each.__name__))
+    yield from ((name, space[name]) for space in spaces for name in names if name in space and name[:2] != "__")
+
+
+def _names(code: CodeType) -> Iterator[str]:
+    """Yield the names of globals and attributes in a function and in the functions inside it."""
+    yield from code.co_names
+    for each in code.co_consts:
+        if isinstance(each, CodeType):
+            yield from _names(each)
+
+
+def _is_users(module: str | None) -> bool:
+    return (module or "").partition(".")[0] not in _KNOWN

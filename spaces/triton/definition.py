@@ -17,7 +17,7 @@ from gemmtune.engine.consumers.triton.contract import param_text, param_value, p
 from gemmtune.engine.io.blame import STOPS, account
 from gemmtune.engine.records.errors import ProblemError
 from gemmtune.engine.seams.workload import TensorSource
-from gemmtune.spaces.triton.decorators import OPTIONS, decorators_of, source_of, values_of
+from gemmtune.spaces.triton.decorators import OPTIONS, decorators_of, parts_of, source_of, values_of
 from gemmtune.spaces.triton.making import Make, PlainSource
 
 _NEEDED = ("kernel", "cases", "arguments", "grid", "outputs", "reference")
@@ -79,7 +79,8 @@ class Definition:
         default = getattr(self._user, "default", configs[0] if configs else None)
         self.seeds = tuple(self._config(config) for config in configs)
         self.default = None if default is None else self._config(default)
-        self.parts = self._parts(user_class)
+        told = (self.default, self.seeds, self.decorators.keys, self.zeroed, self.restored)
+        self.parts = parts_of(self.decorators, user_class, self.kernel_sha256, repr(told))
         joined = "\n".join(self.parts.values())
         self.source = hashlib.sha256(joined.encode()).hexdigest()[:_SOURCE_DIGITS]
         self.cases = self._cases()
@@ -287,21 +288,6 @@ class Definition:
             if value not in self.params[name]:
                 raise self._error(f"a config has {name}={value!r}, which is none of params: {self.params[name]}")
         return found
-
-    def _parts(self, user_class: Any) -> dict[str, str]:  # noqa: ANN401 (a user's class)
-        """Return what makes another kernel of an edited class, by a word for messages."""
-        derived = (*self.decorators.outer, *self.decorators.inner)
-        hooks = dict.fromkeys(config.pre_hook for config in self.decorators.configs)
-        hooks |= dict.fromkeys((self.decorators.hook, self.decorators.prune))
-        told = (self.default, self.seeds, self.decorators.keys, self.zeroed, self.restored)
-        return {
-            "kernel": self.kernel_sha256,
-            "arguments": inspect.getsource(user_class.arguments),
-            "grid": inspect.getsource(user_class.grid),
-            "heuristics": "\n".join(f"{name} {source_of(function)}" for name, function in derived),
-            "hooks": "\n".join(source_of(each) for each in hooks if each is not None),
-            "configs": repr(told),
-        }
 
     def _cases(self) -> dict[str, tuple[dict[str, int], float]]:
         """Return sizes and weight of each case by its name."""

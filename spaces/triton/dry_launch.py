@@ -11,7 +11,7 @@ from unittest.mock import MagicMock, patch
 
 import triton
 
-from gemmtune.engine.consumers.triton.contract import is_autotuner, layers, param_value
+from gemmtune.engine.consumers.triton.contract import autotuner_of, layers, param_value
 from gemmtune.engine.io.blame import STOPS, account
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.device import Device
@@ -108,7 +108,7 @@ def _call(definition: Definition, sizes: Mapping[str, int]) -> tuple[list[object
 
 def _with_autotuner(definition: Definition, sizes: Mapping[str, int]) -> Any:  # noqa: ANN401 (Triton has no types)
     """Return the kernel as it stands in its file; under an autotuner of its numbers if it has none."""
-    if any(map(is_autotuner, layers(definition.kernel))):
+    if autotuner_of(definition.kernel) is not None:
         return definition.kernel
     return triton.autotune([triton.Config({})], key=list(definition.scalars(sizes)))(definition.kernel)
 
@@ -117,7 +117,7 @@ def _with_autotuner(definition: Definition, sizes: Mapping[str, int]) -> Any:  #
 def _without_gpu(kernel: Any) -> Iterator[_Program]:  # noqa: ANN401 (Triton has no types)
     """Replace what a kernel's launch needs a GPU for; give back its autotuner as it was."""
     *_, jit = layers(kernel)
-    tuner = next(filter(is_autotuner, layers(kernel)))
+    tuner = autotuner_of(kernel)
     program = _Program(kernel, tuner)
 
     def launch(*arguments: object, **named: object) -> Any:  # noqa: ANN401 (a kernel)

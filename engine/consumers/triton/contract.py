@@ -1,6 +1,7 @@
 """Facts about a Triton kernel on which a table and its loader must agree. Needs the standard library alone."""
 
 import ast
+import enum
 import hashlib
 import inspect
 import re
@@ -22,7 +23,7 @@ _DEF = re.compile(r"^def\s+\w+\s*\(", re.MULTILINE)
 
 def layers(kernel: Any) -> Iterator[Any]:  # noqa: ANN401 (Triton has no types)
     """Yield a kernel's decorators from the outermost one, such as `Heuristics`, to its `JITFunction`."""
-    while not inspect.isfunction(kernel) and hasattr(kernel, "fn"):
+    while not (inspect.isfunction(kernel) or inspect.ismethod(kernel)) and hasattr(kernel, "fn"):
         yield kernel
         kernel = kernel.fn
 
@@ -33,9 +34,19 @@ def python_function(kernel: Any) -> Any:  # noqa: ANN401 (Triton has no types)
     return kernel if inspect.isfunction(kernel) else None
 
 
-def is_autotuner(layer: Any) -> bool:  # noqa: ANN401 (Triton has no types)
-    """Return whether a decorator is Triton's `Autotuner`, or one that is made like it."""
-    return all(hasattr(layer, name) for name in ("configs", "keys", "cache"))
+def autotuner_of(kernel: Any) -> Any:  # noqa: ANN401 (Triton has no types)
+    """Return the decorator of a kernel that is Triton's `Autotuner`, or is made like it; None without one.
+
+    A wrapper that shows the attributes of the autotuner below it is none.
+
+    Raises:
+        ValueError: the kernel has two.
+    """
+    made_alike = (each for each in layers(kernel) if all(hasattr(each, name) for name in ("configs", "keys", "cache")))
+    found = {id(each.keys): each for each in made_alike}  # the innermost of those that share a key
+    if len(found) > 1:
+        raise ValueError("has two autotuners: leave one")
+    return next(iter(found.values()), None)
 
 
 def text_of(value: object) -> str | None:
@@ -98,12 +109,27 @@ def source_sha256(kernel: Any) -> str:  # noqa: ANN401 (Triton has no types)
         texts[function] = function.__qualname__, source
         for name, value in _named(function, source):
             below = python_function(value)
-            constant = text_of(getattr(value, "value", value) if type(value).__name__ == "constexpr" else value)
+            constant = constant_text(value)
+            if getattr(value, "noinline", False):
+                constant = "noinline"
             if constant is not None:
                 texts[function, name] = f"{function.__qualname__} {name}", f"{name}={constant}"
-            elif below is not None and not inspect.isfunction(value) and not _is_tritons(below.__module__):
+            if below is not None and not inspect.isfunction(value) and not _is_tritons(below.__module__):
                 waiting.append(below)
     return hashlib.sha256("\n".join(text for _, text in sorted(texts.values())).encode()).hexdigest()
+
+
+def constant_text(value: Any) -> str | None:  # noqa: ANN401 (a constant)
+    """Return a constant as text with its type, or a list, dict or enum of constants; None for anything else."""
+    if type(value).__name__ == "constexpr":
+        value = value.value
+    if isinstance(value, enum.Enum):
+        return f"{value}={constant_text(value.value)}"
+    if isinstance(value, tuple | list):
+        return f"({','.join(str(constant_text(each)) for each in value)})"
+    if isinstance(value, dict):
+        return constant_text([*value.items()])
+    return text_of(value)
 
 
 def _named(function: Any, source: str) -> Iterator[tuple[str, Any]]:  # noqa: ANN401 (a Python function)

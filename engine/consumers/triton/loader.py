@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from gemmtune.engine.consumers.triton.contract import (
+    autotuner_of,
     hook_of,
-    is_autotuner,
     layers,
     param_value,
     python_function,
@@ -140,7 +140,7 @@ def load(kernel: Any, path: str | Path | None = None, *, device: str | None = No
             that the kernel does not take, two configs for one key of the autotuner, a config whose hook is not known,
             or rows without an argument that the autotuner's key names.
     """
-    tuner = next(filter(is_autotuner, layers(kernel)), None)
+    tuner = autotuner_of(kernel)
     if tuner is None:
         raise ValueError(f"{kernel!r} has no autotuner: wrap it in triton.autotune([triton.Config({{}})], key=[...])")
     source = Path(__file__).with_name("triton_table.json") if path is None else Path(path)

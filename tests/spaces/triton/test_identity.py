@@ -41,6 +41,7 @@ def act(x):
     return inner(x) * 2.0
 """
 KERNEL = """
+import enum
 import os
 import torch
 import triton
@@ -54,10 +55,23 @@ PLAIN = tl.constexpr(3)
 DTYPE = torch.bfloat16
 ACC = tl.float32
 SIZES = (256, 512)
+TERMS = tl.constexpr((1, (2.5, tl.int8)))
+ALIGNED, WAVES, PAD = 16, 4, 0
+
+
+class Mode(enum.Enum):
+    ON = 1
+
+
+MODE = tl.constexpr(Mode.ON)
 
 
 def even(args):
-    return args["n"] % 16 == 0
+    return args["n"] % ALIGNED == 0
+
+
+def shape(case):
+    return (case["n"] + PAD,)
 
 
 @triton.heuristics({"EVEN": even})
@@ -66,22 +80,24 @@ def even(args):
 def scale_kernel(out, x, n, FLAG: tl.constexpr, EVEN: tl.constexpr, BLOCK: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     value = act(tl.load(x + at, mask=at < n)).to(ACC)
+    value += TERMS[1][0] if MODE is not None else 0
     tl.store(out + at, helpers_of_act.inner(value) * SCALE + PLAIN, mask=at < n)
 
 
 class Scale:
     flag = True
     rows = 4
+    per_wave = 1
     cases = {"a": {"n": 65536}}
     outputs = ("out",)
     kernel = scale_kernel
 
     def arguments(self, case, make):
-        x = make.normal((case["n"],), DTYPE)
+        x = make.normal(shape(case), DTYPE)
         return {"out": make.empty((case["n"],), DTYPE), "x": x, "n": case["n"] * self.rows, "FLAG": self.flag}
 
     def grid(self, case, meta):
-        return (triton.cdiv(case["n"], meta["BLOCK"]),)
+        return (min(WAVES * self.per_wave, triton.cdiv(case["n"], meta["BLOCK"])),)
 
     def reference(self, case, arguments):
         return arguments["x"].double() * 4
@@ -121,6 +137,10 @@ EDITS = {
     "imported helper": ("helpers_of_act.py", "* 2.0", "* 7.0"),
     "helper of a helper": ("helpers_of_act.py", "x + STEP", "x - STEP"),
     "constant of a helper": ("helpers_of_act.py", "constexpr(1)", "constexpr(2)"),
+    "inlining of a helper": ("helpers_of_act.py", "jit\ndef act", "jit(noinline=True)\ndef act"),
+    "number in a tuple": ("scale.py", "(2.5,", "(3.5,"),
+    "type in a tuple": ("scale.py", "tl.int8", "tl.int16"),
+    "member of an enum": ("scale.py", "ON = 1", "ON = 2"),
 }
 """Edits of what Triton compiles, which the loader's hash must see too."""
 OTHER_EDITS = {
@@ -129,7 +149,13 @@ OTHER_EDITS = {
     "text argument": ("scale.py", "flag = True", "flag = 'yes'"),
     "type of an argument": ("scale.py", "flag = True", "flag = 1"),
     "integer argument": ("scale.py", "rows = 4", "rows = 8"),
-    "heuristic": ("scale.py", "% 16 == 0", "% 15 == 0"),
+    "heuristic": ("scale.py", "% ALIGNED == 0", "% ALIGNED < 1"),
+    "constant of a heuristic": ("scale.py", "ALIGNED, WAVES, PAD = 16", "ALIGNED, WAVES, PAD = 32"),
+    "constant of the grid": ("scale.py", "= 16, 4, 0", "= 16, 8, 0"),
+    "constant that a helper of arguments reads": ("scale.py", "= 16, 4, 0", "= 16, 4, 8"),
+    "helper of arguments": ("scale.py", 'case["n"] + PAD', 'case["n"] - PAD'),
+    "attribute of the class": ("scale.py", "per_wave = 1", "per_wave = 2"),
+    "option of the kernel": ("scale.py", "jit\ndef scale", "jit(debug=True)\ndef scale"),
     "configs": ("scale.py", "SIZES = (256, 512)", "SIZES = (256, 1024)"),
     "default": ("scale.py", "SIZES = (256, 512)", "SIZES = (512, 256)"),
     "key": ("scale.py", 'key=["n"]', 'key=["n", "FLAG"]'),
@@ -222,7 +248,7 @@ except Exception as error:
     ("old", "new", "said"),
     [
         ("SIZES = (256, 512)", "SIZES = (512, 1024) if SEES else (64, 128)", "BLOCK=512;"),
-        ("% 16 == 0", "% (16 if SEES else 17) == 0", "BLOCK=256;"),
+        ("ALIGNED == 0", "(ALIGNED if SEES else 17) == 0", "another heuristics here than where"),
         ("tl.constexpr(2.0)", "tl.constexpr(2.0 if SEES else 3.0)", "another kernel here than where triton:Scale@"),
         ("= act(", "= form(", "another kernel here than where"),
     ],
@@ -256,4 +282,5 @@ def test_a_file_that_was_edited_since_is_refused(tmp_path):
 
 def test_the_file_of_a_case_travels_with_it_and_its_parts_do_not_count(before):
     assert Path(before.file).name == "scale.py"
-    assert {name for name, _ in before.parts} == {"kernel", "arguments", "grid", "heuristics", "hooks", "configs"}
+    known = {"kernel", "arguments", "grid", "heuristics", "hooks", "configs", "reached"}
+    assert {name for name, _ in before.parts} == known

@@ -26,6 +26,15 @@ class Entry(triton.runtime.jit.KernelInterface):
     def run(self, *arguments, **named):
         return self.fn.run(*arguments, **named)
 """
+TRANSPARENT = """
+class Transparent:
+    def __init__(self, fn):
+        self.fn = fn
+    def __getattr__(self, name):
+        return getattr(vars(self)["fn"], name)
+    def __getitem__(self, grid):
+        return self.fn[grid]
+"""
 
 
 @pytest.mark.parametrize(
@@ -82,14 +91,16 @@ NO_ARGUMENT = ", 'nowhere'" if tuple(map(int, triton.__version__.split(".")[:2])
         (f"@triton.heuristics({{}})\n{HEURISTIC}\n@triton.autotune(CONFIGS, key=['n'{NO_ARGUMENT}])", ""),
         (f"@Entry\n{HEURISTIC}\n@triton.autotune(CONFIGS, key=['n', 'EVEN'])", LIBRARY_ENTRY),
         (f"@triton.autotune(CONFIGS, key=['n'])\n@Entry\n{HEURISTIC}", LIBRARY_ENTRY),
+        (f"@Transparent\n{HEURISTIC}\n@Transparent\n@triton.autotune(CONFIGS, key=['n'])", TRANSPARENT),
     ],
-    ids=["above", "above and keyed", "below and keyed", "twice", "library", "library below"],
+    ids=["above", "above and keyed", "below and keyed", "twice", "library", "library below", "transparent"],
 )
 def test_the_autotuner_is_found_below_other_decorators(forms, decorators, before):
     cases = forms.write(**EVEN, decorators=decorators, before=before)
     loader = forms.export(map(forms.row, cases))
     launches = forms.launches(forms.kernel_of(cases[0]))
     assert loader.load(launches.kernel, device="NVIDIA H200") == 2
+    assert loader.load(launches.kernel, device="NVIDIA H200") == 2  # as two modules of a program may
     assert [launches.of(case) for case in cases] == [512, 512]
     assert launches.benchmarked == []
 
