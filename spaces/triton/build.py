@@ -11,6 +11,7 @@ from unittest.mock import patch
 import torch
 import triton
 from triton.backends.compiler import GPUTarget
+from triton.runtime.jit import type_canonicalisation_dict
 
 from gemmtune.engine.records.artifact import Artifact
 from gemmtune.engine.records.config import Config, Value
@@ -56,6 +57,11 @@ def build(
 def _compiled(task: Task, values: Mapping[str, Value], definition: Definition, scratch: str) -> Any:  # noqa: ANN401 (Triton has no types)
     kernel = definition.jit
     given = definition.values(definition.tensors(task.problem.sizes), values)
+    for name, value in given.items():
+        kind = str(value.dtype).removeprefix("torch.") if isinstance(value, torch.Tensor) else "bool"
+        if kind not in type_canonicalisation_dict:
+            way_out = "torch.view_as_real of it" if "complex" in kind else "a view of it, such as x.view(torch.uint8)"
+            raise BuildError(f"arguments gives {name!r} {kind}, which Triton has no type for: give {way_out}")
     arguments = {name: _placed(value) for name, value in given.items()}
     kernel.device_caches.clear()  # they hold the target of an earlier build
     try:

@@ -18,7 +18,7 @@ from gemmtune.engine.io.blame import STOPS, account
 from gemmtune.engine.records.errors import ProblemError
 from gemmtune.engine.seams.workload import TensorSource
 from gemmtune.spaces.triton.decorators import OPTIONS, decorators_of, parts_of, source_of, values_of
-from gemmtune.spaces.triton.making import Make, PlainSource
+from gemmtune.spaces.triton.making import Make, PlainSource, share_memory, unpassable
 
 _NEEDED = ("kernel", "cases", "arguments", "grid", "outputs", "reference")
 _SOURCE_DIGITS = 12
@@ -28,14 +28,6 @@ _VALUES = (bool, int, float, str)
 _ON_CPU_BYTES, _MOST_LISTED = 2**26, 4096
 TODO = "TODO(gemmtune)"
 """Mark of what a person must still fill in of a class that `gemmtune check --draft` wrote."""
-_WAYS_OUT = {
-    "tuple": "give its values as arguments of their own",
-    "list": "give its values as arguments of their own",
-    "TensorDescriptor": "give the tensor, and let the kernel make the descriptor with tl.make_tensor_descriptor",
-    "JITFunction": "give a text or number that the kernel chooses the function by",
-    "constexpr": "give its value",
-}
-"""Ways to express arguments that neither a launch nor a table can hold, by their types."""
 
 
 class Definition:
@@ -106,16 +98,17 @@ class Definition:
                     f"outputs names {each!r}, which is not made by make.empty: if the kernel also reads it, adds to it "
                     f"or leaves a part unwritten, say restore = ({each!r},)"
                 )
+            aliases = (n for n, x in found.items() if n not in self.outputs and share_memory(x, found[each]))
+            if each not in self.restored and (alias := next(aliases, "")):
+                raise self._error(f"outputs names {each!r}, whose memory {alias!r} shares: say restore = ({each!r},)")
         written = {each: found[each].clone() for each in self.restored if isinstance(found.get(each), torch.Tensor)}
         return {each: {**found, **written}[each] for each in self.argument_names if each in found}
 
     def _require_passable(self, found: Mapping[str, object]) -> None:
         """Refuse arguments that neither a launch nor a table can hold, and a launch that lacks one."""
         for name, value in found.items():
-            if not isinstance(value, torch.Tensor) and text_of(value) is None:
-                kind = type(value).__name__
-                way_out = _WAYS_OUT.get(kind, "give a tensor, number, text, None or type")
-                raise self._error(f"arguments gives {name!r} a {kind}, which no table can hold: {way_out}")
+            if fault := unpassable(value):
+                raise self._error(f"arguments gives {name!r} {fault}")
         derived = {name for name, _ in (*self.decorators.outer, *self.decorators.inner)}
         known = {*found, *self.params, *self._defaults, *derived}
         if lost := [name for name in self.argument_names if name not in known]:
@@ -160,7 +153,14 @@ class Definition:
 
     def default_of(self, sizes: Mapping[str, int]) -> dict[str, Any] | None:
         """Return the config that a case runs untuned: the class's, else the first one that the autotuner keeps."""
-        return self.default if self.says_default else next(iter(self.seeds_of(sizes)), self.default)
+        if self.says_default or not self.seeds:
+            return self.default
+        if kept := self.seeds_of(sizes):
+            return kept[0]
+        raise self._error(
+            f"early_config_prune keeps none of the autotuner's configs for {dict(sizes)}: let it return some of those "
+            "that it is given, or give the class a `default`"
+        )
 
     def refusal(self, sizes: Mapping[str, int], config: Mapping[str, object]) -> str:
         """Return why the autotuner would not run a config, or ""; raises ProblemError if its pruning fails."""
@@ -198,7 +198,7 @@ class Definition:
         found = self._called("grid", self._user.grid, dict(sizes), dict(config))
         blocks = tuple(found) if isinstance(found, Sequence) else (found,)
         if not 1 <= len(blocks) <= 3 or not all(isinstance(each, int) and 0 < each < 2**31 for each in blocks):
-            raise self._error("grid returned something else than one to three integers above 0 and below 2^31")
+            raise self._error(f"grid returned {found!r:.80}, not one to three integers above 0 and below 2^31")
         x, y, z = (*blocks, 1, 1)[:3]
         return x, y, z
 
@@ -266,6 +266,9 @@ class Definition:
                 values = found.setdefault(name, [])
                 if value not in values:
                     values.append(value)
+        for name in found.keys() & self._defaults.keys():  # which a config may leave out
+            if any(name not in config for config in configs):
+                found[name].append(param_text(self._defaults[name]))
         for name, values in found.items():
             if name not in (*self.argument_names, *OPTIONS):
                 known = f"no argument of the kernel and none of {tuple(OPTIONS)}"
@@ -276,16 +279,19 @@ class Definition:
 
     def _few(self, what: str, values: Iterable[Any]) -> tuple[Any, ...]:
         """Return what a class lists; an endless list is refused."""
-        found = tuple(islice(values, _MOST_LISTED + 1))
+        found = (values,) if isinstance(values, str) else tuple(islice(values, _MOST_LISTED + 1))
         if len(found) > _MOST_LISTED:
             raise self._error(f"{what} lists more than {_MOST_LISTED}: list the few that are worth a build")
         return found
 
     def _config(self, config: Mapping[str, object]) -> dict[str, Any]:
-        """Return a config with a value for every parameter; an option that it leaves out is Triton's own default."""
-        found = {name: param_text(config.get(name, OPTIONS.get(name))) for name in self.params}
+        """Return a config with a value for every parameter; what it leaves out is the kernel's or Triton's default."""
+        left_out = {**self._defaults, **OPTIONS}
+        found = {name: param_text(config.get(name, left_out.get(name))) for name in self.params}
         for name, value in found.items():
             if value not in self.params[name]:
+                if name not in config and name not in left_out:
+                    raise self._error(f"config {dict(config)} has no {name!r}, which is in params: give it there")
                 raise self._error(f"a config has {name}={value!r}, which is none of params: {self.params[name]}")
         return found
 

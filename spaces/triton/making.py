@@ -1,10 +1,37 @@
-"""Tensors that a user's class asks for. Imports torch."""
+"""Tensors that a user's class asks for, and which arguments can be passed. Imports torch."""
 
 import hashlib
 
 import torch
 
+from gemmtune.engine.consumers.triton.contract import text_of
 from gemmtune.engine.seams.workload import TensorSource
+
+_WAYS_OUT = {
+    "Enum": "give its value",
+    "integer": "give an int of it",
+    "floating": "give a float of it",
+    "tuple": "give its values as arguments of their own",
+    "list": "give its values as arguments of their own",
+    "TensorDescriptor": "give the tensor, and let the kernel make the descriptor with tl.make_tensor_descriptor",
+    "JITFunction": "give a text or number that the kernel chooses the function by",
+    "constexpr": "give its value",
+}
+"""Ways to express arguments that neither a launch nor a table can hold, by their types."""
+
+
+def unpassable(value: object) -> str:
+    """Return why neither a launch nor a table can hold an argument, with a way out; empty if both can."""
+    if isinstance(value, torch.Tensor) or text_of(value) is not None:
+        return ""
+    kinds = [each.__name__ for each in type(value).__mro__]
+    ways_out = [_WAYS_OUT[each] for each in kinds if each in _WAYS_OUT]
+    return f"a {kinds[0]}, which no table can hold: {(*ways_out, 'give a tensor, number, text, None or type')[0]}"
+
+
+def share_memory(value: object, tensor: torch.Tensor) -> bool:
+    """Return whether a value is a tensor in the memory of another."""
+    return isinstance(value, torch.Tensor) and value.untyped_storage()._cdata == tensor.untyped_storage()._cdata
 
 
 class Make:
@@ -49,8 +76,7 @@ class Make:
 
     def has_made_empty(self, tensor: torch.Tensor) -> bool:
         """Return whether a tensor lies in memory of `empty`, whatever its shape and strides."""
-        storages = {each.untyped_storage()._cdata for each in self._empty}
-        return tensor.untyped_storage()._cdata in storages
+        return any(share_memory(each, tensor) for each in self._empty)
 
     def _next(self) -> str:
         self._count += 1

@@ -272,7 +272,7 @@ def test_a_grid_is_one_to_three_numbers_of_blocks(tmp_path, grid, blocks):
     if blocks is not None:
         assert found.grid({"n": 1000}, {}) == blocks
         return
-    with pytest.raises(ProblemError, match="grid returned something else than one to three integers above 0"):
+    with pytest.raises(ProblemError, match=r"grid returned .*, not one to three integers above 0"):
         found.grid({"n": 1000}, {})
 
 

@@ -18,6 +18,7 @@ from gemmtune.engine.records.errors import ProblemError
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.kinds import expand_workloads
+from gemmtune.engine.seams.space import BuildError
 from gemmtune.engine.seams.workload import Restorable
 from gemmtune.spaces.triton.kind import definition_of
 from gemmtune.spaces.triton.launch import HookedKernels
@@ -36,7 +37,7 @@ CONFIGS = [triton.Config({{"BLOCK": block}}) for block in (256, 512)]
 
 {decorators}
 @triton.jit{jit}
-def kernel(out, x, n, {parameters}BLOCK: tl.constexpr):
+def kernel(out, x, n, {parameters}BLOCK: tl.constexpr{last}):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     value = tl.load(x + at, mask=at < n)
     {body}
@@ -57,7 +58,7 @@ class Kernel:
         return {reference}
 """
 PARTS = {
-    **dict.fromkeys(("before", "parameters", "given", "jit"), ""),
+    **dict.fromkeys(("before", "parameters", "given", "jit", "last"), ""),
     "decorators": "@triton.autotune(CONFIGS, key=['n'])",
     "members": "pass",
     "body": "pass",
@@ -263,6 +264,51 @@ def test_none_and_types_are_values_of_params(case_of, tmp_path):
 
 
 ENDLESS = ["params = {'BLOCK': %s(1)}", "outputs = map(str, %s())", "restore = map(str, %s())"]
+
+
+REFUSED = {
+    "memory of an input": (
+        {"out": "(one := make.empty((n,), dtype))", "x": "one"},
+        r"whose memory 'x' shares: say res",
+    ),
+    "pruned": (
+        {
+            "before": "def none(configs, named, **_): return []",
+            "decorators": "@triton.autotune(CONFIGS, ['n'], prune_configs_by={'early_config_prune': none})",
+        },
+        "keeps none of the autotuner's configs for {'n': 1024}: let it return",
+    ),
+    "config without a param": ({"decorators": "@triton.autotune([triton.Config({})], ['n'])"}, "has no 'BLOCK', which"),
+    "function": (
+        {"before": "import functools", "members": "kernel = functools.wraps(kernel)(lambda *_: None)"},
+        "not decorated",
+    ),
+    "enum": (
+        {"before": "import enum\nE = enum.Enum('E', 'A')", "given": "'n': E.A"},
+        "a E, which no table.*give its va",
+    ),
+}
+
+
+@pytest.mark.parametrize(("change", "said"), REFUSED.values(), ids=REFUSED)
+def test_a_class_that_cannot_be_tuned_is_refused_with_the_way_out(case_of, change, said):
+    with pytest.raises(ProblemError, match=said):
+        case_of(**{"members": "params = {'BLOCK': (256,)}"} | change)
+
+
+def test_a_config_leaves_out_what_the_kernel_has_a_default_for(case_of):
+    case = case_of(
+        before="AT = triton.Config",
+        decorators="@triton.autotune([AT({'BLOCK': 256}), AT({'BLOCK': 256, 'UNROLL': 2})], key=['n'])",
+        last=", UNROLL: tl.constexpr = 1",
+    )
+    assert [seed["UNROLL"] for seed in seeds(case)] == [1, 2]
+
+
+def test_a_type_that_triton_does_not_have_is_no_build(case_of, tmp_path):
+    case = case_of(dtype="torch.complex64")
+    with pytest.raises(BuildError, match="'out' complex64, which Triton has no type for: give torch"):
+        built(case, {"BLOCK": 256, "num_warps": 4, "num_stages": 3}, tmp_path)
 
 
 @pytest.mark.parametrize("member", ENDLESS)
