@@ -17,7 +17,7 @@ from gemmtune.engine.records.artifact import Artifact
 from gemmtune.engine.records.config import Config, Value
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.task import Task
-from gemmtune.engine.seams.space import Space
+from gemmtune.engine.seams.space import BuildError, Space
 from gemmtune.spaces.common.build_result import artifact_of, refusals
 from gemmtune.spaces.triton.definition import Definition
 from gemmtune.spaces.triton_source.compiler import compiler_settings, write_cubin
