@@ -1,20 +1,21 @@
-"""Every command of the command line, and how its arguments are refused."""
+"""Every command of the command line, its help in groups, whole at 80 columns, and how its arguments are refused."""
 
 import re
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from importlib.metadata import version
 from itertools import pairwise
-from typing import Annotated, cast
+from typing import Annotated, Any, Protocol, cast
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 from gemmtune.engine.cli.campaigns import sweep, tune
 from gemmtune.engine.cli.captures import bench, capture, problems
 from gemmtune.engine.cli.checks import check
 from gemmtune.engine.cli.configs import measure
 from gemmtune.engine.cli.descriptions import doctor, list_choices
-from gemmtune.engine.cli.help import Command, Commands
 from gemmtune.engine.cli.orders import campaigns
 from gemmtune.engine.cli.renamed import renamed
 from gemmtune.engine.cli.studies import compare
@@ -23,6 +24,57 @@ from gemmtune.engine.io.printing import print_text
 from gemmtune.engine.io.reading import is_text
 from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.report.progress.work import QUIET
+
+_OTHERS = "Options"
+
+
+class _Formatter(Protocol):
+    def section(self, name: str) -> AbstractContextManager[None]: ...
+
+    def write_dl(self, rows: list[tuple[str, str]]) -> None: ...
+
+
+class Command(TyperCommand):
+    """Command whose help has a section per `rich_help_panel` of its options."""
+
+    def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 (typer's)
+        """Run the command; one whose code raises KeyboardInterrupt, as no signal does here, aborts."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as error:
+            raise typer.Abort from error
+
+    def format_options(self, ctx: typer.Context, formatter: _Formatter) -> None:  # type: ignore[override]
+        """Write the arguments and each group of options."""
+        groups: dict[str, list[tuple[str, str]]] = {}
+        for param in self.get_params(ctx):
+            record = param.get_help_record(ctx)
+            if record is not None:
+                kind = "Arguments" if param.param_type_name == "argument" else _OTHERS
+                groups.setdefault(getattr(param, "rich_help_panel", None) or kind, []).append(record)
+        if _OTHERS in groups:
+            groups[_OTHERS] = groups.pop(_OTHERS)  # last
+        for name, records in groups.items():
+            with formatter.section(name):
+                formatter.write_dl(records)
+
+    def get_short_help_str(self, limit: int = 60) -> str:
+        """Return the help's first line; every one fits 60 characters, so that `limit` never cuts it."""
+        return (self.help or "").partition("\n")[0]
+
+
+class Commands(TyperGroup):
+    """Group whose help has a section per `rich_help_panel` of its commands."""
+
+    def format_commands(self, ctx: typer.Context, formatter: _Formatter) -> None:  # type: ignore[override]
+        """Write each group of commands, in their order."""
+        groups: dict[str, list[tuple[str, str]]] = {}
+        for name, command in self.commands.items():
+            panel = str(getattr(command, "rich_help_panel", ""))
+            groups.setdefault(panel, []).append((f"{name:<9}", command.get_short_help_str()))
+        for panel, rows in groups.items():
+            with formatter.section(panel):
+                formatter.write_dl(rows)
 
 
 def _print_version(wanted: bool) -> None:
