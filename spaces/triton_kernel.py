@@ -1,12 +1,13 @@
 """Spaces of a user's own Triton kernel: the values of its parameters, and the config that it runs with untuned."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
 
 from gemmtune.engine.records.artifact import Artifact, KernelCode, Toolchain
 from gemmtune.engine.records.config import Config, Param, Value
 from gemmtune.engine.records.errors import ProblemError
+from gemmtune.engine.records.search import Guess
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
 from gemmtune.engine.seams.space import BuildError, Launchable, Space
@@ -43,6 +44,12 @@ class TritonKernelSpace(Space):
         default = definition.default_of(sizes)
         configs = [*([] if default is None else [default]), *definition.seeds_of(sizes)]
         return tuple(config for config in dict.fromkeys(map(Config, configs)) if self.check(task, config))
+
+    def guess(self, task: Task, configs: Sequence[Config]) -> Guess | None:
+        """Return what sweeps of public kernels let expect of the configs; None if the class cannot say its grid."""
+        from gemmtune.spaces.triton.guess import guess
+
+        return guess(task, configs)
 
     def toolchain(self) -> Toolchain:
         """Return the version of Triton, and what changes its kernels."""

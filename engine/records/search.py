@@ -1,10 +1,15 @@
 """Search of one task, as a sampler receives it, and what a model expects of its configs."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from gemmtune.engine.records.config import Config, Param
 from gemmtune.engine.records.measurement import Trial
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 FeatureFunction = Callable[[Config], Mapping[str, float]]
 """Function from a config of one task to its features by name; the names are equal for every config of a space."""
@@ -13,6 +18,21 @@ FeatureFunction = Callable[[Config], Mapping[str, float]]
 def no_features(config: Config) -> Mapping[str, float]:
     """Return no features, for a task of which only the parameters are known."""
     return {}
+
+
+@dataclass(frozen=True, slots=True)
+class Guess:
+    """What a space expects of a task's configs before one was measured, from measurements of other kernels."""
+
+    slowness: "NDArray[np.float64]"
+    """Logarithm of each config's time over the best time, up to a constant, shape (configs,)."""
+    shapes: "NDArray[np.float64]"
+    """Numbers of each config by which it resembles others, beside its parameters, shape (configs, numbers)."""
+
+
+def no_guess(configs: Sequence[Config]) -> Guess | None:
+    """Return nothing, for a task of whose configs nothing is expected."""
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +76,8 @@ class Search:
     """Measurements of other tasks, the oldest first; empty for a sampler that does not learn from them."""
     first: tuple[Config, ...] = ()
     """Seeds to evaluate before anything else, at most the budget; empty where the sampler chooses."""
+    guess: Callable[[Sequence[Config]], Guess | None] = no_guess
+    """Function from configs of the task to what is expected of them; None where nothing is."""
     may_ask: Callable[[Config], bool] | None = None
     """Whether a config may be asked for though `feasible` lacks it; None where that holds all.
 

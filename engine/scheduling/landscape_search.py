@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from time import process_time
 
 from gemmtune.engine.records import catalogue
@@ -11,7 +11,7 @@ from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.errors import DeviceError, LandscapeError, UnknownDefinition
 from gemmtune.engine.records.landscape import Landscape
 from gemmtune.engine.records.measurement import Status, Trial
-from gemmtune.engine.records.search import FeatureFunction, Search, SourceTask, no_features
+from gemmtune.engine.records.search import FeatureFunction, Search, SourceTask, no_features, no_guess
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.scheduling.tuner import Tuner, created, own_seed
 from gemmtune.engine.seams import registry
@@ -104,6 +104,7 @@ class LandscapeSearch:
             seed=seed,
             campaign_seed=seed if campaign_seed is None else campaign_seed,
             features=self.features,
+            guess=no_guess if self._task is None else partial(registry.space(self._task.space).guess, self._task),
             history=tuple(history) if sampler.learns else (),
         )
         began = process_time()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 from gemmtune.engine.records.artifact import Artifact, KernelCode, Toolchain
 from gemmtune.engine.records.config import Config, Param, spanned
 from gemmtune.engine.records.errors import GemmtuneError
-from gemmtune.engine.records.search import Prior
+from gemmtune.engine.records.search import Guess, Prior
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
 from gemmtune.engine.seams.kernel_call import Argument
@@ -80,7 +80,8 @@ class Space(ABC):
     """Packages that run the kernels in production, beside torch and what it brings."""
 
     seeds_first: ClassVar[bool] = False
-    """Whether programs choose among the seeds themselves, so that a search evaluates them all if its budget allows."""
+    """Whether programs choose among the seeds themselves, so that a search begins with them all if they take
+    half of its budget at most."""
 
     compiled_packages: ClassVar[tuple[str, ...]] = ()
     """Packages whose sources are compiled into the binaries; their licences go with a table that holds these."""
@@ -112,6 +113,13 @@ class Space(ABC):
         gives equal priors for equal tasks.
         """
         return Prior(reason=f"space {task.space} has no analytic model")
+
+    def guess(self, task: Task, configs: Sequence[Config]) -> Guess | None:
+        """Return what other kernels' measurements let expect of configs that pass `check`; by default nothing.
+
+        A search without features and history begins with it.
+        """
+        return None
 
     def features(self, task: Task, config: Config) -> Mapping[str, float]:
         """Return numbers by name that describe a config that passes `check` on a task; by default none.

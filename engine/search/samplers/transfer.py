@@ -33,12 +33,13 @@ class TransferSampler(Sampler):
     The process sees a config as its parameters and the task's features, such as waves and bytes per flop. Its prior
     mean comes from trees fitted to the search's history, or is a constant without a history that applies. In a space
     without config features, `JointProcess` learns from the history instead, for the first `evolution_after`
-    proposals. Each proposal comes from the first policy whose condition holds:
+    proposals; without a history the mean is the space's guess, if it has one. Each proposal comes from the first
+    policy whose condition holds:
 
     | policy | condition |
     |---|---|
     | a seed of the space | all of `Search.first`, else the first `initial_seeds` proposals without a history |
-    | the config in the middle of a space without seeds, random ones | the first `initial` without a history |
+    | the config in the middle of a space without seeds, random ones | the first `initial` without a history or guess |
     | a proposal of `EvolutionSampler` | every second proposal after the first `evolution_after` |
     | expected improvement by `JointProcess` | without config features, with a history |
     | the lowest bound of the prior | no outcome is known yet |
@@ -107,12 +108,17 @@ class TransferSampler(Sampler):
             constant = np.zeros(len(search.feasible))
             means = [constant] if prediction is None else [prediction, constant]
             params = param_coordinates(self._encoding)
-            self._process = GaussianProcess(weigh_coordinates(params, described), means)
+            coordinates = weigh_coordinates(params, described)
+            is_unknown = bool(search.feasible) and not described.size and self._joint is None
+            guess = search.guess(search.feasible) if is_unknown else None
+            if guess is not None:
+                means, coordinates = [guess.slowness], np.hstack([coordinates, scale_to_unit(guess.shapes)])
+            self._process = GaussianProcess(coordinates, means)
         self._has_prediction = prediction is not None
         knows = self._has_prediction or self._joint is not None
         first = list(search.first) or ([] if knows else self.initial_configs()[:initial_seeds])
         self._initial = [self._encoding.position(config) for config in reversed(first)]
-        self._draws_left = 0 if knows else max(0, initial - len(first))
+        self._draws_left = 0 if knows or guess is not None else max(0, initial - len(first))
         if self._draws_left and not self._initial and len(params):
             self._initial, self._draws_left = [most_central(params)], self._draws_left - 1
         self._seeds = np.isin(np.arange(len(search.feasible)), list(map(self._encoding.position, search.seeds)))

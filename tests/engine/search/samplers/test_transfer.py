@@ -15,7 +15,7 @@ import pytest
 
 from gemmtune.engine.records.config import Config, Param
 from gemmtune.engine.records.measurement import Status, Trial
-from gemmtune.engine.records.search import Search, SourceTask
+from gemmtune.engine.records.search import Guess, Search, SourceTask, no_features, no_guess
 from gemmtune.engine.search.encoding import Encoding
 from gemmtune.engine.search.models import coordinates, transfer_model
 from gemmtune.engine.search.models.coordinates import param_coordinates, scale_to_unit, weigh_coordinates
@@ -117,6 +117,36 @@ def test_what_must_be_evaluated_first_comes_first_and_at_once_with_and_without_a
         sampler = TransferSampler(replace(Task(64).search(*history), seeds=first, first=first))
         assert sampler.ask(64) == list(first)
         assert not set(sampler.ask(4)) & set(first)
+
+
+def guessing(search, task):
+    """Return a search without features, whose guess is the slowness on another task."""
+
+    def guess(configs):
+        return Guess(np.array([math.log(task.time(config)) for config in configs]), np.zeros((len(configs), 1)))
+
+    return replace(search, features=no_features, guess=guess)
+
+
+def test_a_search_without_a_history_begins_with_the_guess_behind_the_seeds():
+    search = guessing(Task(64).search(), Task(64))
+    [config] = TransferSampler(search).ask(1)
+    assert Task(64).time(config) == 1e4
+    seeded = TransferSampler(replace(search, seeds=FEASIBLE[:2]))
+    assert [Task(64).time(config) == 1e4 for config in asked(seeded, Task(64), 3)] == [False, False, True]
+
+
+def test_a_guess_that_misleads_is_overcome():
+    found = asked(TransferSampler(guessing(Task(64).search(), Task(16))), Task(64), 32, batch=4)
+    assert best(found, Task(64)) <= 1.05e4
+
+
+def test_features_and_a_history_come_before_a_guess():
+    history = SourceTask(tuple(Task(64).trial(config) for config in FEASIBLE[::4]))
+    for search in (Task(64).search(), guessing(Task(64).search(history), Task(16))):
+        plain = TransferSampler(replace(search, guess=no_guess))
+        guided = TransferSampler(replace(search, guess=guessing(search, Task(16)).guess))
+        assert asked(guided, Task(64), 8) == asked(plain, Task(64), 8)
 
 
 def test_batches_are_small_for_the_first_32_proposals():
