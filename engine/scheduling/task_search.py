@@ -154,7 +154,7 @@ class TaskSearch(Tuner):
             params=params,
             feasible=configs,
             seeds=seeds,
-            first=seeds if self.space.seeds_first and 2 * len(seeds) <= self.budget else (),
+            first=seeds if self.space.seeds_first and len(seeds) <= self.budget else (),
             budget=self.budget,
             seed=own_seed(self._seed, self.task.key),
             campaign_seed=self._seed,

@@ -80,8 +80,7 @@ class Space(ABC):
     """Packages that run the kernels in production, beside torch and what it brings."""
 
     seeds_first: ClassVar[bool] = False
-    """Whether programs choose among the seeds themselves, so that a search begins with them all if they take
-    half of its budget at most."""
+    """Whether programs choose among the seeds themselves, so that a search evaluates them all if its budget allows."""
 
     compiled_packages: ClassVar[tuple[str, ...]] = ()
     """Packages whose sources are compiled into the binaries; their licences go with a table that holds these."""
