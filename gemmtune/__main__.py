@@ -3,6 +3,7 @@
 Little is imported before interrupts wait, so that Ctrl-C ends a command with one line, however early it comes.
 """
 
+import gc
 import os
 
 __all__ = ["main"]
@@ -17,7 +18,10 @@ def main() -> None:
         os.kill(os.getpid(), interrupt)
     from gemmtune.engine.cli import main as run
 
-    run()
+    try:
+        run()
+    finally:
+        gc.freeze()  # Python searches for cycles as it ends, among what torch imports for more than a second
 
 
 def _hold_interrupts() -> int:
