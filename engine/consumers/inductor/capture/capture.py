@@ -105,13 +105,15 @@ def capture_products(
 @contextlib.contextmanager
 def _few_collections() -> Iterator[None]:
     """Search for cycles seldom, and in new objects alone: torch's modules and graphs are many, and stay."""
-    before = gc.get_threshold()
+    before, is_own = gc.get_threshold(), not gc.get_freeze_count()  # what the program froze stays so
     gc.set_threshold(_OBJECTS_PER_COLLECTION)
-    gc.freeze()
+    if is_own:
+        gc.freeze()
     try:
         yield
     finally:
-        gc.unfreeze()
+        if is_own:
+            gc.unfreeze()
         gc.set_threshold(*before)
 
 

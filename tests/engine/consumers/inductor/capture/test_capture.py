@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import sys
 import tomllib
@@ -32,6 +33,7 @@ def models(monkeypatch):
     monkeypatch.syspath_prepend(str(Path(__file__).parent))
     yield
     sys.modules.pop("models", None)
+    assert gc.get_freeze_count(), "a capture has thawed what conftest.py froze"
 
 
 def captured(call, *inputs, **options):
