@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.slow(9), pytest.mark.timeout(900)]
 
 HERE = Path(__file__).parent
 TILES = {"BLOCK_M": 16, "BLOCK_N": 32, "BLOCK_K": 64, "GROUP_M": 4, "num_stages": 3, "num_warps": 4}
-SERVING = "import sys, lazy_torch, inductor_warm_probe; inductor_warm_probe.main(*sys.argv[1:])"
+SERVING = "import gc, sys, lazy_torch, inductor_warm_probe; inductor_warm_probe.main(*sys.argv[1:]); gc.freeze()"
 """Imports of the serving process that `gemmtune export --warm` does not have."""
 LOGS = "+torch._inductor.codecache,+torch._functorch._aot_autograd.autograd_cache"
 
