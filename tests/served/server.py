@@ -64,6 +64,7 @@ def run(asked, streams):
         sys.argv = arguments
         sys.path.insert(0, str(Path(arguments[0]).parent.absolute()))
         runpy.run_path(arguments[0], run_name="__main__")
+        gc.freeze()  # Python searches for cycles as it ends, among what torch imports for more than a second
     else:
         from gemmtune.__main__ import main
 
