@@ -102,7 +102,9 @@ def main() -> None:
     searches = [each for of in wanted.values() for some in of.values() for each in some]
     search(sorted(searches, key=lambda each: each.sampler in MOST), given.processes, end)
     if given.json:
-        results = {label: result(of, landscapes, given.out / label, label) for label, of in wanted.items()}
+        every = [(of, landscapes, given.out / label, label) for label, of in wanted.items()]
+        with get_context("spawn").Pool(len(every), threadpool_limits, (1,)) as pool:
+            results = dict(zip(wanted, pool.starmap(result, every), strict=True))
         given.json.write_text(json.dumps(results) + "\n", encoding="utf-8")
 
 
@@ -148,12 +150,14 @@ def sampler(name: str) -> type[Sampler]:
 def result(
     of: Mapping[str, Sequence[Searches]], landscapes: Sequence[Landscape], folder: Path, label: str
 ) -> dict[str, object]:
-    """Write the page of the samplers whose searches are all there, and return their summary."""
+    """Write the page of the samplers whose searches are all there, and return their summary; empty below two."""
     found = {}
     for name, some in of.items():
         if all(each.path.exists() for each in some):
             by_landscape = [each.read() for each in some]
             found[name] = [[trials for [trials] in replay] for replay in zip(*by_landscape, strict=True)]
+    if len(found) < 2:
+        return {}
     first = next(iter(of.values()))
     whole = gt.Study(landscapes, found, max(each.budget for each in first), first[0].seeds, asdict(SETTINGS))
     whole.save(folder)
