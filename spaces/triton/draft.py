@@ -6,6 +6,7 @@ import keyword
 import re
 import sys
 from collections.abc import Iterator
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ def draft(named: str) -> tuple[str, str]:
         raise ProblemError(f"kernel {named!r} is not MODULE:KERNEL or FILE.py:KERNEL, for example ./softmax.py:kernel")
     if where.endswith(".py") and "." in Path(where).stem:
         raise ProblemError(f"no program imports a file with a dot in its name: rename {Path(where).name}")
-    module = _imported(where)
+    module = _imported(where, name)
     kernel = getattr(module, name, None)
     if python_function(kernel) is None or inspect.isfunction(kernel):
         known = [each for each, value in vars(module).items() if python_function(value) and hasattr(value, "fn")]
@@ -51,9 +52,18 @@ def draft(named: str) -> tuple[str, str]:
         raise ProblemError(f"{name}: {error}") from None
 
 
-def _imported(where: str) -> Any:  # noqa: ANN401 (a user's module)
+def _imported(where: str, name: str) -> Any:  # noqa: ANN401 (a user's module)
     if where.endswith(".py"):
-        return module_of(Path(where).resolve())
+        file = Path(where).resolve()
+        packages = [*takewhile(lambda each: (each / "__init__.py").is_file(), file.parents)]
+        try:
+            return module_of(file)
+        except ProblemError as error:
+            if not packages or not isinstance(error.__cause__, ImportError):
+                raise
+            module = ".".join([*(each.name for each in reversed(packages)), file.stem])
+            way_out = f"it is a part of a package: name {module}:{name} in {packages[-1].parent}"
+            raise ProblemError(f"{error}; {way_out}") from error.__cause__
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
     try:

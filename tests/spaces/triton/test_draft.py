@@ -308,3 +308,16 @@ def test_names_that_python_or_a_class_has_for_something_else_are_written_around(
 def test_what_is_no_kernel_is_refused(folder, named, said):
     with pytest.raises(ProblemError, match=re.escape(said)):
         draft(named.format(folder))
+
+
+def test_a_file_that_imports_its_package_is_refused_with_its_module_as_the_way_out(tmp_path):
+    inner = tmp_path / "kernel_package" / "inner"
+    inner.mkdir(parents=True)
+    for folder in (inner, inner.parent):
+        (folder / "__init__.py").touch()
+    (inner / "part.py").write_text("from .other import x\n")
+    with pytest.raises(ProblemError, match=re.escape(f": name kernel_package.inner.part:k in {tmp_path}")):
+        draft(f"{inner / 'part.py'}:k")
+    (inner / "part.py").write_text("1 / 0\n")
+    with pytest.raises(ProblemError, match=r"ZeroDivisionError: division by zero \(\S+part.py, line 1\)$"):
+        draft(f"{inner / 'part.py'}:k")
