@@ -4,7 +4,7 @@ import hashlib
 import re
 from collections.abc import Mapping
 
-from gemmtune.engine.tables.sealed import require_integer, require_object, require_text
+from gemmtune.engine.tables.sealed import require_integer, require_object, require_text, shortened
 
 GENERATED = ("generated",)
 """Fields of such rows in `inductor_table.json`."""
@@ -42,6 +42,9 @@ def parse_generated(table: Mapping[str, object]) -> Mapping[str, Mapping[str, in
         where = f"{where}.config"
         config = require_object(where, fields["config"])
         if not is_config(config):
-            raise ValueError(f"{where} has other params than blocks, num_warps and num_stages")
+            if missing := sorted(_PIPELINE - config.keys()):
+                raise ValueError(f"{where} lacks {', '.join(missing)}")
+            others = ", ".join(shortened(name) for name in config if not _PARAM.fullmatch(name))
+            raise ValueError(f"{where} names {others}: no block, num_warps or num_stages")
         found[source] = {name: require_integer(f"{where}.{name}", its, 1, _LARGEST) for name, its in config.items()}
     return found

@@ -114,8 +114,8 @@ def test_a_batch_invariant_table_exports_none():
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ({"XBLOCK": 4, "num_warps": 8}, "other params"),
-        ({**CONFIG, "RSPLIT": 2}, "other params"),
+        ({"XBLOCK": 4, "num_warps": 8}, "config lacks num_stages"),
+        ({**CONFIG, "RSPLIT": 2}, "config names 'RSPLIT': no block"),
         ({**CONFIG, "XBLOCK": 0}, "XBLOCK=0 is not from 1"),
         ({**CONFIG, "XBLOCK": "4"}, "XBLOCK='4' is not an integer"),
     ],
