@@ -100,7 +100,8 @@ def bench(
     if loader_file is not None and not loader_file.is_file():
         raise UsageError(f"there is no {loader_file}: write it with gemmtune export {table_file}")
     if tune_kernels and (content is None or content.batch_invariant):
-        raise UsageError("tuned kernels become rows of a table that is not batch-invariant: leave tune_kernels out")
+        lacks = "no table is named" if content is None else "this one is batch-invariant and takes none"
+        raise UsageError(f"tuned kernels become rows of a table, and {lacks}: leave tune_kernels out, or name another")
     if content and table_file and tune_kernels:
         _with_rows(content, table_file, ())  # refuses what could not be extended after the work
     device = present_device()

@@ -21,7 +21,7 @@ from gemmtune.engine.testing.exporter_conformance import example_table
         ({"arms": ("eager", "table")}, "name its folder"),
         ({"arms": ("eager",), "table": "out"}, "add it to the arms"),
         ({"arms": ("eager",), "seconds": 0}, "seconds=0 is not above 0"),
-        ({"arms": ("eager",), "tune_kernels": True}, "leave tune_kernels out"),
+        ({"arms": ("eager",), "tune_kernels": True}, "no table is named: leave tune_kernels out"),
         ({"arms": ("eager",), "tokens": 1}, "tokens, batch and context are for a model by name"),
     ],
 )
