@@ -9,7 +9,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from math import prod
 from pathlib import Path
-from threading import RLock
 from typing import Any, NoReturn
 from unittest.mock import patch
 
@@ -27,7 +26,6 @@ from torch._inductor.virtualized import V
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
-from torch.hub import tqdm  # type: ignore[attr-defined] # it exports what tqdm is
 from torch.nn.attention.flex_attention import BlockMask, _create_empty_block_mask
 from torch.utils._sympy.functions import FloorDiv
 
@@ -84,8 +82,6 @@ def build_flex(space: Space, task: Task, config: Config | None, folder: Path) ->
     """
     started = time.perf_counter()
     attention = flex(task.problem)
-    # The bar of a subgraph's interpreter makes a lock for several processes, which outlives a builder that is killed.
-    getattr(tqdm, "set_lock", lambda _: None)(RLock())
     with tempfile.TemporaryDirectory(dir=folder) as scratch, environment(scratch), target(task.device):
         with refusals():
             choice, used = _render(attention, config, split_of(attention, task.device.sm_count))
