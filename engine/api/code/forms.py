@@ -86,7 +86,7 @@ def code_of(table: Table, lookup: Callable[[Workload], Choice | None], problem: 
     found = _written(task, choice.config, CodeForm.TRITON if form == CodeForm.NCU else CodeForm(form))
     if not found.text:
         forms = [*found.others, *([CodeForm.CONFIG] if choice.config else ())]
-        has = f"it has {', '.join(forms)}" if forms else f"it is {workload.baseline_words}'s own"
+        has = f"it has {', '.join(forms)}" if forms else "it is a library's, and has none"
         raise UsageError(f"the row of {workload.name} runs a kernel of {choice.space}, which has no form {form}; {has}")
     return profile_commands(source, problem, found.kernels) if form == CodeForm.NCU else found.text
 
