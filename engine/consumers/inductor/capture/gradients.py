@@ -6,7 +6,7 @@ walk the same graph and need none. They serve tensors without data, whose gradie
 
 import heapq
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import count
 from typing import Any, TypeAlias
@@ -29,9 +29,12 @@ def grad(
     **_: object,
 ) -> tuple[torch.Tensor | None, ...]:
     """Return the gradients of the inputs, like `torch.autograd.grad` with `allow_unused`."""
-    given, wanted = _listed(outputs), [get_gradient_edge(tensor) for tensor in _listed(inputs)]
-    found = _gradients(given, _seeds(given, grad_outputs), {edge.node for edge in wanted})
-    return tuple(found.get((edge.node, edge.output_nr)) for edge in wanted)
+    given = _listed(outputs)
+    order = _in_order(get_gradient_edge(tensor).node for tensor in given)
+    leaves = {id(node.variable): node for node in order if node.name() == _LEAF}
+    wanted = [_edge(tensor, leaves) for tensor in _listed(inputs)]
+    found = _gradients(given, _seeds(given, grad_outputs), {node for node, _ in wanted if node is not None})
+    return tuple(found.get(edge) for edge in wanted)
 
 
 def backward(
@@ -46,6 +49,17 @@ def backward(
         for (node, _output), gradient in _gradients(given, _seeds(given, grad_tensors), None).items():
             leaf = node.variable
             leaf.grad = gradient if leaf.grad is None else leaf.grad + gradient
+
+
+def _edge(tensor: torch.Tensor, leaves: Mapping[int, _Node]) -> tuple[_Node, int]:
+    """Return the node of an input, and the place of its gradient; without a node where no output follows from it.
+
+    A leaf is found by its object: a view, as torch finds it, leads elsewhere for tensors of `torch.func.vjp`.
+    """
+    if tensor.requires_grad and tensor.grad_fn is None:
+        return leaves.get(id(tensor)), 0
+    edge = get_gradient_edge(tensor)
+    return edge.node, edge.output_nr
 
 
 def _listed(tensors: _Tensors) -> list[torch.Tensor]:

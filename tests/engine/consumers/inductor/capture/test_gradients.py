@@ -60,6 +60,19 @@ def test_backward_adds_to_the_gradients_of_leaves():
     assert gradients.grad(x * 2, [x, torch.ones(1, requires_grad=True)])[1] is None
 
 
+def test_a_function_of_gradients_is_that_of_the_engine(monkeypatch):
+    x, w = torch.ones(2, 3), torch.linspace(-1, 1, 9).reshape(3, 3)
+
+    def pulled_back():
+        out, pull_back = torch.func.vjp(lambda a: (a @ w).tanh(), x)
+        return pull_back(out)[0]
+
+    expected = pulled_back()
+    monkeypatch.setattr("torch.autograd.grad", gradients.grad)
+    torch.testing.assert_close(pulled_back(), expected)
+    assert expected.abs().sum() > 0
+
+
 def test_a_checkpointed_block_runs_once_more_per_backward_pass():
     runs = []
 
