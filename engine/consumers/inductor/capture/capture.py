@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import torch
 from torch.utils._pytree import tree_leaves
@@ -125,15 +126,17 @@ def _captured(
     products: list[CapturedProduct] = []
     unseen: list[Unseen] = []
     rest = 0.0
+    compiled: Any = None
     torch._dynamo.reset()
     lowering = Lowering(call.sizes, values, torch.Tensor.cpu if is_present else data.value)
     with lowering.settings():
-        compiled = torch.compile(function, backend=lowering.compile)
         for number, sizes in enumerate(values):
             positional, named, lowering.drawn = _arguments(call.inputs, sizes, grad=grad, is_open=number == 0)
             data.begin_call()
             of_python = DrawsOfPython()
             try:
+                if compiled is None:
+                    compiled = torch.compile(function, backend=lowering.compile)
                 with EagerProducts(lambda: lowering.is_running) as eager:
                     output = compiled(*positional, **named)
                     if grad:

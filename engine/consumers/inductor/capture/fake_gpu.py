@@ -13,6 +13,7 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
+from torch._dynamo.variables.optimizer import OptimizerVariable
 from torch._inductor.fx_passes.joint_graph import UniformValueConstantFolder
 from torch._meta_registrations import _create_grouped_mm_output_tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
@@ -89,6 +90,7 @@ def fake_gpu(device: Device, data: DataOnCpu | None = None) -> Iterator[FakeTens
         stack.enter_context(attention_of_a_gpu())
         stack.enter_context(_sizes_of_scaled_groups())
         mode = stack.enter_context(_fake_mode())
+        stack.enter_context(patch.object(OptimizerVariable, "call_method", _within(mode)))
         stack.enter_context(data or DataOnCpu())
         yield mode
 
@@ -164,6 +166,17 @@ def _convert(module: torch.nn.Module, convert: Callable[[torch.Tensor], torch.Te
             if buffer is not None:
                 each._buffers[name] = convert(buffer)
     return module
+
+
+def _within(mode: FakeTensorMode) -> Callable[..., Any]:
+    """Return a replacement of Dynamo's calls of optimizers, which make their state for real, in a mode."""
+    call_method = OptimizerVariable.call_method
+
+    def call_in_mode(*arguments: Any) -> Any:  # noqa: ANN401 (torch's)
+        with mode:
+            return call_method(*arguments)
+
+    return call_in_mode
 
 
 def _truncate_normal(tensor: torch.Tensor, *bounds: Any, **named: Any) -> torch.Tensor:  # noqa: ANN401 (torch's)

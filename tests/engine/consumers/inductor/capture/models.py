@@ -203,3 +203,17 @@ def reads_what_is_large():
 def fails_as_built():
     torch.linspace(0, 1, 4).tolist()
     raise ValueError("no such model")
+
+
+class WholeStep(torch.nn.Module):
+    """A training step whose optimizer makes its state on the GPU."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(64, 32, dtype=torch.bfloat16)
+        self.optimizer = torch.optim.AdamW(self.layer.parameters())
+
+    def forward(self, x):
+        self.layer(x).float().square().mean().backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()

@@ -76,6 +76,11 @@ def test_backward_of_a_block_is_what_inductor_lowers():
     assert any("flash_attention" in work.operation for work in found.unseen)
 
 
+def test_a_whole_step_with_its_optimizer_has_the_products_of_both_passes():
+    found = captured("models:WholeStep", "bf16[16,64]", grad=True)
+    assert names(found) == {"16x32x64:bf16:nt:addmm": 1, "16x64x32:bf16:nn": 1, "32x64x16:bf16:tn": 1}
+
+
 def test_a_large_product_whose_rows_are_not_aligned_is_padded():
     assert names(captured("models:head", "bf16[4096,512]")) == {"4096x1008x512:bf16:nt:addmm": 1}
     assert names(captured("models:head", "bf16[16,512]")) == {"16x1001x512:bf16:nt:addmm": 1}
@@ -464,6 +469,11 @@ def test_inputs_that_do_not_fit_are_refused_in_the_models_own_words():
         gt.capture(lambda hidden, w: hidden @ w, "hiden=bf16[2,4]", "w=bf16[4,8]", device="H200")
     with pytest.raises(UsageError, match="no input is named: add --input"):
         captured("models:mlp")
+
+
+def test_a_model_that_torch_does_not_compile_is_refused_in_its_words():
+    with pytest.raises(UsageError, match=r"does not support compiling torch\.jit\.script"):
+        captured(torch.jit.script(torch.nn.Linear(8, 8)), "fp32[8,8]")
 
 
 def test_a_model_that_reads_values_is_refused_with_the_way_out():
