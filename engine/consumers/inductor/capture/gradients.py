@@ -26,14 +26,22 @@ def grad(
     outputs: _Tensors,
     inputs: _Tensors,
     grad_outputs: torch.Tensor | Sequence[torch.Tensor | None] | None = None,
+    *,
+    allow_unused: bool = False,
     **_: object,
 ) -> tuple[torch.Tensor | None, ...]:
-    """Return the gradients of the inputs, like `torch.autograd.grad` with `allow_unused`."""
+    """Return the gradients of the inputs, like `torch.autograd.grad`.
+
+    Raises:
+        RuntimeError: no output follows from an input, and `allow_unused` is not set.
+    """
     given = _listed(outputs)
     order = _in_order(get_gradient_edge(tensor).node for tensor in given)
     leaves = {id(node.variable): node for node in order if node.name() == _LEAF}
     wanted = [_edge(tensor, leaves) for tensor in _listed(inputs)]
     found = _gradients(given, _seeds(given, grad_outputs), {node for node, _ in wanted if node is not None})
+    if not allow_unused and any(edge not in found for edge in wanted):
+        raise RuntimeError("no output follows from one of the tensors to differentiate by: set allow_unused=True")
     return tuple(found.get(edge) for edge in wanted)
 
 

@@ -57,7 +57,10 @@ def test_backward_adds_to_the_gradients_of_leaves():
     for times in (1, 2):
         gradients.backward([x * 2, x * 3], [torch.ones(3), None])
         assert x.grad.tolist() == [5 * times] * 3
-    assert gradients.grad(x * 2, [x, torch.ones(1, requires_grad=True)])[1] is None
+    unused = [x, torch.ones(1, requires_grad=True)]
+    assert gradients.grad(x * 2, unused, allow_unused=True)[1] is None
+    with pytest.raises(RuntimeError, match="allow_unused"):
+        gradients.grad(x * 2, unused)
 
 
 def test_a_function_of_gradients_is_that_of_the_engine(monkeypatch):
