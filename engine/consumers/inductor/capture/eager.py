@@ -10,7 +10,9 @@ from typing import Any, Self
 from unittest.mock import patch
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from gemmtune.engine.consumers.inductor.floor.call_costs import cost_of_call
 from gemmtune.engine.consumers.inductor.floor.shares import Cost
@@ -24,6 +26,23 @@ _KERNELS = ("convolution", "attention")
 """Parts of names of other operations that multiply matrices."""
 _RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 """Functions of whole recurrent layers: each is one call of cuDNN on a GPU, and many products elsewhere."""
+
+
+class _Recurrent(torch.autograd.Function):
+    """Recurrent layer without data, whose gradients are one call as well: torch's own are a product per step."""
+
+    @staticmethod
+    def forward(ctx: Any, run: Callable[[], Any], note: Callable[[object], None], *tensors: torch.Tensor) -> Any:  # noqa: ANN401 (torch's)
+        ctx.note = note
+        ctx.save_for_backward(*tensors)
+        return run()
+
+    @staticmethod
+    def backward(ctx: Any, *_: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # noqa: ANN401 (torch's)
+        is_needed = ctx.needs_input_grad[2:]
+        made = [torch.empty_like(x) if needed else None for x, needed in zip(ctx.saved_tensors, is_needed, strict=True)]
+        ctx.note(made)
+        return None, None, *made
 
 
 class EagerProducts(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch's, untyped
@@ -59,16 +78,26 @@ class EagerProducts(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch
 
     def _layer(self, name: str, run: Callable[..., Any], *args: Any) -> Any:  # noqa: ANN401 (torch's)
         """Run a recurrent layer and count it as one call, of which each row of the input meets each weight."""
+        tensors = [each for each in tree_leaves(args) if isinstance(each, torch.Tensor)]
+        is_trained = torch.is_grad_enabled() and any(each.requires_grad for each in tensors)
         self._in_layer = True
         try:
-            out = run(*args)
+            if is_trained and isinstance(args[0], FakeTensor):
+                note = partial(self._note, f"{name}_backward", args, 2)
+                out = _Recurrent.apply(partial(run, *args), note, *tensors)  # type: ignore[no-untyped-call] # torch's
+            else:
+                out = run(*args)
         finally:
             self._in_layer = False
+        self._note(name, args, 1, out)
+        return out
+
+    def _note(self, name: str, args: Sequence[Any], factor: int, made: object) -> None:
+        """Count a call of a recurrent layer, whose rows meet each weight `factor` times."""
         weights = [each for each in args if isinstance(each, list | tuple)][-1]
         rows = args[0].numel() // args[0].shape[-1]
-        flops = 2.0 * rows * sum(each.numel() for each in weights if each.dim() == 2)
-        self.layers[f"aten.{name}{list(args[0].shape)}"][replace(cost_of_call(name, args, {}, out), flops=flops)] += 1
-        return out
+        flops = 2.0 * factor * rows * sum(each.numel() for each in weights if each.dim() == 2)
+        self.layers[f"aten.{name}{list(args[0].shape)}"][replace(cost_of_call(name, args, {}, made), flops=flops)] += 1
 
     @classmethod
     def is_infra_mode(cls) -> bool:

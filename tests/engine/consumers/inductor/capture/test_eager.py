@@ -10,6 +10,9 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # torch warns of itself
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    from gemmtune.engine.consumers.inductor.capture import gradients
     from gemmtune.engine.consumers.inductor.capture.eager import EagerProducts
 
 A, B, V = torch.ones(2, 3), torch.ones(3, 4), torch.ones(3)
@@ -56,6 +59,20 @@ def test_a_recurrent_layer_is_one_call_whose_weights_meet_each_row(kind, gates):
     ((cost, count),) = costs.items()
     assert (count, cost.flops) == (1, 2 * 3 * 5 * gates * 16 * (8 + 16 + 16 + 16))
     assert out.shape == (3, 5, 16)
+
+
+@pytest.mark.parametrize(("kind", "name"), [(torch.nn.LSTM, "lstm"), (torch.nn.GRU, "gru"), (torch.nn.RNN, "rnn_tanh")])
+def test_gradients_of_a_recurrent_layer_without_data_are_one_call_of_twice_its_flops(kind, name):
+    with FakeTensorMode(), EagerProducts(lambda: False) as eager:
+        layer, x = kind(8, 16), torch.ones(3, 5, 8, requires_grad=True)
+        out, _ = layer(x)
+        gradients.backward(out.sum())
+    assert not eager.costs
+    assert x.grad.shape == x.shape
+    assert all(each.grad.shape == each.shape for each in layer.parameters())
+    flops = {name: cost.flops for name, costs in eager.layers.items() for cost in costs}
+    assert [*flops] == [f"aten.{name}[3, 5, 8]", f"aten.{name}_backward[3, 5, 8]"]
+    assert flops[f"aten.{name}_backward[3, 5, 8]"] == 2 * flops[f"aten.{name}[3, 5, 8]"]
 
 
 def test_layers_and_products_are_left_as_they_were():
