@@ -16,7 +16,7 @@ import torch
 from torch._dynamo.variables.optimizer import OptimizerVariable
 from torch._inductor.fx_passes.joint_graph import UniformValueConstantFolder
 from torch._meta_registrations import _create_grouped_mm_output_tensor
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, run_fallback_kernel, unset_fake_temporarily
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils._triton import has_triton
 
@@ -68,6 +68,7 @@ def fake_gpu(device: Device, data: DataOnCpu | None = None) -> Iterator[FakeTens
         "torch.cuda._maybe_exchange_device": lambda _: 0,
         "torch.utils._triton.has_triton_tma_device": lambda: device.capability >= (9, 0),
         "torch._subclasses.fake_tensor.init_gpu_context": lambda *_: None,
+        "torch._subclasses.fake_tensor.run_fallback_kernel": _run_kernel,
         "torch.nn.init._no_grad_trunc_normal_": _truncate_normal,
         "torch.Tensor.pin_memory": lambda tensor, *_: tensor,
         "torch._subclasses.functional_tensor.FunctionalTensor.cuda": _to_gpu,
@@ -166,6 +167,15 @@ def _convert(module: torch.nn.Module, convert: Callable[[torch.Tensor], torch.Te
             if buffer is not None:
                 each._buffers[name] = convert(buffer)
     return module
+
+
+def _run_kernel(mode: FakeTensorMode, operation: object, *rest: Any) -> object:  # noqa: ANN401 (torch's)
+    """Run an operation without a rule for tensors without data, which on the GPU needs data; name it if that fails."""
+    try:
+        return run_fallback_kernel(mode, operation, *rest)  # type: ignore[arg-type] # as above
+    except NotImplementedError:
+        way = "has no rule for tensors without data: capture the model on a machine with the GPU"
+        raise NotImplementedError(f"{operation} {way}") from None
 
 
 def _within(mode: FakeTensorMode) -> Callable[..., Any]:

@@ -489,6 +489,10 @@ def of_two_types(x):
     return x @ torch.zeros(64, 4, device=x.device)
 
 
+def sparse(x):
+    return x.to_sparse() @ x
+
+
 NUMBERS_ARE_NO_DEVICES = pytest.mark.skipif(
     torch.version.cuda is not None, reason="a torch built for CUDA takes a number for a device"
 )
@@ -503,6 +507,7 @@ def moved_by_number(x):
     [
         (mismatched, "RuntimeError", ""),
         (of_two_types, "float32", "one type"),
+        (sparse, r"aten\._to_sparse\.default has no rule .* machine with the GPU", ""),
         pytest.param(moved_by_number, "no", "name it 'cuda'", marks=NUMBERS_ARE_NO_DEVICES),
     ],
 )
