@@ -43,7 +43,7 @@ def draft(named: str) -> tuple[str, str]:
     module = _imported(where, name)
     kernel = getattr(module, name, None)
     if python_function(kernel) is None or inspect.isfunction(kernel):
-        known = [each for each, value in vars(module).items() if python_function(value) and hasattr(value, "fn")]
+        known = [n for n, value in vars(module).items() if python_function(value) and not inspect.isfunction(value)]
         meant = did_you_mean(name, known)
         raise ProblemError(f"{where} has no kernel {name} of Triton; {meant}known: {', '.join(known) or 'none'}")
     try:
