@@ -4,7 +4,8 @@ import inspect
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import CodeType, FunctionType, ModuleType
+from functools import _lru_cache_wrapper
+from types import CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 from gemmtune.engine.consumers.triton.contract import (
@@ -167,20 +168,31 @@ def _reached(functions: Iterable[Any], owner: type) -> str:
         if function not in first:
             found.add(source_of(function))
         for name, value in _values(function, owner):
-            below = inspect.unwrap(getattr(value, "__func__", getattr(value, "fget", value)))
             text = constant_text(value)
             if text is not None:
                 found.add(f"{function.__qualname__} {name}={text}")
-            elif isinstance(below, FunctionType) and _is_users(below.__module__):
+            elif (below := _function_of(value)) is not None and _is_users(below.__module__):
                 waiting.append(below)
     return "\n".join(sorted(found))
+
+
+def _function_of(value: Any) -> FunctionType | None:  # noqa: ANN401 (anything in a user's file)
+    """Return the function of a method, property, or cached or wrapped function; None of anything else."""
+    if isinstance(value, staticmethod | classmethod | MethodType):
+        value = value.__func__
+    if isinstance(value, property):
+        value = value.fget
+    if isinstance(value, FunctionType | _lru_cache_wrapper):
+        value = inspect.unwrap(value)
+    return value if isinstance(value, FunctionType) else None
 
 
 def _values(function: FunctionType, owner: type) -> Iterator[tuple[str, Any]]:
     """Yield what names in a function may stand for: closed-over values, globals, attributes of modules and `self`."""
     names = sorted(set(_names(function.__code__)))
     closed = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
-    yield from ((name, cell.cell_contents) for name, cell in closed.items() if name != "__class__")
+    filled = {name: cell for name, cell in closed.items() if cell != CellType() and name != "__class__"}
+    yield from ((name, cell.cell_contents) for name, cell in filled.items())
     spaces: list[Mapping[str, Any]] = [function.__globals__]
     spaces += ({k: v for k, v in vars(base).items() if k not in _TOLD} for base in owner.__mro__[:-1])
     modules = (function.__globals__.get(name) for name in names)

@@ -120,13 +120,14 @@ def source_sha256(kernel: Any) -> str:  # noqa: ANN401 (Triton has no types)
 
 
 def constant_text(value: Any) -> str | None:  # noqa: ANN401 (a constant)
-    """Return a constant as text with its type, or a list, dict or enum of constants; None for anything else."""
+    """Return a constant as text with its type, or an enum, list or dict of constants alone; None for anything else."""
     if type(value).__name__ == "constexpr":
         value = value.value
     if isinstance(value, enum.Enum):
         return f"{value}={constant_text(value.value)}"
     if isinstance(value, tuple | list):
-        return f"({','.join(str(constant_text(each)) for each in value)})"
+        texts = [constant_text(each) for each in value]
+        return None if None in texts or not texts else f"({','.join(map(str, texts))})"
     if isinstance(value, dict):
         return constant_text([*value.items()])
     return text_of(value)
