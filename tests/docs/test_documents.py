@@ -28,7 +28,7 @@ DOCUMENTS = [*GUIDE, *(ROOT / f"{name}.md" for name in ("CHANGELOG", "CONTRIBUTI
 MOST_LINES = {"CHANGELOG.md": 40, "README.md": 150, "docs/architecture.md": 120}
 MOST_WORDS = 400
 """Words of an experiment's README: question, method, result, limits and command. The way there is in the history."""
-MOST_EXPERIMENTS = {"lines of Python": 13_250, "bytes": 1_770_000}
+MOST_EXPERIMENTS = {"lines of Python": 13_400, "bytes": 1_770_000}
 
 
 def name(document: Path) -> str:
