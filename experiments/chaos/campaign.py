@@ -39,10 +39,11 @@ def main() -> None:
     parser.add_argument("table", type=Path)
     parser.add_argument("--budget", type=int, required=True)
     parser.add_argument("--seconds", type=float, required=True)
+    parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--problems", type=int, default=10)
     parser.add_argument("--actors", type=int, nargs=2, default=(3, 2), metavar=("WORKERS", "BUILDERS"))
     given = parser.parse_args()
-    plan = Plan(sampler="evolution", budget=given.budget, batch=8, seed=7)
+    plan = Plan(sampler="evolution", budget=given.budget, batch=given.batch, seed=7)
     problems = [each.problem for each in read_all(embedded("aten"))][: given.problems]
     landscapes = completed(read_all(embedded(), frozenset(problems)), plan.spaces, None)
     notices, executor = Notices(), None

@@ -1,6 +1,6 @@
 """Kills the processes of a campaign at random, and compares the result with that of a campaign without kills.
 
-Usage: run.py --kills N [--seed S] [--problems N] [--budget N] [--seconds S] [--database postgresql+psycopg://...]
+Usage: run.py --kills N [--seed S] [--problems N] [--budget N] [--batch N] [--seconds S] [--database postgresql+psycopg://...]
               [--actors WORKERS BUILDERS] [--json FILE]
 """
 
@@ -60,6 +60,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--kills", type=int, required=True)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--budget", type=int, default=200, help="evaluations per problem")
+    parser.add_argument("--batch", type=int, default=8, help="evaluations that a search asks for at once")
     parser.add_argument("--problems", type=int, default=10, help="the first of the ten recorded ones")
     parser.add_argument("--actors", type=int, nargs=2, default=(3, 2), metavar=("WORKERS", "BUILDERS"))
     parser.add_argument("--seconds", type=float, default=0.02, help="of one build, and of one measurement")
@@ -113,7 +114,7 @@ class Campaign:
     def start(self) -> None:
         given = self.run.given
         terms = ["--budget", str(given.budget), "--seconds", str(given.seconds), "--problems", str(given.problems)]
-        terms += ["--actors", *map(str, given.actors)]
+        terms += ["--batch", str(given.batch), "--actors", *map(str, given.actors)]
         command = [str(Path(__file__).with_name("campaign.py")), self.database, str(self.table), *terms]
         with (self.run.folder / f"{self.name}.log").open("a") as log:
             self.process = subprocess.Popen(

@@ -19,8 +19,8 @@ SCRIPT = Path(__file__).parents[3] / "experiments" / "chaos" / "run.py"
 def test_a_campaign_whose_processes_are_killed_loses_and_doubles_nothing(tmp_path, postgres_server):
     """One kill of each kind, on PostgreSQL: experiments/chaos kills hundreds, and test_resume.py drivers on SQLite."""
     report = tmp_path / "report.json"
-    size = ("--problems", "3", "--budget", "16", "--seconds", "0.2", "--actors", "2", "1")
-    kills = ("--kills", "4", "--seed", "20261121", "--pause", "0.5")
+    size = ("--problems", "3", "--budget", "16", "--batch", "2", "--seconds", "0.1", "--actors", "2", "1")
+    kills = ("--kills", "4", "--seed", "20261121", "--pause", "0.4")
     done = subprocess.run(
         [sys.executable, "-P", SCRIPT, *size, *kills, "--json", report, "--database", postgres_server.url("postgres")],
         capture_output=True,
