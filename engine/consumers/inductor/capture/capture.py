@@ -29,7 +29,7 @@ from gemmtune.engine.consumers.inductor.capture.captured import (
     Unseen,
     merged,
 )
-from gemmtune.engine.consumers.inductor.capture.data_on_cpu import DRAWN, FINITE, DataOnCpu, DrawsOfPython
+from gemmtune.engine.consumers.inductor.capture.data_on_cpu import DRAWN, FINITE, IN_BINS, DataOnCpu, DrawsOfPython
 from gemmtune.engine.consumers.inductor.capture.eager import EagerProducts
 from gemmtune.engine.consumers.inductor.capture.fake_gpu import GPU, fake_gpu
 from gemmtune.engine.consumers.inductor.capture.lowering import Lowering
@@ -42,7 +42,7 @@ from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import UsageError, did_you_mean
 
 _OBJECTS_PER_COLLECTION = 500_000  # further ones in memory that start a search for cycles
-_READ = {DRAWN: "captured as one draw", FINITE: "captured as if all are"}
+_READ = {DRAWN: "captured as one draw", FINITE: "captured as if all are", IN_BINS: "captured as minlength"}
 """Assumption about each kind of value that a model reads and no device knows."""
 _OUTSIDE = "runs outside of compiled graphs"
 _WAY_OF_EXPERTS = (

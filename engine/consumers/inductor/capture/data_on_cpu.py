@@ -33,6 +33,7 @@ from gemmtune.engine.io.blame import line_above
 _MOST = 2**20  # elements of a tensor with values
 DRAWN = "a number drawn at random"
 FINITE = "whether numbers are finite"
+IN_BINS = "how many bins count numbers"
 
 
 class DataOnCpu(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch's, untyped
@@ -100,6 +101,9 @@ class DataOnCpu(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch's, 
         tensors = _tensors([args, given])
         if any(self.value(each) is None for each in tensors):
             self._forget(func, args, given)
+            if (bins := _bins(func, args, given)) is not None:
+                self._reads[IN_BINS, line_above() or "a package"] += 1
+                return bins
             made = func(*self._without_masks(func, args), **given)
             if (answer := _of_finite(func, args)) is not None and made.numel() <= _MOST:
                 with unset_fake_temporarily():
@@ -235,6 +239,16 @@ def _is_drawn(func: torch._ops.OpOverload, made: torch.Tensor) -> bool:
     """Return whether the numbers that an operation makes are chance's; integers without a value are written later."""
     is_random = torch.Tag.nondeterministic_seeded in func.tags or func._opname.startswith(("empty", "new_empty"))
     return is_random and made.is_floating_point()
+
+
+def _bins(func: torch._ops.OpOverload, args: Sequence[Any], given: Mapping[str, Any]) -> torch.Tensor | None:
+    """Return the counts of an operation that counts integers in a known number of bins; None for another one."""
+    if func is not torch.ops.aten.bincount.default:
+        return None
+    named = {**dict(zip(("self", "weights", "minlength"), args, strict=False)), **given}
+    kind = torch.int64 if named.get("weights") is None else torch.float64
+    least = named.get("minlength", 0)
+    return torch.empty(least, dtype=kind, device=named["self"].device) if least else None
 
 
 def _of_finite(func: torch._ops.OpOverload, args: Sequence[Any]) -> bool | None:

@@ -89,6 +89,19 @@ def test_unknown_numbers_are_taken_for_finite_and_each_read_is_named():
     assert all(each.reason.endswith("and captured as if all are") for each in found.unseen)
 
 
+def in_bins(_mask, x, w):
+    rows = torch.bincount((x @ w).argmax(-1), minlength=8)
+    return rows.to(x.dtype).outer(rows) @ w[:8]
+
+
+def test_counts_of_unknown_integers_have_the_least_number_of_bins_and_are_named():
+    found = gt.capture(in_bins, MASK, ROWS, WEIGHT, device="H200")
+    assert [product.problem.m for product in found.products] == [64, 8]
+    line = in_bins.__code__.co_firstlineno + 1
+    (work,) = found.unseen
+    assert f"test_values.py, line {line}, and captured as minlength" in work.reason
+
+
 def of_weights(mask, x, w):
     mask[(x @ w).sum(-1) > 0] = False  # from here on the mask is the weights'
     return x[mask] @ w
