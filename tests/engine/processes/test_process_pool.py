@@ -585,7 +585,7 @@ def test_imports_begun_before_there_is_a_pool_are_its_processes(tmp_path, monkey
     with python(script)(stdin=subprocess.PIPE, stdout=subprocess.PIPE) as program:
         assert program.stdout.readline() == "begun\n"
         until = time.monotonic() + 30
-        while not trace.exists() and time.monotonic() < until:
+        while not (trace.exists() and trace.read_text()) and time.monotonic() < until:
             time.sleep(0.02)
         assert trace.read_text() == "imported "  # and no pool asked for it yet
         told, _ = program.communicate("\n", timeout=60)
