@@ -83,7 +83,7 @@ def traits(configs: Sequence[Config], programs: Sequence[int], least_bytes: int,
         warps, stages, registers = (_option(config, name) for name in ("num_warps", "num_stages", "maxnreg"))
         sides = [math.log2(int(config[name])) for name in names] or [0.0]
         block, threads, waves = sum(sides), math.log2(warps * 32), count / sm_count
-        share = math.log2(least_bytes / count)  # bytes of a program
+        share = math.log2(max(1, least_bytes) / count)  # bytes of a program
         shapes = (block, block - threads, block + math.log2(stages))
         options = (threads, stages, registers, registers * warps, max(sides), min(sides), len(names))
         launch = (waves / math.ceil(waves), math.log2(waves), math.log2(waves) + threads, share, share - threads)

@@ -78,3 +78,8 @@ def test_a_search_of_an_own_kernel_is_given_the_guess(monkeypatch, forest):
 def test_there_is_no_guess_of_a_kernel_whose_file_was_not_read():
     unread = replace(TASK.problem, source="0" * 12, file="")
     assert SPACE.guess(replace(TASK, problem=unread), [Config({"num_warps": 4})]) is None
+
+
+def test_a_kernel_that_must_move_no_bytes_has_traits():
+    found = guess.traits([Config({"BLOCK": 64, "num_warps": 4})], [8], 0, 132)
+    assert np.isfinite(found).all()
