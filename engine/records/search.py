@@ -22,7 +22,7 @@ def no_features(config: Config) -> Mapping[str, float]:
 
 @dataclass(frozen=True, slots=True)
 class Guess:
-    """What a space expects of a task's configs before one was measured, from measurements of other kernels."""
+    """Expectation of a task's configs before one was measured, from measurements of other kernels."""
 
     slowness: "NDArray[np.float64]"
     """Logarithm of each config's time over the best time, up to a constant, shape (configs,)."""

@@ -35,7 +35,7 @@ ARMS = {
     "guess of other kernels": ("kernel", False),
     "guess of other families": ("family", False),
 }
-"""What the guess is not learned from, and whether all seeds go first where they take over half of the budget."""
+"""Share of the sweeps that the guess is not learned from, and whether seeds go first beyond half of the budget."""
 
 
 @cache
