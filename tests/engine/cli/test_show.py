@@ -52,7 +52,7 @@ def test_the_lines_of_a_table_become_csv(run, tuned, row_of, refusal):
     refusal(run("show", tuned / "out/table.json", "--csv", "--json"), "--json prints all")
 
 
-def test_a_live_page_is_served_until_ctrl_c(run, tuned):
+def test_a_live_page_is_served_until_ctrl_c(run, tuned, default_signals):
     with closing(socket.create_server(("127.0.0.1", 0))) as free:
         address = f"127.0.0.1:{free.getsockname()[1]}"
     seen = []
