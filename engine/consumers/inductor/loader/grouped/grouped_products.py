@@ -84,12 +84,11 @@ def operands_of(operator: Any, arguments: Sequence[Any], named: Mapping[str, Any
 
     A product with scales per row has those of the first operator, whichever of the two it calls.
     """
-    found = {**dict(zip((each.name for each in operator._schema.arguments), arguments, strict=False)), **named}
+    found = _by_name(operator, arguments, named)
     per_row = all([*found.get(name, [])] in values for name, values in _PER_ROW.items())
     if operator is not _SECOND or not per_row or any(len(found[name]) != 1 for name in SCALES):
         return found
-    alike = {name: its for name, its in found.items() if name not in _PER_ROW}
-    return alike | {name: found[name][0] for name in SCALES}
+    return _of_first(found)
 
 
 def call_first(graph: torch.fx.Graph) -> None:
@@ -97,9 +96,25 @@ def call_first(graph: torch.fx.Graph) -> None:
     for node in graph.nodes:
         if node.target is not _SECOND or node.meta["val"].device.type != "cuda":
             continue
-        if "recipe_a" not in (named := operands_of(_SECOND, node.args, node.kwargs)):
-            node.args = tuple(named.get(each.name, each.default_value) for each in _SCALED._schema.arguments)
-            node.target, node.kwargs = _SCALED, {}
+        if "recipe_a" in (named := operands_of(_SECOND, node.args, node.kwargs)):
+            continue
+        if "eager_input_vals" in node.meta:  # Inductor keeps their strides, and reads them by the operator's schema
+            node.meta["eager_input_vals"] = _arguments(_of_first(_by_name(_SECOND, *node.meta["eager_input_vals"]))), {}
+        node.target, node.args, node.kwargs = _SCALED, _arguments(named), {}
+
+
+def _by_name(operator: Any, arguments: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ANN401 (torch's)
+    return {**dict(zip((each.name for each in operator._schema.arguments), arguments, strict=False)), **named}
+
+
+def _of_first(named: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the operands of the second operator, whose scales are per row, as the first one takes them."""
+    alike = {name: its for name, its in named.items() if name not in _PER_ROW}
+    return alike | {name: named[name][0] for name in SCALES}
+
+
+def _arguments(named: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple(named.get(each.name, each.default_value) for each in _SCALED._schema.arguments)
 
 
 def _has_served_scales(named: Mapping[str, Any]) -> bool:

@@ -48,6 +48,11 @@ def strided(x, experts, of_x, of_experts, ends):
     return scaled(x, experts, of_x, of_experts[:, :N], ends)
 
 
+def second(x, experts, of_x, of_experts, ends):
+    kind = F.ScalingType.RowWise
+    return F.scaled_grouped_mm(x, experts.transpose(1, 2), of_x, kind, of_experts, kind, offs=ends)
+
+
 CASES["rows"] = Case(rows, (T((64, K)), EXPERTS, ENDS))
 CASES["in a range"] = Case(rows, (T((96, K)), EXPERTS, ENDS))
 CASES["no row"] = Case(rows, (T((64, 2 * K)), T((GROUPS, N, 2 * K)), ENDS))
@@ -61,6 +66,7 @@ CASES["layer"] = Case(layer, (T((64, K)), EXPERTS, T((GROUPS, K, N)), ENDS))
 CASES["training"] = Case(rows, (T((64, K), grad=True), T((GROUPS, N, K), grad=True), ENDS))
 SCALED = (T((GROUPS, N, K), FP8), T((64,), FP32), T((GROUPS, N), FP32), ENDS)
 CASES["scales"] = Case(scaled, (T((64, K), FP8), *SCALED))
+CASES["second operator"] = Case(second, (T((64, K), FP8), *SCALED))
 CASES["fast scales"] = Case(fast, (T((64, K), FP8), *SCALED))
 CASES["open scales"] = Case(
     scaled, (T((64, K), FP8, dynamic=(0,)), SCALED[0], T((64,), FP32, dynamic=(0,)), *SCALED[2:])
