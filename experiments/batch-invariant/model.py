@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -87,13 +88,34 @@ def compared(out: Path, table_in_use: Callable[[Path], Any], *, rehearse: bool) 
 
 
 def compiled(model: Model, arm: str, options: dict[str, Any], *, rehearse: bool) -> Callable[..., Tensor]:
-    """Return the model as an arm compiles it, with Inductor's batch-invariant reductions beside such a table."""
+    """Return the model as an arm compiles it; a batch-invariant table has norms of equal bits beside it."""
     if rehearse:
         return torch.compile(model, backend="eager", dynamic=False)
-    invariant = (
-        {"batch_invariant": True} if arm == "invariant" and hasattr(torch._inductor.config, "batch_invariant") else {}
-    )
-    return torch.compile(model, dynamic=False, options={**options, **invariant})
+    beside = equal_norms(model) if arm == "invariant" else {}
+    return torch.compile(model, dynamic=False, options={**options, **beside})
+
+
+def equal_norms(model: nn.Module) -> dict[str, Any]:
+    """Return the option with which Inductor's norms have equal bits; without one, let torch's own kernel compute them.
+
+    Before torch 2.13 Inductor chooses the block of a reduction by the number of rows, among others.
+    """
+    if hasattr(torch._inductor.config, "batch_invariant"):
+        return {"batch_invariant": True}
+    for each in model.modules():
+        if isinstance(each, nn.RMSNorm):
+            each.forward = partial(rms_norm, weight=each.weight)
+    return {}
+
+
+@torch.library.custom_op("batch_invariant::rms_norm", mutates_args=())
+def rms_norm(x: Tensor, weight: Tensor) -> Tensor:
+    return functional.rms_norm(x, weight.shape, weight)
+
+
+@rms_norm.register_fake
+def _(x: Tensor, weight: Tensor) -> Tensor:
+    return torch.empty_like(x)
 
 
 def differing(call: Callable[..., Tensor], length: int, device: str, vocabulary: int) -> int:
