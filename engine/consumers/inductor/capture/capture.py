@@ -42,6 +42,7 @@ from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import UsageError, did_you_mean
 
 _OBJECTS_PER_COLLECTION = 500_000  # further ones in memory that start a search for cycles
+_NEVER = 2**31 - 1  # searches of new objects before one of all; Python 3.14 searches these bit by bit instead
 _READ = {DRAWN: "captured as one draw", FINITE: "captured as if all are", IN_BINS: "captured as minlength"}
 """Assumption about each kind of value that a model reads and no device knows."""
 _OUTSIDE = "runs outside of compiled graphs"
@@ -106,15 +107,11 @@ def capture_products(
 @contextlib.contextmanager
 def _few_collections() -> Iterator[None]:
     """Search for cycles seldom, and in new objects alone: torch's modules and graphs are many, and stay."""
-    before, is_own = gc.get_threshold(), not gc.get_freeze_count()  # what the program froze stays so
-    gc.set_threshold(_OBJECTS_PER_COLLECTION)
-    if is_own:
-        gc.freeze()
+    before = gc.get_threshold()
+    gc.set_threshold(_OBJECTS_PER_COLLECTION, before[1], _NEVER)
     try:
         yield
     finally:
-        if is_own:
-            gc.unfreeze()
         gc.set_threshold(*before)
 
 
