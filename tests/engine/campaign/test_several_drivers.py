@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
+from gemmtune.engine.cli import commands
 from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.store.database import Database
 
 pytestmark = pytest.mark.slow(55, together="waiting")
 
 PROBE = Path(__file__).with_name("driver_probe.py")
-GEMMTUNE = Path(sys.executable).with_name("gemmtune")
 EVALUATIONS = 6 * (40 + 1)
 """Evaluations of six problems, with their baselines."""
 
@@ -36,7 +36,7 @@ class Driver:
         server.stdin.flush()
         self.pid = int(server.stdout.readline())
 
-    def submits_nothing(self, seconds: float = 2.0) -> bool:
+    def submits_nothing(self, seconds: float = 1.0) -> bool:
         """Whether nothing is submitted for so long."""
         before = len(self.submitted)
         time.sleep(seconds)
@@ -154,16 +154,15 @@ def states(place: str) -> list[str]:
 
 
 def told(place: str, order: str, *values: str) -> None:
-    done = subprocess.run([GEMMTUNE, "campaigns", place, order, *values], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    assert commands.run(["campaigns", place, order, *values]) == 0
 
 
 @pytest.mark.parametrize("kind", ["server", "file"])
 def test_a_driver_pauses_goes_on_and_is_cancelled_as_it_is_told(request, tmp_path, kind, driver):
     place = str(tmp_path / "m.db") if kind == "file" else request.getfixturevalue("url")
-    one = driver(tmp_path / "told", place, problems=4, seconds=0.5)
+    one = driver(tmp_path / "told", place, problems=6, seconds=0.25)
     one.reach(2)
-    told(place, "pause", "probe-4")
+    told(place, "pause", "probe-6")
     wait_for(lambda: states(place) == ["paused"])
     assert one.submits_nothing()
     paused_at = len(one.submitted)
@@ -171,21 +170,21 @@ def test_a_driver_pauses_goes_on_and_is_cancelled_as_it_is_told(request, tmp_pat
         assert held_claims(request.getfixturevalue("postgres_server"), place) == 0
     with Database.open(place) as database:
         planned, unknown = database.tasks()[0].problem, Problem(17, 64, 64)
-        added = database.campaigns.add("probe-4", [planned, unknown])
+        added = database.campaigns.add("probe-6", [planned, unknown])
     assert added.answers[planned.name] == "present"
     assert "cannot be added here" in added.answers[unknown.name]
-    told(place, "resume", "probe-4")
+    told(place, "resume", "probe-6")
     one.reach(paused_at + 1)
-    told(place, "cancel", "probe-4")
+    told(place, "cancel", "probe-6")
     one.wait()
     assert states(place) == ["cancelled"]
-    assert len(one.submitted) < 4 * 41
+    assert len(one.submitted) < EVALUATIONS
 
 
 def test_a_driver_of_lower_priority_waits_for_the_higher_one(url, tmp_path, driver):
-    low = driver(tmp_path / "low", url, problems=5, seconds=1.0)
+    low = driver(tmp_path / "low", url, problems=5, seconds=0.5)
     low.reach(2)
-    high = driver(tmp_path / "high", url, problems=6, seconds=1.0)
+    high = driver(tmp_path / "high", url, problems=6, seconds=0.5)
     high.reach(1)
     told(url, "priority", "probe-6", "1")
     wait_for(lambda: states(url) == ["running", "waiting"])
@@ -200,9 +199,9 @@ def test_a_driver_of_lower_priority_waits_for_the_higher_one(url, tmp_path, driv
 
 def test_a_second_driver_of_a_file_is_told_and_both_end_with_the_lone_drivers_table(tmp_path, alone, driver):
     place = str(tmp_path / "m.db")
-    first = driver(tmp_path / "first", place, seconds=0.15)
+    first = driver(tmp_path / "first", place, seconds=0.08)
     first.reach(20)
-    second = driver(tmp_path / "second", place, seconds=0.15)
+    second = driver(tmp_path / "second", place, seconds=0.08)
     assert first.wait() == second.wait() == alone
     lines = [line for line in second.said.splitlines() if "has a driver already" in line]
     assert [
@@ -211,7 +210,7 @@ def test_a_second_driver_of_a_file_is_told_and_both_end_with_the_lone_drivers_ta
     assert "has a driver already" not in first.said
 
 
-def wait_for(found: Callable[[], bool], seconds: float = 60, pause: float = 0.2) -> None:
+def wait_for(found: Callable[[], bool], seconds: float = 60, pause: float = 0.05) -> None:
     until = time.monotonic() + seconds
     while not found() and time.monotonic() < until:
         time.sleep(pause)
