@@ -419,8 +419,9 @@ def test_close_ends_the_spare(spare_pool, tmp_path):
 
 
 @pytest.fixture
-def failing_pool(pool, handlers, tmp_path):
+def failing_pool(pool, handlers, tmp_path, monkeypatch):
     """Open a pool whose next starts fail as often as the number in the file `failures` says."""
+    monkeypatch.setattr(process_pool, "_PAUSES_SECONDS", (0.1, 0.2))
     return partial(pool, make_handler=handlers.FailsAtTimes(tmp_path / "failures"), name="GPU 0")
 
 
@@ -455,7 +456,7 @@ def test_a_gpu_that_comes_back_delivers_what_was_withheld(failing_pool, tmp_path
     one.submit(("last", "sticky"))
     assert collect_until(one, lambda: notices) == []
     assert one.pending == 1
-    assert one.next_deadline() <= time.monotonic() + 0.5  # it wakes up for the next start
+    assert one.next_deadline() <= time.monotonic() + 0.1  # it wakes up for the next start
     last, after = finish(one, ("echo", 2))
     assert (last.result[0], after.result[0]) == ("sticky", 2)
     assert (tmp_path / "failures").read_text() == "0"
