@@ -199,9 +199,9 @@ def test_a_driver_of_lower_priority_waits_for_the_higher_one(url, tmp_path, driv
 
 def test_a_second_driver_of_a_file_is_told_and_both_end_with_the_lone_drivers_table(tmp_path, alone, driver):
     place = str(tmp_path / "m.db")
-    first = driver(tmp_path / "first", place, seconds=0.08)
+    first = driver(tmp_path / "first", place, seconds=0.12)
     first.reach(20)
-    second = driver(tmp_path / "second", place, seconds=0.08)
+    second = driver(tmp_path / "second", place, seconds=0.12)
     assert first.wait() == second.wait() == alone
     lines = [line for line in second.said.splitlines() if "has a driver already" in line]
     assert [

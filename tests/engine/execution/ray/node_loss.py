@@ -17,6 +17,7 @@ os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from few_processes import few_processes
 from ray.cluster_utils import Cluster as Machines
 from simulation import SimulatedExecutor
 
@@ -65,8 +66,9 @@ def main() -> None:
     # Ray waits 15 s for a machine; one that was killed refuses at once.
     health = {"health_check_period_ms": 500, "health_check_failure_threshold": 2}
     head = {"num_cpus": 1, "include_dashboard": False, "include_log_monitor": False, "_system_config": health}
-    machines = Machines(initialize_head=True, head_node_args=head)
-    second = machines.add_node(num_cpus=1)
+    with few_processes():
+        machines = Machines(initialize_head=True, head_node_args=head)
+        second = machines.add_node(num_cpus=1)
     machines.wait_for_nodes()
     remover = Remover(lambda: machines.remove_node(second, allow_graceful=False))
     executor = SimulatedExecutor(  # long jobs: the loss of an actor is seen by a job that it has
