@@ -82,6 +82,13 @@ class Encoding:
         found = self._by_point.get(key)
         return found if found is not None or self._may_add is None or key in self._refused else self._add(point, key)
 
+    def find_all(self, points: NDArray[np.int16]) -> list[int | None]:
+        """Return what `find` does for each of many points, shape (points, axes), without an array for each."""
+        if self._may_add is not None or not self.names:
+            return [self.find(point) for point in points]
+        keys, size = points.astype(np.int16).tobytes(), 2 * len(self.names)
+        return [self._by_point.get(keys[start : start + size]) for start in range(0, len(keys), size)]
+
     def steps(self, point: Point, positions: Positions | Sequence[int]) -> NDArray[np.int64]:
         """Count the steps from a point to the configs at `positions`, shape (positions,).
 

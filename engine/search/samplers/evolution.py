@@ -133,7 +133,7 @@ class EvolutionSampler(Sampler):
     def _brood(self) -> Positions:
         """Return the ascending positions of free children and free neighbours of the best config; may be empty."""
         around = self._encoding.neighbours(self._population[0][1])
-        bred = [self._encoding.find(child) for child in self._bred(self._children)]
+        bred = self._encoding.find_all(self._bred(self._children))
         if added := len(self._encoding.configs) - len(self._free):
             self._free = np.append(self._free, np.ones(added, np.bool_))
             self._coordinates = param_coordinates(self._encoding)

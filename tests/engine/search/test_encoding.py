@@ -42,6 +42,16 @@ def test_find_is_the_inverse_of_points_and_none_for_infeasible_points(encoding):
     assert encoding.find(np.array([1, 1, 0], np.int16)) is None
 
 
+def test_find_all_is_find_of_each_point_of_whatever_integers_and_order_in_memory(encoding):
+    every = np.array(list(np.ndindex(encoding.sizes)))
+    found = [encoding.find(point) for point in every]
+    assert None in found
+    assert sorted(position for position in found if position is not None) == list(range(len(FEASIBLE)))
+    assert encoding.find_all(every) == found
+    assert encoding.find_all(np.asfortranarray(every, np.int16)) == found
+    assert encoding.find_all(every[:0]) == []
+
+
 def test_steps_count_levels_where_ordered_and_changes_where_not(encoding):
     origin = encoding.points[encoding.position(config(16, "n", 1))]
     there = [encoding.position(config(128, "c", 3)), encoding.position(config(16, "c", 1))]
@@ -90,6 +100,7 @@ def test_one_config_has_no_axes_and_is_always_the_nearest():
     encoding = Encoding(PARAMS, FEASIBLE[:1])
     assert encoding.sizes == ()
     assert encoding.find(np.empty(0, np.int16)) == 0
+    assert encoding.find_all(np.empty((2, 0), np.int16)) == [0, 0]
     assert encoding.nearest(np.empty(0, np.int16), np.ones(1, bool)) == 0
     assert encoding.neighbours(0).tolist() == []
 
