@@ -7,7 +7,7 @@ from pathlib import Path
 
 from gemmtune.engine.records.artifact import Artifact, Toolchain
 from gemmtune.engine.records.config import Config, Param
-from gemmtune.engine.records.gemm.problem import gemm
+from gemmtune.engine.records.gemm.problem import Problem, gemm
 from gemmtune.engine.records.gemm.terms import Accumulation, Op
 from gemmtune.engine.records.search import Prior
 from gemmtune.engine.records.task import Task
@@ -90,17 +90,7 @@ class CuteGemmSpace(Space):
     def check(self, task: Task, config: Config) -> Verdict:
         """Reject problems that the operator cannot serve, and designs that the registry does not list."""
         problem = gemm(task.problem)
-        if problem.scaling is not None:
-            return Verdict.no(
-                "scales", f"cute_gemm's operators multiply no scales, as in {problem.epilogue}: take quack_gemm"
-            )
-        if problem.op is not Op.MM or problem.epilogue:
-            return Verdict.no(
-                "operation", f"cute_gemm serves a plain mm, not {problem.op} with epilogue {problem.epilogue}"
-            )
-        if problem.accumulation is Accumulation.EXACT:
-            return Verdict.no("accumulation", "cute_gemm sums 8-bit floats fast, and the problem wants exact sums")
-        if not (verdict := usual(problem, task.space, takes_views=False)):
+        if not (verdict := _serves(problem, task.space)):
             return verdict
         name = str(config["operator"])
         family = _BY_NAME[name]
@@ -167,6 +157,22 @@ class CuteGemmSpace(Space):
 
     def _feasible(self, task: Task) -> list[Config]:
         return [config for config in self.points(task) if self.check(task, config)]
+
+
+@lru_cache(maxsize=64)  # thousands of configs of a task are checked in a row
+def _serves(problem: Problem, space: str) -> Verdict:
+    """Return whether an operator of some generation computes the problem, whatever its types and sizes are."""
+    if problem.scaling is not None:
+        return Verdict.no(
+            "scales", f"cute_gemm's operators multiply no scales, as in {problem.epilogue}: take quack_gemm"
+        )
+    if problem.op is not Op.MM or problem.epilogue:
+        return Verdict.no(
+            "operation", f"cute_gemm serves a plain mm, not {problem.op} with epilogue {problem.epilogue}"
+        )
+    if problem.accumulation is Accumulation.EXACT:
+        return Verdict.no("accumulation", "cute_gemm sums 8-bit floats fast, and the problem wants exact sums")
+    return usual(problem, space, takes_views=False)
 
 
 @lru_cache(maxsize=256)
