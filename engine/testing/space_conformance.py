@@ -355,7 +355,9 @@ def _check_values(space: type[Space], param: Param) -> None:
 def _listed(space: type[Space], task: Task) -> Callable[[Config], bool]:
     """Return a function that tells whether a config has a listed value for each param of a task."""
     listed = {param.name: set(param.values) for param in space().params(task)}
-    return lambda config: set(config) == set(listed) and all(config[name] in listed[name] for name in config)
+    return lambda config: (
+        len(config) == len(listed) and all(name in listed and value in listed[name] for name, value in config.items())
+    )
 
 
 def _points(space: type[Space], task: Task) -> list[Config]:
