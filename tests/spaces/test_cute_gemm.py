@@ -245,11 +245,12 @@ WHOLE = ("2048x4096x4096:bf16:nt", "512x264x1024:e4m3:nt")
 def accepted_points(sku):
     """Return what `check` accepts of each problem: of all points for `WHOLE`, else of designs and every 41st point."""
     points = list(SPACE.points(task(sku=sku)))  # the same for every problem
-    found = {problem: {c for c in points if SPACE.check(task(problem, sku), c)} for problem in WHOLE}
+    tasks = {problem: task(problem, sku) for problem in (*WHOLE, *PROBLEMS)}
+    found = {problem: {c for c in points if SPACE.check(tasks[problem], c)} for problem in WHOLE}
     sample = set().union(*found.values(), points[::41])
     for problem in PROBLEMS:
         if problem not in found:
-            found[problem] = {config for config in sample if SPACE.check(task(problem, sku), config)}
+            found[problem] = {config for config in sample if SPACE.check(tasks[problem], config)}
     return found
 
 
