@@ -93,6 +93,8 @@ def tiled_features(
 
 def _log2(values: Ints | Reals) -> Reals:
     """Return logarithms to base 2 from the C library: those of numpy differ between CPUs in the last bit."""
+    if len(values) == 1:  # features of one config need no search for equal values, which takes most of the time
+        return np.array([math.log2(values[0])])
     different, places = np.unique(values, return_inverse=True)
     found: Reals = np.array([math.log2(value) for value in different.tolist()])[places]
     return found
