@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gemmtune.engine.records.config import Config, Value
+from gemmtune.engine.records.config import Config, Param, Value, spanned
 
 VALUES = st.dictionaries(
     st.text(min_size=1, max_size=8),
@@ -80,3 +80,9 @@ def test_integer_refuses_other_types():
     for name in ("flag", "name"):
         with pytest.raises(TypeError, match=f"{name}=.* is not an integer"):
             config.integer(name)
+
+
+def test_configs_that_params_span_are_those_of_their_values_in_the_order_of_the_params():
+    params = (Param("warps", (4, 8)), Param("BLOCK", (32,)), Param("a", (True, False)))
+    expected = [Config({"warps": w, "BLOCK": 32, "a": a}) for w in (4, 8) for a in (True, False)]
+    assert [config.json for config in spanned(params)] == [config.json for config in expected]
