@@ -12,7 +12,6 @@ from typing import Self
 
 Value = bool | int | float | str
 """Value of a parameter in a config."""
-_JSON = json.JSONEncoder(separators=(",", ":"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +107,6 @@ class Config(Mapping[str, Value]):
             TypeError: the parameter is not an integer.
         """
         value = self._values[name]
-        if type(value) is int:  # rules ask this several times for each config of a space
-            return value
         if isinstance(value, bool) or not isinstance(value, int):
             raise TypeError(f"{name}={value!r} is not an integer")
         return value
@@ -117,7 +114,7 @@ class Config(Mapping[str, Value]):
     @cached_property
     def json(self) -> str:
         """Canonical JSON text of the config."""
-        return _JSON.encode(self._values)
+        return json.dumps(self._values, separators=(",", ":"))
 
     @cached_property
     def digest(self) -> str:

@@ -26,8 +26,8 @@ class Verdict:
 
     @classmethod
     def yes(cls) -> Verdict:
-        """Return a yes, without a reason."""
-        return _YES if cls is Verdict else cls()
+        """Create a yes, without a reason."""
+        return cls()
 
     @classmethod
     def no(cls, rule: str, reason: str) -> Verdict:
@@ -39,9 +39,6 @@ class Verdict:
         if not rule or not reason:
             raise ValueError("a rejection needs its rule and its reason")
         return cls(reason=reason, rule=rule)
-
-
-_YES = Verdict()  # one for the many configs of a space that are feasible
 
 
 class Trust(StrEnum):

@@ -207,7 +207,7 @@ class Problem(Workload):
     @property
     def is_strided(self) -> bool:
         """Whether A or B is a view with a leading dimension or a batch stride of its own."""
-        return _strides_of(self) != _DENSE
+        return any(getattr(self, name) is not None for name in STRIDES)
 
     @property
     def scaling(self) -> Scaling | None:
@@ -397,6 +397,4 @@ def gemm(workload: Workload) -> Problem:
 
 
 _stated_of = attrgetter(*STATED)
-_strides_of = attrgetter(*STRIDES)
-_DENSE = (None,) * len(STRIDES)
 _TYPES: dict[str, Any] = {each.name: get_type_hints(Problem)[each.name] for each in fields(Problem)}
