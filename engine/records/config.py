@@ -8,7 +8,6 @@ from collections.abc import ItemsView, Iterator, Mapping, Sequence, ValuesView
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
-from typing import Self
 
 Value = bool | int | float | str
 """Value of a parameter in a config."""
@@ -43,13 +42,12 @@ class Param:
 
 def spanned(params: Sequence[Param]) -> Iterator[Config]:
     """Yield the configs that parameters span: the product of their values, those that do not count at their first."""
+    names = [param.name for param in params]
     some = [param for param in params if param.where is not None]
-    by_name = sorted(range(len(params)), key=lambda place: params[place].name)
-    names = [params[place].name for place in by_name]
     for values in product(*(param.values for param in params)):
-        found = dict(zip(names, map(values.__getitem__, by_name), strict=True))
-        if not some or all(param.agrees_with(found) for param in some):
-            yield Config._of_sorted(found)
+        found = dict(zip(names, values, strict=True))
+        if all(param.agrees_with(found) for param in some):
+            yield Config(found)
 
 
 class Config(Mapping[str, Value]):
@@ -65,13 +63,6 @@ class Config(Mapping[str, Value]):
 
     def __init__(self, values: Mapping[str, Value]) -> None:
         self._values = dict(sorted(values.items()))
-
-    @classmethod
-    def _of_sorted(cls, values: dict[str, Value]) -> Self:
-        """Make a config of values that stand in the order of their names and that nobody changes any more."""
-        config = cls.__new__(cls)
-        config._values = values
-        return config
 
     def __getitem__(self, name: str) -> Value:
         return self._values[name]
