@@ -28,6 +28,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from gemmtune.engine.consumers.inductor.loader.grouped.grouped_products import operands_of
 from gemmtune.engine.io.blame import line_above
 
 _MOST = 2**20  # elements of a tensor with values
@@ -245,7 +246,7 @@ def _bins(func: torch._ops.OpOverload, args: Sequence[Any], given: Mapping[str, 
     """Return the counts of an operation that counts integers in a known number of bins; None for another one."""
     if func is not torch.ops.aten.bincount.default:
         return None
-    named = {**dict(zip(("self", "weights", "minlength"), args, strict=False)), **given}
+    named = operands_of(func, args, given)
     kind = torch.int64 if named.get("weights") is None else torch.float64
     least = named.get("minlength", 0)
     return torch.empty(least, dtype=kind, device=named["self"].device) if least else None
