@@ -49,7 +49,7 @@ os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # Torch writes each graph and each step of a compilation as text where anyone listens, and pytest listens to all logs.
-vars(logging.getLogger("torch.__trace"))["addHandler"] = lambda _: None
+logging.getLogger("torch.__trace").addHandler = lambda _: None
 _TORCH = find_spec("torch")
 _NO_BYTECODE = _TORCH is not None and not Path(str(_TORCH.origin)).with_name("__pycache__").exists()
 # The first process that imports torch makes the folder, so the processes of xdist are told what was there before them.
