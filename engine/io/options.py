@@ -38,7 +38,7 @@ class Option:
     value: Value
     """Kind of the value."""
     group: str = ""
-    """Heading in help."""
+    """Heading that the option stands below in help."""
     of: type = object
     """Seam of the plug-ins that are named, or dataclass of the limits."""
     least: float = -math.inf

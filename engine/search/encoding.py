@@ -29,7 +29,7 @@ class Encoding:
     points: NDArray[np.int16]
     """Levels of the feasible configs, shape (configs, axes)."""
     configs: list[Config]
-    """The feasible configs."""
+    """Feasible configs, in the order of `points`."""
 
     def __init__(
         self,

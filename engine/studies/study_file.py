@@ -82,7 +82,7 @@ class StudyRecord:
     landscapes: tuple[StudiedLandscape, ...]
     """Landscapes that were searched, in order."""
     samplers: Mapping[str, StudiedSampler]
-    """Samplers by label."""
+    """Samplers that were compared, by label."""
     schema: int = 1
     """Version of this format."""
 

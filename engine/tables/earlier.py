@@ -44,7 +44,7 @@ class EarlierRow:
     before: Row | RangeRow
     """Row of the earlier table."""
     fate: Fate
-    """Outcome for it."""
+    """Outcome for that row."""
     reason: str
     """Reason for people; without a new row, the problems that it holds for."""
     now: Row | RangeRow | None = None

@@ -21,7 +21,7 @@ class LossLimits:
 
 @dataclass(frozen=True, slots=True)
 class RangeLimits:
-    """Limits of ranges."""
+    """Limits of the loss that a range may have."""
 
     worst: float = stated(0.02, Option("Largest loss of a range's kernel at a measured m.", Value.FRACTION, least=0))
     """By default within the spread of one config across GPUs of one model. A lone size that kernels take at launch may

@@ -110,7 +110,7 @@ class _Statement:
 
     @property
     def texts(self) -> set[str]:
-        """Texts in it."""
+        """Texts that stand in the statement."""
         constants = (node.value for node in ast.walk(self.node) if isinstance(node, ast.Constant))
         return {value for value in constants if isinstance(value, str)}
 

@@ -12,7 +12,7 @@ class BoardFacts:
     """Identity, driver and health of one GPU; None where it does not report a value."""
 
     uuid: str
-    """UUID, `GPU-…`."""
+    """UUID as the driver writes it, `GPU-…`."""
     driver: str
     """Version of the NVIDIA driver."""
     ecc: bool | None

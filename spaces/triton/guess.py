@@ -47,7 +47,7 @@ class Sweep(NamedTuple):
     least_bytes: int
     """Bytes that one launch must move."""
     configs: tuple[Config, ...]
-    """The configs."""
+    """Configs that were measured."""
     programs: tuple[int, ...]
     """Programs to launch, per config."""
     times_ns: tuple[float, ...]

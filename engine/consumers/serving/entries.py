@@ -31,7 +31,7 @@ class FileEntry:
 
 @dataclass(frozen=True, slots=True)
 class FileEntries:
-    """One file's entries."""
+    """Entries of one file, with what they were measured with."""
 
     name: FileName
     """Name that the engine looks for."""

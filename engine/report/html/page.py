@@ -22,7 +22,7 @@ class Link:
     """Text of a cell that leads somewhere."""
 
     text: str
-    """Words to click."""
+    """Words that a reader clicks."""
     href: str
     """Address beside the page, or a place on it."""
 
@@ -130,7 +130,7 @@ class Section:
     sheet: Sheet | None = None
     """Numbers behind the pictures, folded where there is a picture."""
     code: str = ""
-    """Text to copy."""
+    """Text that a reader copies."""
     fold: str = ""
     """Words that unfold the numbers; empty for `Numbers` below a picture, and for numbers that stand open."""
     bars: Bars | None = None

@@ -68,7 +68,7 @@ class LivePages(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Answers one request."""
+    """Handler that answers one request of a browser."""
 
     server: LivePages
     server_version, sys_version = "gemmtune", ""

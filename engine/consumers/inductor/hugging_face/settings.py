@@ -23,7 +23,7 @@ class CallSettings:
     tokens: int | None = None
     """Tokens per sequence: 1 decodes with a cache, more are a prompt; None for a model that takes none."""
     batch: int = 1
-    """Sequences, or pictures."""
+    """Number of sequences, or of pictures, per call."""
     context: int = CONTEXT
     """Tokens that the cache of a decoding step holds."""
     weight: float = 1.0

@@ -52,7 +52,7 @@ class BlockLimits:
     """Device that files are audited for."""
 
     sku: str
-    """Short name, `H20`."""
+    """Short name of the device, such as `H20`."""
     name: str
     """Name that the driver reports, `NVIDIA H20`."""
     capability: tuple[int, int] | None

@@ -29,9 +29,9 @@ class Product(NamedTuple):
     """Product of a layer, but for its m."""
 
     n: int
-    """Columns of B."""
+    """Number of columns of B."""
     k: int
-    """Columns of A."""
+    """Number of columns of A."""
     out_dtype: torch.dtype
     """Element type of the output."""
     row_wise: bool

@@ -29,7 +29,7 @@ class EngineProblems:
     source: str
     """Path of the config.json."""
     sharding: Sharding
-    """Engine and ranks."""
+    """Engine that serves the model, and how its ranks share it."""
     layers: tuple[Layer, ...]
     """Layers of one token, each with the number of the model's layers that run it as weight."""
     tokens: tuple[int, ...]

@@ -15,7 +15,7 @@ _UNUSED = ("start_api_server", "start_log_monitor", "start_monitor")
 
 
 def few_processes() -> AbstractContextManager[Any]:
-    """Start clusters so while the block runs."""
+    """Start clusters without these processes while the block runs."""
     return patch.multiple(Node, **dict.fromkeys(_UNUSED, _nothing))
 
 
