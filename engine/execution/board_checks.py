@@ -91,6 +91,8 @@ class BoardChecks:
         """Return whether no check has compared a worker's board with others yet, or a bad one is being repeated."""
         if (board := self._boards.get(worker)) is None:
             return True
+        if len(self._canaries) < _CANARIES and self._is_late():
+            return False  # nothing that was measured is steady enough to compare boards by
         is_repeated = bool(board.repeats) and (board.due or bool(board.running))
         return is_repeated or not (board.judged or board.vouched)
 
@@ -111,14 +113,16 @@ class BoardChecks:
 
     def wants(self, job: MeasureJob, reading: Reading) -> bool:
         """Return whether a config that was measured is to be a canary."""
-        if reading.estimate is None or reading.estimate.level is None or len(self._canaries) == _CANARIES:
+        if reading.estimate is None or not reading.estimate.is_steady or len(self._canaries) == _CANARIES:
             return False
         known = {(canary.task, canary.config) for canary in self._canaries}
         problems = {canary.task.problem for canary in self._canaries} or {job.task.problem}
-        is_late = sum(board.results for board in self._boards.values()) > _FIRST_RESULTS
         has_vendor = job.task.is_baseline or any(canary.task.is_baseline for canary in self._canaries)
-        fits = is_late or (job.task.problem in problems and (has_vendor or len(known) < _CANARIES - 1))
+        fits = self._is_late() or (job.task.problem in problems and (has_vendor or len(known) < _CANARIES - 1))
         return fits and (job.task, job.config) not in known
+
+    def _is_late(self) -> bool:
+        return sum(board.results for board in self._boards.values()) > _FIRST_RESULTS
 
     def add_canary(self, job: MeasureJob, stored: Measurement | None = None) -> None:
         """Let every board time this job's config, whose binary nobody deletes; `stored` is its earlier measurement."""
@@ -195,10 +199,12 @@ class BoardChecks:
             return
         off = exp(differences[(len(differences) - 1) // 2])
         trust = Trust.QUARANTINED if abs(off - 1) >= _QUARANTINED else Trust.OFF
-        how = f"its times are {off:.2f} times those of other boards, by canaries beside the reference kernel"
+        is_alone = len(voters) == 1 and voters[0] is board.vouched
+        whose = "its own of before" if is_alone else "those of other boards"
+        how = f"its times are {off:.2f} times {whose}, by canaries beside the reference kernel"
         if off == inf:
             how = f"it fails what other boards run ({board.reason})"
-        elif abs(off - 1) >= _NAMED and len(voters) == 1 and voters[0] is not board.vouched:
+        elif abs(off - 1) >= _NAMED and len(voters) == 1 and not is_alone:
             gap = self._vendor_gap(board.ratios, voters[0])
             if gap < -_NAMED:
                 return  # the other one is wrong

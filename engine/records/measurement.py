@@ -100,6 +100,11 @@ class Estimate:
             return ""
         return f"time_ns={self.time_ns} is not in low_ns={self.low_ns} to high_ns={self.high_ns} above 0"
 
+    @property
+    def is_steady(self) -> bool:
+        """Whether it compares boards: it has a reference level, and its interval is narrower than 5 %."""
+        return self.level is not None and self.high_ns < 1.05 * self.low_ns
+
     def scaled(self, factor: float) -> Estimate:
         """Return this estimate with its times multiplied by `factor`."""
         if factor == 1.0:

@@ -39,6 +39,6 @@ def stored_canaries(tasks: Sequence[Task], executor: Executor, database: Databas
     for task, known in zip(looked_at, database.known_of_each(wanted, executor.evidence), strict=True):
         if found and task.problem != found[0].task.problem:
             break
-        timed = [m for m in known.values() if m.estimate is not None and m.estimate.level is not None]
+        timed = [m for m in known.values() if m.estimate is not None and m.estimate.is_steady]
         found += sorted(timed, key=lambda m: m.created_at)[: _CANARIES - 1]
     return sorted(found, key=lambda m: not m.task.is_baseline)[:_CANARIES]
