@@ -3,10 +3,13 @@
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import _lru_cache_wrapper
+from functools import _lru_cache_wrapper, cache
 from types import CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
+
+from triton.runtime import driver
 
 from gemmtune.engine.consumers.triton.contract import (
     autotuner_of,
@@ -64,7 +67,16 @@ class Decorators:
         taken = inspect.signature(self.prune).parameters
         every = any(each.kind is each.VAR_KEYWORD for each in taken.values())
         named = {name: value for name, value in arguments.items() if every or name in taken}
+        _remember_properties()
         return self.prune(list(configs), dict(arguments), **named)
+
+
+def _remember_properties() -> None:
+    """Let Triton ask a GPU once for its properties: prunings ask per config, and an answer takes a millisecond."""
+    with suppress(RuntimeError):  # there is no GPU
+        utils = driver.active.utils
+        if not isinstance(utils.get_device_properties, _lru_cache_wrapper):
+            utils.get_device_properties = cache(utils.get_device_properties)
 
 
 def decorators_of(kernel: Any) -> Decorators:  # noqa: ANN401 (Triton has no types)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 pytest.importorskip("triton", reason="triton is not installed")
 
 import torch
+from triton.runtime import driver
 
 from gemmtune.engine.measure.operands.operands import make_operands
 from gemmtune.engine.measure.operands.reference import ReferenceResult, poison
@@ -250,6 +252,19 @@ def test_a_pruning_of_any_signature_is_asked_with_what_it_takes(case_of):
     for signature in ("configs, named_args, **kwargs", "configs, named_args, n, HEAD", "configs, nargs, *, n, **_"):
         before = f"def prune({signature}): return configs[1:]"
         assert [seed["BLOCK"] for seed in seeds(case_of(**PRUNED | {"before": before}))] == [128, 256]
+
+
+def test_a_pruning_that_asks_for_the_gpu_per_config_is_answered_from_memory(case_of, monkeypatch):
+    asked = []
+    utils = SimpleNamespace(get_device_properties=lambda gpu: asked.append(gpu) or {"max_shared_mem": 2**17})
+    monkeypatch.setattr(driver, "_active", SimpleNamespace(utils=utils))
+    before = """
+def prune(configs, named_args, **kwargs):
+    of = triton.runtime.driver.active.utils.get_device_properties
+    return [config for config in configs if 512 * config.kwargs["BLOCK"] <= of(0)["max_shared_mem"]]
+"""
+    assert [seed["BLOCK"] for seed in seeds(case_of(**PRUNED | {"before": before}))] == [128, 256]
+    assert asked == [0]
 
 
 def test_none_and_types_are_values_of_params(case_of, tmp_path):
