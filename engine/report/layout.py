@@ -245,11 +245,8 @@ def _section_text(section: str | Grid, width: int | None) -> str:
     if width is None or _fits(section.split("\n"), width):
         return section
     lines = section.split("\n")
-    return "\n".join(chain.from_iterable(_wrapped(line, width, _indent(line)) for line in lines))
-
-
-def _indent(line: str) -> str:
-    return " " * (len(line) - len(line.lstrip()))
+    indented = ((line, " " * (len(line) - len(line.lstrip()))) for line in lines)
+    return "\n".join(chain.from_iterable(_wrapped(line, width, indent) for line, indent in indented))
 
 
 def _fits(lines: Iterable[str], width: int) -> bool:

@@ -117,7 +117,7 @@ def objective(name: str) -> Objective:
 
 def sampler(name: str) -> type[Sampler]:
     """Return the sampler class of that name; raises like `look_up`."""
-    return _load(Sampler, name)  # type: ignore[type-abstract]
+    return _loaded(Sampler, look_up(Sampler, name))  # type: ignore[type-abstract]
 
 
 def pruner(name: str) -> Pruner:
@@ -174,10 +174,6 @@ def _changed_at(folder: str) -> int | None:
         return os.stat(folder or os.curdir).st_mtime_ns
     except OSError:
         return None
-
-
-def _load(kind: type[_Plugin], name: str) -> type[_Plugin]:
-    return _loaded(kind, look_up(kind, name))
 
 
 def _create(kind: type[_Plugin], name: str) -> _Plugin:

@@ -246,13 +246,10 @@ def _copies(seeds: int) -> int:
 def _curve(arm: str, landscape: str, fractions: Sequence[_Floats], scores: Sequence[_Floats | None]) -> Curve:
     """Return a curve from each landscape's fractions, shape (seeds, budget), and its P of `_with_more_of_each`."""
     by_seed = np.mean(fractions, axis=0)
-    low, high = (tuple(map(_known, np.clip(ends, 0.0, 1.0).tolist())) for ends in mean_interval(by_seed))
+    intervals = (np.clip(ends, 0.0, 1.0).tolist() for ends in mean_interval(by_seed))
+    low, high = (tuple(None if math.isnan(end) else end for end in ends) for ends in intervals)
     reached = {goal: _reached(np.concatenate(fractions), goal) for goal in GOALS}
     return Curve(arm, landscape, tuple(by_seed.mean(axis=0).tolist()), low, high, reached, _score(scores))
-
-
-def _known(end: float) -> float | None:
-    return None if math.isnan(end) else end
 
 
 def _reached(searches: _Floats, goal: float) -> Reached:

@@ -345,7 +345,8 @@ def _tables(product: CapturedProduct, weights: dict[Problem | Grouped | Flex, fl
     for weight, sizes in listed:
         lines += ["", *map(_comment, comments), "[[problem]]"]
         lines += [f"{named} = {sizes[0] if len(sizes) == 1 else sizes}"] if named else []
-        lines += [*(f"{name} = {_toml(name, text)}" for name, text in kept.items()), f"weight = {weight:.6g}"]
+        texts = (f"{name} = {text if name in _NO_TEXTS else json.dumps(text)}" for name, text in kept.items())
+        lines += [*texts, f"weight = {weight:.6g}"]
     return lines
 
 
@@ -355,7 +356,3 @@ def _times(number: float, thing: str) -> str:
 
 def _comment(text: str) -> str:
     return f"# {one_line(text)}"
-
-
-def _toml(name: str, text: str) -> str:
-    return text if name in _NO_TEXTS else json.dumps(text)
