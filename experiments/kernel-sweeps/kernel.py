@@ -123,8 +123,8 @@ class Kernel:
         )  # fmt: skip
         with Database.open(str(database), read_only=True) as store:
             for case in self.cases:
-                measured = list(store.measurements(case, space=SPACE))
-                final = store.finals(case)[-1] if store.finals(case) else None
+                measured = [m for m in store.measurements(space=SPACE) if m.task.problem.name == case.name]
+                final = next((f for f in reversed(store.finals()) if f.problem.name == case.name), None)
                 ok = {m.config: m.estimate.time_ns for m in measured if m.status is Status.OK}
                 screened = min(ok, key=ok.__getitem__, default=None)
                 finalists = [f.config for f in final.finalists if f.task.space == SPACE] if final else []
@@ -144,7 +144,7 @@ class Kernel:
         rows = {row["facts"]["problem"]: row["config"] for kernel in kernels for row in kernel["rows"]}
         with Database.open(str(self.out / "tuned/measurements.db"), read_only=True) as store:
             for case in self.cases:
-                spent = len(list(store.measurements(case, space=SPACE)))
+                spent = sum(m.task.problem.name == case.name for m in store.measurements(space=SPACE))
                 line = {"budget": budget, "evaluated": spent, "config": rows.get(case.name)}
                 self.line(case)["tune"] = line
 

@@ -23,6 +23,7 @@ from pathlib import Path
 from gemmtune.engine.campaign.plan_file import read_plan
 from gemmtune.engine.consumers.inductor.bench.arms import TABLE
 from gemmtune.engine.consumers.inductor.capture.captured import Captured, CapturedProduct, merged
+from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.kinds import parse_workload
 
 HERE = Path(__file__).parent
@@ -147,7 +148,9 @@ class Run:
         campaign = self.out / "problems.toml"
         campaign.write_text(Captured(found, [], "All cases of experiments/models.").to_toml(), encoding="utf-8")
         command = ["tune", str(campaign), "--out", str(self.out / "table"), "--seconds", str(seconds)]
-        command += [option for space in spaces for option in ("--space", space)]
+        kinds = {each.problem.kind for each in found}
+        served = [each for each in spaces if registry.space(each).workload in kinds]  # tune takes no other space
+        command += [option for space in served for option in ("--space", space)]
         took, report = self.gemmtune("tune", [*command, "--no-report"], dict(os.environ))
         if report is not None:
             self.result["tune"] = {
