@@ -3,6 +3,7 @@
 import logging
 import sqlite3
 from collections.abc import Mapping, Sequence
+from functools import cache
 
 from sqlalchemy import URL, Connection, Engine, Executable, TableClause, create_engine, event, make_url
 from sqlalchemy.dialects import sqlite
@@ -163,11 +164,14 @@ def is_locked(error: SQLAlchemyError) -> bool:
 
 def insert_new(connection: Connection, table: TableClause, rows: Sequence[Mapping[str, object]]) -> int:
     """Insert the rows that break no constraint of uniqueness, the first of equal ones; return their number."""
-    statement: Executable
-    if connection.dialect.name == "postgresql":
-        from sqlalchemy.dialects import postgresql  # takes a tenth of a second to import
-
-        statement = postgresql.insert(table).on_conflict_do_nothing()
-    else:
-        statement = sqlite.insert(table).on_conflict_do_nothing()
+    statement = _insertion(table, connection.dialect.name)
     return int(connection.execute(statement, rows, execution_options={"preserve_rowcount": True}).rowcount)
+
+
+@cache  # a campaign inserts by it once per result, and to make it takes as long as the insertion
+def _insertion(table: TableClause, dialect: str) -> Executable:
+    if dialect != "postgresql":
+        return sqlite.insert(table).on_conflict_do_nothing()
+    from sqlalchemy.dialects import postgresql  # takes a tenth of a second to import
+
+    return postgresql.insert(table).on_conflict_do_nothing()
