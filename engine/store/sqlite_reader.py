@@ -60,20 +60,21 @@ class HeldFile:
         """Keep the path; the first look after each connection remembers what is there."""
         self._engine = engine
         self._path = Path(path).absolute()
+        self._files = str(self._path), f"{self._path}-wal"
         self._held: list[tuple[int, int]] = []
         event.listen(engine, "connect", lambda *_: self._held.clear())
 
     def fault(self) -> str:
         """Return what happened to the file since the first look, and what is kept of it; empty if it is the same."""
-        found = [_identity(path) for path in (self._path, Path(f"{self._path}-wal"))]
-        self._held = self._held or found
-        if not self._path.exists():
+        (file, size), (log, _) = map(_identity_and_size, self._files)
+        self._held = self._held or [file, log]
+        if size is None:
             happened = "it was deleted or moved"
-        elif not self._path.stat().st_size:
+        elif not size:
             happened = "it was emptied"
-        elif found[0] != self._held[0]:
+        elif file != self._held[0]:
             happened = "it was replaced by another file"
-        elif found[1] != self._held[1]:
+        elif log != self._held[1]:
             happened = "its log (-wal) was deleted or replaced"
         else:
             return ""
@@ -105,9 +106,9 @@ def unwritable(path: str) -> str:
     return ""
 
 
-def _identity(path: Path) -> tuple[int, int]:
+def _identity_and_size(path: str) -> tuple[tuple[int, int], int | None]:
     try:
         found = os.stat(path)
     except OSError:
-        return 0, 0
-    return found.st_dev, found.st_ino
+        return (0, 0), None
+    return (found.st_dev, found.st_ino), found.st_size
