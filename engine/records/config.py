@@ -11,6 +11,7 @@ from itertools import product
 
 Value = bool | int | float | str
 """Value of a parameter in a config."""
+_compact_json = json.JSONEncoder(separators=(",", ":")).encode
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +106,7 @@ class Config(Mapping[str, Value]):
     @cached_property
     def json(self) -> str:
         """Canonical JSON text of the config."""
-        return json.dumps(self._values, separators=(",", ":"))
+        return _compact_json(self._values)
 
     @cached_property
     def digest(self) -> str:

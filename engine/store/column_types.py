@@ -17,7 +17,8 @@ from gemmtune.engine.seams.codec import decoded, encoded
 
 _T = TypeVar("_T")
 _raw_decode = json.JSONDecoder().raw_decode
-
+compact_json = json.JSONEncoder(separators=(",", ":")).encode
+"""Return JSON without spaces, for a value: an encoder that is made once, as `json.dumps` makes one per call."""
 
 DECODING_ERRORS = ValueError, RecursionError
 """Errors that decoding a damaged text may raise."""
@@ -41,11 +42,6 @@ class AsText(TypeDecorator[_T]):
     def process_bind_param(self, value: _T | None, dialect: Dialect) -> str | None:
         """Return the text to store."""
         return None if value is None else self.encode(value)
-
-
-def compact_json(value: object) -> str:
-    """Return JSON without spaces."""
-    return json.dumps(value, separators=(",", ":"))
 
 
 def decode_json(text: str) -> Any:  # noqa: ANN401 (JSON)
