@@ -98,7 +98,8 @@ class BoardChecks:
 
     def add_result(self, worker: str, uuid: str) -> Iterator[BoardVerdict]:
         """Count a result of a worker, and yield that its board is known now; `uuid` may be empty."""
-        board = self._boards.setdefault(worker, _Board("", self._now()))
+        if (board := self._boards.get(worker)) is None:
+            board = self._boards[worker] = _Board("", self._now())
         board.results += 1
         if uuid not in ("", board.uuid):
             board.uuid = uuid
