@@ -78,10 +78,11 @@ class _Launcher:
             found = f"one of the operands, whose strides are {a.stride()} and {b.stride()}, has others"
             way = "align the operands, or capture and tune the model again"
             warnings.warn(f"gemmtune's kernel {needs}, but {found}, so ATen runs: {way}", stacklevel=2)
-            if a.itemsize == 1:  # fp32 holds 8-bit floats, and ATen has no kernel of theirs for such operands
-                a, b = a.float(), b.float()
+            wide = torch.float64 if a.dtype is torch.int8 else torch.float32  # it holds the sums of 8-bit operands
+            if a.itemsize == 1:  # ATen has no kernel of theirs for such operands
+                a, b = a.to(wide), b.to(wide)
             product = torch.addmm(bias[0], a, b) if bias else torch.mm(a, b)
-            values = computed_by_torch(self._epilogue, product.float(), further)
+            values = computed_by_torch(self._epilogue, product.to(wide), further)
             for output, value in zip(outputs, values, strict=True):
                 output.copy_(value)
             return out

@@ -52,6 +52,15 @@ def test_operands_of_8_bits_that_no_kernel_reads_are_multiplied_by_aten_with_the
     torch.testing.assert_close(out.double(), right, rtol=2**-8, atol=2**-8)
 
 
+def test_sums_of_whole_numbers_that_no_kernel_reads_are_exact():
+    whole = torch.randint(100, 128, (5 * 8192 + 1,), dtype=torch.int8)
+    a, b = whole[1:].view(5, 8192), torch.randint(100, 128, (16, 8192), dtype=torch.int8).T
+    out = torch.empty(5, 16, dtype=torch.int32)
+    with pytest.warns(UserWarning, match="so ATen runs"):
+        extern._Launcher(KERNEL)(a, b, out=out)
+    assert torch.equal(out.long(), a.long() @ b.long())  # fp32 holds no such sum
+
+
 def test_a_gpu_without_such_clusters_gets_the_next_choice(asked):
     found = extern.link(KERNEL, 2)
     assert found == "cannot be linked: RuntimeError: GPU 2 runs no clusters of 4 blocks; it runs [1, 2]"
