@@ -35,5 +35,5 @@ def _call(
     if odd:
         needs = "gemmtune's kernel of a grouped product reads operands at multiples of 16 bytes"
         warnings.warn(f"{needs}, but one has another address, so it is copied: align the operands", stacklevel=2)
-    launch(a.device.index, {**tensors, **odd, "offs": offs})
+    launch(a.device.index, {**tensors, **odd, "offs": offs.contiguous()})
     return out.copy_(odd["out"]) if "out" in odd else out

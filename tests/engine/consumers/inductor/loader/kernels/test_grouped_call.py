@@ -17,7 +17,7 @@ def kernel(call):
     return KernelBinary("gemmtune_quack_grouped", "cute::quack_grouped", "", call, "nt", [], {})
 
 
-def called(a, b, out, *scales, computes=0.0):
+def called(a, b, out, *scales, computes=0.0, ends=ENDS):
     """Call a kernel on the CPU, and return the operands of its launch, if any, which fills its output."""
     launches = []
 
@@ -25,7 +25,7 @@ def called(a, b, out, *scales, computes=0.0):
         launches.append(named)
         named["out"].fill_(computes)
 
-    result = grouped_call(kernel(CALL))(launch, a, b, *scales, ENDS, out=out)
+    result = grouped_call(kernel(CALL))(launch, a, b, *scales, ends, out=out)
     assert result is out
     return launches
 
@@ -58,6 +58,13 @@ def test_scales_stand_before_the_ends():
     column, row = torch.rand(8), torch.rand(3, 8)
     (named,) = called(a, b, out, column, row)
     assert [named[name] is each for name, each in (("column", column), ("row", row), ("offs", ENDS))] == [True] * 3
+
+
+@pytest.mark.parametrize("ends", [torch.stack([ENDS, ENDS], 1)[:, 0], ENDS[:1].expand(3)])
+def test_ends_that_do_not_lie_one_after_another_are_copied(ends):
+    (named,) = called(*operands(), ends=ends)
+    assert named["offs"].is_contiguous()
+    assert torch.equal(named["offs"], ends)
 
 
 def test_a_tensor_at_an_odd_address_is_copied_with_a_warning():
