@@ -55,13 +55,17 @@ def row_of(
     """Return a product with its key and row.
 
     One of fast sums that has no row is served as the one of exact sums, whose kernels are right for it. ATen's is not
-    the one that was timed there: it sums fast.
+    the one that was timed there: it sums fast. One of whole numbers takes its sums' row behind its chain's.
     """
     found = find(product)
-    if found[1] is not None or isinstance(product, str) or not product.keywords.get("USE_FAST_ACCUM"):
+    if found[1] is not None or isinstance(product, str):
         return product, found
-    operation, dtype, rest = product.key.split(":", 2)
-    exact = replace(product, key=f"{operation}:{dtype}_exact:{rest}", keywords={"USE_FAST_ACCUM": False})
+    operation, dtype, *rest = product.key.split(":")
+    if operation == _INT_MM:
+        return product, find(replace(product, key=":".join((operation, "int8", *rest)), read=PLAIN))
+    if not product.keywords.get("USE_FAST_ACCUM"):
+        return product, found
+    exact = replace(product, key=":".join((operation, f"{dtype}_exact", *rest)), keywords={"USE_FAST_ACCUM": False})
     of_exact = find(exact)
     return (product, found) if of_exact[1] is None or of_exact[1].is_aten else (exact, of_exact)
 

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from torch._inductor.kernel_inputs import KernelInputs
     from torch._inductor.scheduler import BaseSchedulerNode, Scheduler
 
-_LOGIC = 20  # part of the cache key: add 1 whenever the loader compiles a row to something else
+_LOGIC = 21  # part of the cache key: add 1 whenever the loader compiles a row to something else
 TRITON_TEMPLATES = {"triton::mm": mm_template, "triton::bmm": bmm_template}
 """Inductor's templates that rows may name."""
 
@@ -121,7 +121,7 @@ class TableChoices(AtenChoices):
         if row is None or isinstance(product, str):
             answers = is_for_templates if self.autotunes else is_for_aten
             return self._without_row(asked, kwarg_overrides, answers, lambda: self._count_miss(product, device))
-        is_apart = key == product.key  # whether an epilogue runs in a kernel of its own
+        is_apart = key == product.key or key != product.full_key  # whether an epilogue runs in a kernel of its own
         if choices is None:
             template = None if row.is_aten else self._usable(row)
             if not (is_for_aten if template is None else is_for_templates)(op_name, templates):

@@ -71,3 +71,4 @@ CASES["training"] = Case(Training.apply, (T((64, 256), grad=True), T((96, 256)),
 CASES["int8"] = Case(lambda a, b: torch._int_mm(a, b.t()), WHOLE)
 CASES["int8 with scales"] = Case(dequantised, (*WHOLE, *rows()))
 CASES["int8 twice"] = Case(lambda a, b: torch._int_mm(a, b.t()) * 2, WHOLE)
+CASES["int8 by thirds"] = Case(lambda a, b: torch._int_mm(a, b.t()) / 3, WHOLE)

@@ -46,6 +46,7 @@ RANGES = (
 TAKEN = {
     *("rows", "one token", "tensors", "tensors of one element", "one scale for both", "bias", "silu", "relu"),
     *("open rows", "fp16 rows", "int8", "int8 with scales", "int8 twice"),
+    "int8 by thirds",
 }
 BLOCKS = "block-wise scales of 128x2 and 2x1, for blocks of 1x128 and 128x128"
 
@@ -113,3 +114,10 @@ def test_scales_of_blocks_and_operations_on_whole_numbers_are_named_with_their_s
     (use,) = report["table"]["int8 twice"]["uses"]
     assert use["outcome"] == "row"
     assert "mul of whole numbers" in use["detail"]
+
+
+def test_whole_numbers_whose_chain_has_no_row_run_that_of_their_sums(report):
+    (use,) = report["table"]["int8 by thirds"]["uses"]
+    assert use["problem"] == "64x96x256:int8:nt:out_dtype=fp32:epilogue=div(3)"
+    assert use["detail"].startswith("64x96x256:int8:nt triton::mm")
+    assert use["detail"].endswith("epilogue apart")
