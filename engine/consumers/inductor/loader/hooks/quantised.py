@@ -78,9 +78,10 @@ def _described(kernel_inputs: MMKernelInputs, op_name: str, node: torch.fx.Node)
     if 0 in (m, n, k):
         return "it is empty"
     a, b = kernel_inputs.dtypes()[:2]
-    if a not in _SHORT or b not in _SHORT:
-        return f"tables have no rows of {str(a).removeprefix('torch.')} by {str(b).removeprefix('torch.')}"
-    read, out = read_epilogue(node), str(kernel_inputs.out_dtype()).removeprefix("torch.")
+    of_a, of_b, out = (str(each).removeprefix("torch.") for each in (a, b, kernel_inputs.out_dtype()))
+    if a not in _SHORT or b not in _SHORT or kernel_inputs.out_dtype().itemsize == 1:
+        return f"tables have no rows of {of_a} by {of_b} with an output of {out}"
+    read = read_epilogue(node)
     facts = [] if b is a else [_SHORT[b]]
     scales, keywords = PLAIN, dict[str, bool]()
     if op_name != _INT_MM:

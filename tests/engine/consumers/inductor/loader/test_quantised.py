@@ -121,3 +121,9 @@ def test_whole_numbers_whose_chain_has_no_row_run_that_of_their_sums(report):
     assert use["problem"] == "64x96x256:int8:nt:out_dtype=fp32:epilogue=div(3)"
     assert use["detail"].startswith("64x96x256:int8:nt triton::mm")
     assert use["detail"].endswith("epilogue apart")
+
+
+def test_an_output_of_8_bits_is_no_problem_and_says_so(report):
+    (use,) = report["table"]["fp8 output"]["uses"]
+    assert (use["outcome"], use["problem"]) == ("no problem", "scaled_mm")
+    assert "with an output of float8_e4m3fn" in use["detail"]
