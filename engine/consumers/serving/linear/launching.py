@@ -96,9 +96,6 @@ def operands_of(
             return None
         found[name] = scale.view(size)
     if bias is not None:
-        if not bias.is_contiguous():
-            return None
-        found["row2" if row_wise else "row"] = bias.view(1, -1)
-    if a.stride() != (k, 1) or b.stride() != (1, k):
-        return None
-    return None if any(tensor.data_ptr() % _ALIGNED_BYTES for tensor in found.values()) else found
+        found["row2" if row_wise else "row"] = bias.reshape(1, -1)
+    is_dense = a.stride() == (k, 1) and b.stride() == (1, k) and (bias is None or bias.is_contiguous())
+    return found if is_dense and not any(each.data_ptr() % _ALIGNED_BYTES for each in found.values()) else None
