@@ -137,7 +137,5 @@ def _layout(operand: torch.Tensor) -> str:
 
 def _hint(size: Any) -> int:  # noqa: ANN401 (a number, or torch's symbol)
     """Return a size, of an open one the value that torch saw first, or one in its place."""
-    if isinstance(size, int):
-        return size
-    hint = size.node.hint
+    hint = size if isinstance(size, int) else size.node.hint
     return _UNKNOWN if hint is None else int(hint)
