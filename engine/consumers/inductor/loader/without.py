@@ -45,7 +45,7 @@ leading_scales, quantised_product = _nothing, _nothing  # no row serves products
 serve_grouped, grouped_call, serve_flex = _nothing, _nothing, _nothing  # or grouped ones, or attention
 GENERATED: tuple[str, ...] = ()
 serve_generated, parse_generated = _nothing, _nothing  # or kernels between them
-with_whole_bias, leave_out_bias = _unchanged, _nothing  # no row has a bias
+with_whole_bias, with_matrices, leave_out_bias = _unchanged, _unchanged, _nothing  # no row has a bias or scales
 
 
 def bias_of_product(kernel_inputs: Any) -> tuple[str, dict[str, Any] | str]:  # noqa: ANN401 (Inductor's)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._inductor.kernel_inputs import MMKernelInputs
+from torch._inductor.lowering import view
 from torch._inductor.virtualized import V
 
 from gemmtune.engine.consumers.inductor.epilogues.graph_nodes import name_of
@@ -23,7 +24,6 @@ _INT_MM = "int_mm"
 _OPERATIONS = {**dict.fromkeys(SCALED, "scaled_mm"), "_int_mm": _INT_MM}
 """Inductor's names of operations, by the names of torch's operators."""
 _SHORT = {torch.float8_e4m3fn: "e4m3", torch.float8_e5m2: "e5m2", torch.int8: "int8"}
-_USUAL_OUTPUTS = {torch.float8_e4m3fn: "bfloat16", torch.float8_e5m2: "bfloat16", torch.int8: "int32"}
 
 
 class QuantisedProduct(LoweredProduct):
@@ -39,10 +39,10 @@ class QuantisedProduct(LoweredProduct):
 
 def quantised_product(kernel_inputs: Any, op_name: str) -> LoweredProduct | str | None:  # noqa: ANN401 (Inductor's)
     """Return a product of 8-bit operands, or the operation and why no row describes it; None for another product."""
-    if op_name not in _OPERATIONS.values() or not isinstance(kernel_inputs, MMKernelInputs):
-        return None
     node = V.graph.current_node
-    if not isinstance(node, torch.fx.Node) or _OPERATIONS.get(name_of(node)) != op_name:
+    if not isinstance(kernel_inputs, MMKernelInputs) or not isinstance(node, torch.fx.Node):
+        return None
+    if _OPERATIONS.get(name_of(node)) != op_name:
         return None
     found = _described(kernel_inputs, op_name, node)
     sizes = "x".join(map(str, kernel_inputs.mnk_hinted()))
@@ -63,11 +63,18 @@ def row_of(
     operation, dtype, *rest = product.key.split(":")
     if operation == _INT_MM:
         return product, find(replace(product, key=":".join((operation, "int8", *rest)), read=PLAIN))
-    if not product.keywords.get("USE_FAST_ACCUM"):
-        return product, found
     exact = replace(product, key=":".join((operation, f"{dtype}_exact", *rest)), keywords={"USE_FAST_ACCUM": False})
     of_exact = find(exact)
     return (product, found) if of_exact[1] is None or of_exact[1].is_aten else (exact, of_exact)
+
+
+def with_matrices(kernel_inputs: MMKernelInputs, product: LoweredProduct) -> MMKernelInputs:
+    """Return the operands of a product, whose scales, if any, get the two dimensions that its template reads."""
+    if not product.scales.epilogue:
+        return kernel_inputs
+    a, b, *scales = kernel_inputs.nodes()
+    scales[:2] = [view(each, [1, 1]) if len(each.get_size()) == 1 else each for each in scales[:2]]
+    return MMKernelInputs([a, b, *scales], out_dtype=kernel_inputs.out_dtype(), mat1_idx=0, mat2_idx=1)
 
 
 def _described(kernel_inputs: MMKernelInputs, op_name: str, node: torch.fx.Node) -> LoweredProduct | str:
@@ -81,8 +88,7 @@ def _described(kernel_inputs: MMKernelInputs, op_name: str, node: torch.fx.Node)
     of_a, of_b, out = (str(each).removeprefix("torch.") for each in (a, b, kernel_inputs.out_dtype()))
     if a not in _SHORT or b not in _SHORT or kernel_inputs.out_dtype().itemsize == 1:
         return f"tables have no rows of {of_a} by {of_b} with an output of {out}"
-    read = read_epilogue(node)
-    facts = [] if b is a else [_SHORT[b]]
+    read, facts = read_epilogue(node), [] if b is a else [_SHORT[b]]
     scales, keywords = PLAIN, dict[str, bool]()
     if op_name != _INT_MM:
         leading = leading_scales(node)
@@ -101,7 +107,7 @@ def _described(kernel_inputs: MMKernelInputs, op_name: str, node: torch.fx.Node)
         layouts += layout
     if layouts != "nt":
         return f"operands of layouts {layouts}, where torch's kernel wants nt"
-    dtype = "_".join([_SHORT[a], *([] if out == _USUAL_OUTPUTS[a] else [out]), *facts])
+    dtype = "_".join([_SHORT[a], *([] if out == ("int32" if a is torch.int8 else "bfloat16") else [out]), *facts])
     hint, count_n, count_k = kernel_inputs.mnk_hinted()
     kind = "dynamic" if is_open(m) else "static"
     parts = (op_name, dtype, layouts, f"1x{count_n}x{count_k}", "none", kind, *stated_texts(stated))

@@ -21,7 +21,7 @@ from gemmtune.engine.consumers.inductor.loader.hooks.binaries import Binaries
 from gemmtune.engine.consumers.inductor.loader.hooks.dynamic_rows import dynamic_row
 from gemmtune.engine.consumers.inductor.loader.hooks.flex_rows import FLEX_TEMPLATES
 from gemmtune.engine.consumers.inductor.loader.hooks.open_sizes import as_in_table
-from gemmtune.engine.consumers.inductor.loader.hooks.quantised import quantised_product, row_of
+from gemmtune.engine.consumers.inductor.loader.hooks.quantised import quantised_product, row_of, with_matrices
 from gemmtune.engine.consumers.inductor.loader.loader_rows import InductorTable, ProductRow
 from gemmtune.engine.consumers.inductor.loader.lowered import (
     AtenChoices,
@@ -230,12 +230,11 @@ class TableChoices(AtenChoices):
         This torch derives the keywords that are not tuned, but for EVEN_K: a wrong one gives wrong results. It makes
         templates only where it autotunes, so it does while it makes this one.
         """
-        kernel_inputs, op_name = with_whole_bias(asked[0], product), asked[2]
+        kernel_inputs, op_name = with_matrices(with_whole_bias(asked[0], product), product), asked[2]
         fix_layouts(kernel_inputs.nodes())
-        even_k = {"EVEN_K": product.k % row.kwargs["BLOCK_K"] == 0} if "BLOCK_K" in row.kwargs else {}
+        own = {"EVEN_K": product.k % row.kwargs["BLOCK_K"] == 0} if "BLOCK_K" in row.kwargs else {}
         with config.patch(max_autotune_gemm=True):
-            keywords = {**row.kwargs, **even_k, **product.keywords}
-            made = next(self.get_ktc(kernel_inputs, template, op_name, keywords), None)
+            made = next(self.get_ktc(kernel_inputs, template, op_name, {**row.kwargs, **own, **product.keywords}), None)
             if made is not None:
                 made.layout = kernel_inputs.output_layout(flexible=False)
                 leave_out_bias(made, kernel_inputs, op_name)

@@ -46,7 +46,7 @@ RANGES = (
 TAKEN = {
     *("rows", "one token", "tensors", "tensors of one element", "one scale for both", "bias", "silu", "relu"),
     *("open rows", "fp16 rows", "int8", "int8 with scales", "int8 twice"),
-    "int8 by thirds",
+    *("int8 by thirds", "tensors of one vector each"),
 }
 BLOCKS = "block-wise scales of 128x2 and 2x1, for blocks of 1x128 and 128x128"
 
