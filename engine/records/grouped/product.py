@@ -266,8 +266,8 @@ class Grouped(Workload):
         Raises:
             ProblemError: a field is unknown, missing or malformed.
         """
-        if unserved := [name for name in _UNSERVED if name in record]:
-            raise ProblemError(f"no kernel of grouped products here computes {unserved[0]}=: leave it out")
+        if unserved := [f"{name}={record[name][:SHOWN]}" for name in _UNSERVED if name in record]:
+            raise ProblemError(f"no kernel of grouped products here computes {unserved[0]}: leave it out")
         refuse_unknown(cls, record)
         if missing := [name for name in ("form", *_LETTERS.values()) if not record.get(name)]:
             raise ProblemError(f"{missing[0]} is missing: {_HELP}")

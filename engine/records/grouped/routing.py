@@ -30,9 +30,9 @@ def canonical(routing: str, groups: int) -> str:
             raise ProblemError(f"routing={routing[:80]!r}: the exponent is a number above 0 and up to {_MOST_EXPONENT}")
         return "zipf" if float(value) == 1 else f"zipf({number_text(float(value))})"
     if name == "counts":
-        counts = (value or "").split(".")
+        counts = value.split(".") if value else []
         if len(counts) != groups or not all(re.fullmatch("[0-9]{1,18}", each) for each in counts):
-            raise ProblemError(f"routing has {len(counts)} counts for {groups} groups: give one per group")
+            raise ProblemError(f"{routing[:80]!r} has {len(counts)} counts for {groups} groups: give one per group")
         if not any(map(int, counts)):
             raise ProblemError(f"routing={routing[:80]!r} sends no row to any group: give a count above 0")
         return f"counts({'.'.join(str(int(each)) for each in counts)})"

@@ -69,6 +69,8 @@ def test_other_texts_have_the_canonical_name(short, name):
         ("grouped:rows:m16:g8:n64:k8:bf16:nt:routing=even", "none of uniform"),
         ("grouped:rows:m16:g8:n64:k8:bf16:nt:routing=zipf(11)", "exponent"),
         ("grouped:rows:m16:g8:n64:k8:bf16:nt:routing=counts(1.2)", "2 counts for 8 groups"),
+        ("grouped:rows:m16:g8:n64:k8:routing=counts()", "'counts.*' has 0 counts for 8 groups"),
+        ("grouped:rows:m16:g8:n64:k8:out_dtype=fp32", "computes out_dtype=fp32: leave it out"),
         ("grouped:rows:m16:g2:n64:k8:bf16:nt:routing=counts(0.0)", "no row"),
         ("grouped:batched:m16:g2:n64:k8:bf16:nt:routing=zipf", "batched are alike"),
         ("grouped:rows:m16:g2:n64:k8:weight=0", "weight=0.0"),
