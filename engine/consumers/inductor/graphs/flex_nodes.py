@@ -25,7 +25,8 @@ def flex_problem(node: Node) -> tuple[Flex, FlexCall] | str:
 def _phase(node: Node, name: str) -> str:
     """Return the kernel that Inductor makes of a call whose options are torch's own."""
     q, k = (each.meta["val"] for each in node.args[:2])  # type: ignore[union-attr] # nodes
-    ratio = q.shape[1] // k.shape[1]
     if name == BACKWARD:
         return "backward"
-    return "decode" if q.shape[2] < _MOST_DECODED and ratio & (ratio - 1) == 0 else "forward"
+    ratio, blocks = q.shape[1] // k.shape[1], node.args[4][2]  # type: ignore[index] # a tuple
+    shares_blocks = ratio == 1 or blocks.meta["val"].shape[1] == 1  # type: ignore[union-attr] # a node
+    return "decode" if q.shape[2] < _MOST_DECODED and ratio & (ratio - 1) == 0 and shares_blocks else "forward"

@@ -117,6 +117,19 @@ def test_the_values_that_a_mask_reads_are_those_of_the_capture():
     assert found.compiled == names(found)
 
 
+def test_few_queries_whose_heads_see_other_keys_have_the_kernel_that_inductor_makes():
+    def parts(q, k):
+        def mask(b, h, i, j):
+            return (j & 1) == h % 2
+
+        blocks = create_block_mask(mask, None, 4, 1, 512, q.device)
+        return flex_attention(q, k, k, block_mask=blocks, enable_gqa=True) + flex_attention(q, k, k, enable_gqa=True)
+
+    found = captured(parts, "bf16[1,4,1,16]", "bf16[1,2,512,16]")
+    sizes = "b1:h4:kvh2:q1:kv512:d16:bf16"
+    assert {*names(found)} == {f"flex:forward:{sizes}:mask=eq(and(1,kv),mod(h,2))", f"flex:decode:{sizes}"}
+
+
 def test_a_users_triton_kernel_is_named_beside_the_products():
     found = captured(doubled, SQUARE, SQUARE)
     assert names(found) == {"64x64x64:bf16:nn": 2}
