@@ -54,16 +54,9 @@ def gradients(
     delta: torch.Tensor,
     read: Sequence[torch.Tensor],
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return the gradients of queries, keys and values in float32.
+    """Return the gradients of queries, keys and values in float32; autograd differentiates the score function.
 
-    Args:
-        attention: the attention, whose score function is differentiated by autograd.
-        q: queries, shape (batch, heads, queries, elements); k and v are keys and values.
-        k: keys.
-        v: values.
-        grad: gradient of the output.
-        delta: sum of the output times its gradient, per query.
-        read: documents, if the mask reads them.
+    `grad` is the output's gradient, and `delta` the sum of the output times it, per query; the mask reads `read`.
     """
     dq, dk, dv = (torch.zeros(each.shape, dtype=torch.float64, device=q.device) for each in (q, k, v))
     scale = attention.head_dim**-0.5

@@ -56,12 +56,8 @@ _OUTPUTS = {Phase.FORWARD: "out", Phase.BACKWARD: "dk", Phase.DECODE: "acc"}
 _GRID_OF = {Phase.FORWARD: ("block_m",), Phase.BACKWARD: ("block_m2", "block_n1")}
 """Sizes of tiles that decide the number of blocks for a length."""
 _OPTIONS = {
-    "PRESCALE_QK": False,
-    "ROWS_GUARANTEED_SAFE": False,
-    "BLOCKS_ARE_CONTIGUOUS": False,
-    "WRITE_DQ": True,
-    "OUTPUT_LOGSUMEXP": True,
-    "OUTPUT_MAX": False,
+    **{"WRITE_DQ": True, "OUTPUT_LOGSUMEXP": True},
+    **dict.fromkeys(("PRESCALE_QK", "ROWS_GUARANTEED_SAFE", "BLOCKS_ARE_CONTIGUOUS", "OUTPUT_MAX"), False),
 }
 """Options of a call that states none, as `_apply_kernel_options` of torch.nn.attention.flex_attention sets them."""
 

@@ -10,7 +10,7 @@ from typing import ClassVar, Self
 
 from gemmtune.engine.records.errors import ProblemError
 from gemmtune.engine.records.flex.attention_text import SIZES, USUAL_BLOCK, VALUES, attention_text, with_length
-from gemmtune.engine.records.flex.functions import TENSORS, reads
+from gemmtune.engine.records.flex.functions import TENSORS, is_condition, reads
 from gemmtune.engine.records.flex.masks import NONE, function_of, lengths_of, short
 from gemmtune.engine.records.flex.tensors import coverage, pair_of, tensors_of
 from gemmtune.engine.records.gemm.terms import MAX_SIZE, DType
@@ -105,6 +105,8 @@ class Flex(Workload):
             raise ProblemError(str(error)) from None
         if self.mask != NONE and reads(function_of(self.mask), "s"):
             raise ProblemError(f"mask={self.mask} reads a score, and a mask knows b, h, q, kv and t0 to t3 alone")
+        if self.mask != NONE and not is_condition(function_of(self.mask)):
+            raise ProblemError(f"mask={self.mask} is a number, and a mask a condition: write ne(0,{self.mask})")
         if self.score != NONE and any(reads(function_of(self.score), each) for each in TENSORS):
             raise ProblemError(f"score={self.score} reads a tensor: no operands are known for it")
         if self.mask == NONE:

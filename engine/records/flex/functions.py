@@ -33,8 +33,10 @@ OPERATIONS: Mapping[str, Callable[..., Any]] = {
 _OTHERS = ("at", "tanh", "exp", "abs", "where")
 _SORTED = ("and", "or", "eq", "ne", "add", "mul")
 _FLAT = ("and", "or")
+_CONDITIONS = ("le", "lt", "eq", "ne", "at")
+_OF_CONDITIONS = ("and", "or", "not", "mul", "where")
 _SWAPPED = {"ge": "le", "gt": "lt"}
-_TOKEN = re.compile(r"\s*(-?\d+(?:\.\d+)?(?:e-?\d+)?|[a-z]\w*|[(),])")
+_TOKEN = re.compile(r"\s*(-?\d+(?:\.\d+)?(?:e-?\d+)?|-?inf\b|[a-z]\w*|[(),])")
 
 
 def parse_function(text: str) -> Function:
@@ -55,7 +57,7 @@ def _parsed(tokens: list[str], text: str) -> tuple[Function, list[str]]:
     if not tokens or tokens[0] in "(),":
         raise ValueError(f"{text[:80]!r} is no function: an operand is missing")
     head, *rest = tokens
-    if re.match(r"-?\d", head):
+    if re.match(r"-?(\d|inf\b)", head):
         return _number(float(head)), rest
     if rest[:1] != ["("]:
         if head not in NAMES:
@@ -94,12 +96,26 @@ def canonical(function: Function) -> Function:
         return _compared(name, *operands)
     if name in _FLAT:
         flat = [part for each in operands for part in (each[1:] if _is(each, name) else [each])]
-        operands = [each for each in dict.fromkeys(flat) if each != int(name == "and")]
+        rest = [each for each in dict.fromkeys(flat) if each != int(name == "and")]
+        operands = rest if name == "or" or all(map(is_condition, rest)) else [*dict.fromkeys(flat)]  # `kv & 1` is a bit
         if len(operands) < 2:
             return operands[0] if operands else int(name == "and")
     if name in _SORTED:
         operands.sort(key=text_of)
     return (name, *operands)
+
+
+def is_condition(function: Function) -> bool:
+    """Return whether a function gives 1 and 0 alone, as elements of a tensor are taken to be where they decide."""
+    if not isinstance(function, tuple):
+        return function in (0, 1)
+    name, *operands = function
+    return name in _CONDITIONS or (name in _OF_CONDITIONS and all(map(is_condition, operands)))
+
+
+def truth(function: Function) -> Function:
+    """Return the condition that a function is not 0."""
+    return function if is_condition(function) else ("ne", function, 0)
 
 
 def _is(function: Function, name: str) -> bool:
@@ -147,13 +163,7 @@ def _number(value: float) -> int | float:
 
 
 def evaluated(function: Function, values: Mapping[str, Any], others: Mapping[str, Callable[..., Any]]) -> Any:  # noqa: ANN401 (tensors or arrays)
-    """Return what a function gives for the values of its names.
-
-    Args:
-        function: function in canonical form.
-        values: values by name.
-        others: operations that `OPERATIONS` lacks, such as `tanh` and `at`.
-    """
+    """Return what a canonical function gives for values by name; `others` has operations that `OPERATIONS` lacks."""
     if not isinstance(function, tuple):
         return values[function] if isinstance(function, str) else function
     name, *operands = function

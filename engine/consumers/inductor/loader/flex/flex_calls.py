@@ -10,7 +10,7 @@ from torch.fx import GraphModule, Node
 
 from gemmtune.engine.consumers.inductor.loader.loader_rows import DTYPE_NAMES
 from gemmtune.engine.records.flex.attention_text import SIZES, attention_text
-from gemmtune.engine.records.flex.functions import NAMES, TENSORS, Function, canonical, reads, renamed, text_of
+from gemmtune.engine.records.flex.functions import NAMES, TENSORS, Function, canonical, reads, renamed, text_of, truth
 from gemmtune.engine.records.flex.masks import NONE, short
 
 FORWARD, BACKWARD = "flex_attention", "flex_attention_backward"
@@ -18,12 +18,8 @@ FORWARD, BACKWARD = "flex_attention", "flex_attention_backward"
 GRAPH_AND_MASK = {FORWARD: (3, 4), BACKWARD: (7, 9)}
 """Places of the score's graph and of the mask among the arguments; two behind the mask are the options."""
 _KERNEL_OPTIONS = {
-    "BACKEND": "AUTO",
-    "PRESCALE_QK": False,
-    "ROWS_GUARANTEED_SAFE": False,
-    "BLOCKS_ARE_CONTIGUOUS": False,
-    "WRITE_DQ": True,
-    "OUTPUT_MAX": False,
+    **{"BACKEND": "AUTO", "WRITE_DQ": True},
+    **dict.fromkeys(("PRESCALE_QK", "ROWS_GUARANTEED_SAFE", "BLOCKS_ARE_CONTIGUOUS", "OUTPUT_MAX"), False),
 }
 """Options that torch adds to a call that states none; a row is for these."""
 _OPEN = "?"  # name of a number that torch left open
@@ -76,7 +72,7 @@ def flex_call(node: Node, phase: str) -> FlexCall:
     dtype = str(q.dtype).removeprefix("torch.")
     module: Any = node.graph.owning_module
     score = short(text_of(read_function(_graph(module, node.args[at_graph]), NAMES[:5])))
-    function = read_function(_graph(module, blocks[-1]), (*NAMES[1:5], *_names(mask_reads)))
+    function = truth(read_function(_graph(module, blocks[-1]), (*NAMES[1:5], *_names(mask_reads))))
     read = [place for place, name in enumerate(TENSORS) if reads(function, name)]
     mask = short(text_of(renamed(function, {TENSORS[place]: name for place, name in zip(read, TENSORS, strict=False)})))
     block = tuple(blocks[-3:-1])
@@ -155,12 +151,19 @@ def _operation(node: Node, values: Mapping[Node, Function]) -> Function:
         raise ValueError(f"its mask or score has an operand {argument}")
 
     name = str(node.target).split(".")[1] if "." in str(node.target) else str(node.target)
+    dtype: torch.dtype = node.meta["val"].dtype
     if name in ("full", "new_full"):
-        return canonical(int(node.args[-1]))  # type: ignore[arg-type] # a number
+        return canonical(value(node.args[-1]))
     if name in ("ones", "new_ones"):
         return 1
     if name in _PASSED:
-        return canonical(value(node.args[0]))
+        source: torch.dtype = node.args[0].meta["val"].dtype  # type: ignore[union-attr] # a node
+        if source.is_floating_point and not (dtype.is_floating_point or dtype == torch.bool):
+            raise ValueError(f"its mask or score cuts a number off to {str(dtype).removeprefix('torch.')}")
+        found = value(node.args[0])
+        if source == torch.bool != dtype:
+            return ("where", found, 1, 0)
+        return truth(found) if dtype == torch.bool else found
     if name == "index":
         tensor, index = node.args
         return ("at", value(tensor), *map(value, index))  # type: ignore[arg-type] # a list
@@ -169,4 +172,7 @@ def _operation(node: Node, values: Mapping[Node, Function]) -> Function:
         operation = "floordiv"
     elif node.kwargs or operation not in (*_KNOWN, *_ALIKE.values()):
         raise ValueError(f"its mask or score computes {node.target}")
-    return (operation, *map(value, node.args))
+    operands = [*map(truth if name.startswith("logical") else canonical, map(value, node.args))]
+    if operation in ("and", "or", "not") and dtype != torch.bool and any(reads((name, *operands), t) for t in TENSORS):
+        raise ValueError("its mask or score reads bits of a tensor")
+    return (operation, *operands)
