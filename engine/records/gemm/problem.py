@@ -337,8 +337,8 @@ class Problem(Workload):
 
     @property
     def bits_series(self) -> Self:
-        """Series of static m: a kernel that takes m at launch adds as others do."""
-        return replace(self.series, dynamic_m=False)
+        """Dense series of static m: a kernel that takes m at launch adds as others do, and one row has no stride."""
+        return replace(self.series, dynamic_m=False, lda=None, batch_stride_a=None)
 
     def resized(self, size: int, weight: float | None = None) -> Self:
         """Return the problem with another m, and another weight unless it is None."""

@@ -1,5 +1,6 @@
 """Rows of a batch-invariant table: their check, and how one of them serves each m. Needs the standard library alone."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -30,7 +31,16 @@ def every_m(rows: Mapping[str, Sequence[Any]]) -> Mapping[str, Sequence[Any]]:
             spread.append(row._replace(first=first))
             first = row.last + 1
         found[key] = [*lone, *spread[:-1], spread[-1]._replace(last=_NO_END)]
+    for key in [each for each in found if ":static" in each]:
+        at_one = next(row for row in found[key] if row.first <= 1 <= row.last)
+        found.setdefault(of_one_row(key), [at_one._replace(first=1, last=1)])
     return found
+
+
+def of_one_row(key: str) -> str:
+    """Return a key without what a graph of m = 1 says otherwise: one row has no stride, and is a matrix, too."""
+    dense = rf":lda=\d+|:batch_stride_a={key.split(':')[3].rpartition('x')[2]}\b"
+    return re.sub(r"\b(vector|matrix|rows?)\d*\b", "x", re.sub(dense, "", key))
 
 
 def other_kind(key: str) -> str:

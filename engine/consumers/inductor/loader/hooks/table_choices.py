@@ -37,7 +37,7 @@ from gemmtune.engine.consumers.inductor.loader.lowered import (
     lowered_product,
     root_of,
 )
-from gemmtune.engine.consumers.inductor.loader.one_order import every_m
+from gemmtune.engine.consumers.inductor.loader.one_order import every_m, of_one_row
 
 if TYPE_CHECKING:
     from torch._inductor.codegen.common import KernelTemplate
@@ -128,7 +128,9 @@ class TableChoices(AtenChoices):
                 return []
             if template is not None:
                 epilogue = product.read.epilogue
-                is_apart = is_apart and not (row.fuses_cheap and epilogue and epilogue.is_cheap)
+                # An operand of the epilogue has another shape at m = 1, so that it may be cheap there alone.
+                is_cheap = epilogue and epilogue.is_cheap and not (self.is_batch_invariant and epilogue.operands)
+                is_apart = is_apart and not (row.fuses_cheap and is_cheap)
                 fused = frozenset() if is_apart else product.read.nodes
                 choices = self._render(row, template, product, fused, asked)
         if choices:
@@ -197,7 +199,7 @@ class TableChoices(AtenChoices):
         if isinstance(product, str) or self._is_other_gpu(device):
             return "", None
         for key in dict.fromkeys((product.full_key, product.key)):
-            rows = self._rows.get(key, ())
+            rows = self._rows.get(key, self._rows.get(of_one_row(key), ()) if product.m == 1 else ())
             row = dynamic_row(product, rows) if product.is_dynamic else None
             if row is None and (self.is_batch_invariant or not product.is_dynamic):
                 serving = [row for row in rows if row.first <= product.hint <= row.last]

@@ -74,9 +74,9 @@ def kernels(tmp_path, unbuilt, load):
     It returns the kinds of the generated kernels, the report, and the code that calls them.
     """
 
-    def lower(function, *rows, tuning=True, generated_rows=()):
+    def lower(function, *rows, tuning=True, **fields):
         names = function.__code__.co_varnames[: function.__code__.co_argcount]
-        with installed(rows, tmp_path, load, generated=generated_rows) as loader:
+        with installed(rows, tmp_path, load, **fields) as loader:
             with FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True) as mode:
                 types = [TYPES.get(name, torch.bfloat16) for name in names]
                 inputs = [torch.empty(SHAPES[n], dtype=t, device="cuda:0") for n, t in zip(names, types, strict=True)]
@@ -203,6 +203,25 @@ def test_a_rows_kernel_computes_what_it_was_timed_with_or_what_is_cheap(kernels,
     if function in (gated, gate_of_roots) and torch.__version__.startswith("2.11."):
         pytest.skip("torch 2.11 fuses no gate")
     assert kernels(function, *rows)[0] == found
+
+
+def of_column(x, w, c):
+    return x @ w.t() * c
+
+
+@pytest.mark.parametrize(
+    ("function", "rows", "found"),
+    [
+        (silu_mul, (SILU_MUL,), ["template"]),
+        (silu_mul, (PLAIN, SILU_MUL), ["template"]),
+        (relu, (PLAIN,), ["template"]),
+        (of_column, (PLAIN,), ["template", "pointwise"]),
+    ],
+)
+def test_a_batch_invariant_row_fuses_at_one_row_what_it_fuses_at_others(kernels, monkeypatch, function, rows, found):
+    for m in (64, 16, 1):
+        monkeypatch.setattr(sys.modules[__name__], "SHAPES", SHAPES | {"x": (m, 256), "r": (m, 96), "c": (m, 1)})
+        assert kernels(function, *rows, batch_invariant=True)[0] == found, m
 
 
 def test_the_report_names_the_epilogue_and_says_where_it_runs(kernels):
@@ -361,7 +380,7 @@ def test_a_row_fixes_the_config_of_its_kernel_alone(kernels):
     rows = (GeneratedRow(large, "triton_red_fused__softmax_0", replace(PLAIN.choices[0], config=Config(BLOCKS)), 9.0),)
     before, _ = SOURCES
     SOURCES.clear()
-    assert kernels(softmaxes, PLAIN, generated_rows=rows)[0] == ["fixed", "pointwise"]
+    assert kernels(softmaxes, PLAIN, generated=rows)[0] == ["fixed", "pointwise"]
     fixed = loaded(SOURCES[0])
     assert [(each.kwargs, each.num_warps) for each in fixed.configs] == [({"XBLOCK": 2, "R0_BLOCK": 1024}, 8)]
     assert fixed.fn.src == kernel.fn.src

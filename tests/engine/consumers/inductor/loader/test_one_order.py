@@ -1,7 +1,7 @@
 """Rows of a batch-invariant table serve every m, in graphs of both kinds."""
 
 from gemmtune.engine.consumers.inductor.loader.loader_rows import ProductRow
-from gemmtune.engine.consumers.inductor.loader.one_order import every_m
+from gemmtune.engine.consumers.inductor.loader.one_order import every_m, of_one_row
 
 END = 2**63 - 1
 STATIC, DYNAMIC = (f"mm:bfloat16:nt:1x4096x4096:none:{kind}" for kind in ("static", "dynamic"))
@@ -37,3 +37,22 @@ def test_each_product_is_spread_by_itself():
     found = spread({DYNAMIC: [row(2, 64)], other: [row(2, 8)]})
     assert found[DYNAMIC] == [(0, END, 64)]
     assert found[other] == [(0, END, 8)]
+
+
+def test_one_row_of_a_product_has_no_stride_and_a_bias_that_is_a_matrix_too():
+    biased, strided, dense = (
+        f"{op}:bfloat16:nt:1x96x256:{bias}:static{stated}"
+        for op, bias, stated in (
+            ("addmm", "vector", ":lda=512:ldb=300"),
+            ("mm", "none", ":lda=512"),
+            ("mm", "none", ""),
+        )
+    )
+    found = every_m({biased: [row(2, 64)], strided: [row(2, 16), row(17, 64)]})
+    assert found[dense] == [row(1, 1)._replace(kwargs=row(2, 16).kwargs)]
+    asked = biased.replace(":lda=512", "").replace("vector", "matrix")
+    assert [(its.first, its.last) for its in found[of_one_row(asked)]] == [(1, 1)]
+    assert every_m({dense: [row(2, 64)], strided: [row(2, 16)]})[dense] == [
+        row(0, END)._replace(kwargs=row(2, 64).kwargs)
+    ]
+    assert of_one_row(f"{dense}:silu.mul(matrix)") == of_one_row(f"{dense}:silu.mul(row)") != dense
