@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterable
+from itertools import chain
 from pathlib import Path
 from typing import TypeAlias
 
@@ -42,7 +43,8 @@ def landscapes(*sources: LandscapeSource, space: str | None = None) -> tuple[Lan
     """
     for source in sources:
         check_types({"source": source}, {"source": LandscapeSource})
-    found = [landscape for source in sources for landscape in _read(source)] if sources else read_all(embedded())
+    each_read = ((x,) if isinstance(x, Landscape) else find_landscapes(x) for x in sources)
+    found = list(chain.from_iterable(each_read)) if sources else read_all(embedded())
     kept = tuple(x for x in found if space is None or x.context.get("space") == space)
     if not kept:
         spaces = ", ".join(sorted({x.context.get("space", "unnamed") for x in found})) or "nothing"
@@ -103,7 +105,3 @@ def read_sources(sources: LandscapeSource | Iterable[LandscapeSource]) -> tuple[
 
 def _names_a_file(source: str | os.PathLike[str]) -> bool:
     return not isinstance(source, str) or source.endswith(_SUFFIXES) or os.sep in source
-
-
-def _read(source: LandscapeSource) -> Iterable[Landscape]:
-    return (source,) if isinstance(source, Landscape) else find_landscapes(source)

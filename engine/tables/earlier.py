@@ -205,7 +205,7 @@ class _Judge:
             return old.problem == new.problem, reason
         if reason:
             return False, reason
-        lead = _lead(old)
+        lead = None if old.baseline is None else old.baseline.time_ns / old.choices[0].time_ns - 1
         if lead is not None and lead < self._margin and old.choices[0] != old.baseline:
             return False, f"its lead of {lead:.1%} is below the margin of {self._margin:.1%}"
         if _leads(old, new):
@@ -273,11 +273,6 @@ def _versions(row: Row) -> dict[str, str]:
     """Return the versions of packages behind a row's first choice and its baseline."""
     made_with = (choice.toolchain for choice in (row.baseline, row.choices[0]) if choice is not None)
     return {package: version for text in made_with for package, version in Toolchain.parse(text).versions}
-
-
-def _lead(row: Row) -> float | None:
-    """Return the baseline's time over that of the first choice, minus 1; None without a baseline."""
-    return None if row.baseline is None else row.baseline.time_ns / row.choices[0].time_ns - 1
 
 
 def _leads(one: Row, other: Row) -> bool:

@@ -38,7 +38,7 @@ def table_text(table: Table) -> str:
         TableError: two rows are for one problem, or a number is not finite.
     """
     text = _dump(_content(table))
-    return _sealed(text, _sha256(text))
+    return f"{text.removesuffix(_END)}{_seal(_sha256(text))}{_END}"
 
 
 def table_sha256(table: Table) -> str:
@@ -190,10 +190,6 @@ def _hash(content: Mapping[str, object]) -> str:
 
 def _sha256(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _sealed(text: str, sha256: str) -> str:
-    return f"{text.removesuffix(_END)}{_seal(sha256)}{_END}"
 
 
 def _seal(sha256: str) -> str:

@@ -54,7 +54,11 @@ def gradients(
     delta: torch.Tensor,
     read: Sequence[torch.Tensor],
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return the gradients in float32; `delta` is the sum of the output times its gradient `grad`, per query."""
+    """Return the gradients of queries, keys and values in float32; autograd differentiates the score function.
+
+    `q`, `k` and `v` have shape (batch, heads, positions, elements). `grad` is the output's gradient, `delta` the sum
+    of the output times it per query, and `read` what the mask reads.
+    """
     dq, dk, dv = (torch.zeros(each.shape, dtype=torch.float64, device=q.device) for each in (q, k, v))
     scale = attention.head_dim**-0.5
     for part in _parts(attention, q, k, read, differentiated=attention.score != NONE):

@@ -14,7 +14,9 @@ def code(record: CampaignRecord) -> Section:
     if not rows:
         words = baseline_words(row.problem for row in record.table.rows)
         return Section("Code", f"Every row ships {words}: no other kernel is to be printed.")
-    cells = [[row.problem.name, row.choices[0].space, _command(row)] for row, _ in rows]
+    named = ((row.problem.name, row.choices[0].space) for row, _ in rows)
+    command = ("gemmtune", "show", "table.json", "--problem")
+    cells = [[problem, space, shlex.join([*command, problem, "--as", "config"])] for problem, space in named]
     text = (
         "Run a row's command in the folder of table.json to print its config as source to paste, and the command that "
         "measures it again. A Triton kernel is also had as triton, a program that launches and checks it, as ptx, as "
@@ -33,7 +35,3 @@ def code_links(record: CampaignRecord) -> list[Cell]:
 
 def _is_kernel(row: Row) -> bool:
     return bool(row.choices[0].config) and row.choices[0].space != row.problem.baseline_space
-
-
-def _command(row: Row) -> str:
-    return shlex.join(["gemmtune", "show", "table.json", "--problem", row.problem.name, "--as", "config"])

@@ -11,7 +11,7 @@ from gemmtune.engine.report.campaign_record import CampaignRecord, row_id
 from gemmtune.engine.report.html.drawing import COLORS, Picture, dots, plain_ticks
 from gemmtune.engine.report.html.page import Section, Sheet
 from gemmtune.engine.report.why import kind_meanings, why
-from gemmtune.engine.tables.roofline import Roof, Speed, roofline, speeds
+from gemmtune.engine.tables.roofline import Speed, roofline, speeds
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -39,7 +39,8 @@ def roofs(record: CampaignRecord) -> Section | None:
         for number, roof in enumerate(found.roofs):
             dashes = _DASHES[number % len(_DASHES)]
             xs, ys = zip(*roof.ends, strict=True)
-            axes.plot(xs, ys, color=COLORS["ink"].light, linestyle=dashes, lw=1.4, label=_label(roof))
+            label = f"{roof.name}, {roof.limit:,g} {'GB/s' if roof.name == 'memory' else 'TFLOP/s'}"
+            axes.plot(xs, ys, color=COLORS["ink"].light, linestyle=dashes, lw=1.4, label=label)
         for kind, meaning in meanings.items():
             of = [(each, anchor) for (_, each, anchor), its in zip(rows, kinds, strict=True) if its == kind]
             if of:
@@ -59,10 +60,6 @@ def roofs(record: CampaignRecord) -> Section | None:
     if found.unknown:
         text += f" No peak known for {', '.join(name or 'kernels of unnamed type' for name in found.unknown)}."
     return Section("Roofline", text, [picture], Sheet(headers, cells, ("problem", "type", "bound by")))
-
-
-def _label(roof: Roof) -> str:
-    return f"{roof.name}, {roof.limit:,g} {'GB/s' if roof.name == 'memory' else 'TFLOP/s'}"
 
 
 def _cells(each: Speed) -> Sequence[str]:

@@ -103,13 +103,13 @@ def best_over_time(record: CampaignRecord) -> Section:
 
 
 def _draw_best(figure: Figure, shown: Sequence[ProblemRecord], unit: str, over: str, height: float) -> None:
-    begin = datetime.fromisoformat(min(e.created_at for p in shown for e in p.evaluations))
+    begin, at_time = min(e.created_at for p in shown for e in p.evaluations), datetime.fromisoformat
     panels = grid(figure, len(shown), _COLUMNS, height)
     for axes, p in zip(panels, shown, strict=True):
         best = best_so_far(each.score for each in p.evaluations)
         at: Sequence[float] = range(1, len(best) + 1)
         if over == "seconds":
-            at = [(datetime.fromisoformat(e.created_at) - begin).total_seconds() for e in p.evaluations]
+            at = [(at_time(e.created_at) - at_time(begin)).total_seconds() for e in p.evaluations]
         values = [nan if b is None else float(readable(b, unit)) for b in best]
         axes.step(at, values, where="post", color=COLORS["series0"].light, label="best so far")
         low = high = float(readable(min(p.scores), unit))

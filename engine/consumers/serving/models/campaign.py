@@ -59,7 +59,8 @@ class EngineProblems:
             texts = {name: f'"{text}"' for name, text in layer.to_fields().items() if name not in layer.sizes}
             fields = {"kind": f'"{layer.kind}"', "tokens": self.tokens_of(layer), **sizes, **texts}
             fields["weight"] = layer.weight
-            lines += ["", f"# {_file(layer)}, {_runs(layer)} of the model"]
+            layers = f"{layer.weight:g} layer{'' if layer.weight == 1 else 's'}"
+            lines += ["", f"# {_file(layer)}, {layers} of the model"]
             lines += ["[[problem]]", *(f"{name} = {value}" for name, value in fields.items())]
         return "\n".join([*lines, ""])
 
@@ -174,7 +175,3 @@ def _file(layer: Layer) -> str:
     name = file_name_of(layer, catalogue.device(_ANY_DEVICE))
     assert name is not None
     return replace(name, device="*").text
-
-
-def _runs(layer: Layer) -> str:
-    return f"{layer.weight:g} layer{'' if layer.weight == 1 else 's'}"

@@ -39,10 +39,10 @@ class QuantisedProduct(LoweredProduct):
 
 def quantised_product(kernel_inputs: Any, op_name: str) -> LoweredProduct | str | None:  # noqa: ANN401 (Inductor's)
     """Return a product of 8-bit operands, or the operation and why no row describes it; None for another product."""
-    node = V.graph.current_node
-    if not isinstance(kernel_inputs, MMKernelInputs) or not isinstance(node, torch.fx.Node):
+    if op_name not in _OPERATIONS.values() or not isinstance(kernel_inputs, MMKernelInputs):
         return None
-    if _OPERATIONS.get(name_of(node)) != op_name:
+    node = V.graph.current_node
+    if not isinstance(node, torch.fx.Node) or _OPERATIONS.get(name_of(node)) != op_name:
         return None
     found = _described(kernel_inputs, op_name, node)
     sizes = "x".join(map(str, kernel_inputs.mnk_hinted()))
