@@ -131,7 +131,10 @@ def search(wanted: Sequence[Searches], processes: int, end: float) -> None:
         done = pool.imap_unordered(Searches.run, left)
         try:
             for number in range(1, len(left) + 1):
-                done.next(max(0.0, end - time.monotonic()))
+                try:
+                    done.next(max(0.0, end - time.monotonic()))
+                except gt.ContractError as error:  # of one sampler, which then has no result
+                    print(f"\r{error}")
                 print(f"\r{number} of {len(left)}", end="", flush=True)
         except Late:
             print(": the time is over; the next run goes on", end="")
