@@ -69,10 +69,8 @@ class TableChoices(AtenChoices):
         used = {key: rows for key, rows in used.items() if rows}
         self._rows = every_m(used) if table.batch_invariant else used
         self._failed: object = None  # node of the last product whose look-up failed; torch may ask again for it
-        kernels = table.kernels
-        self._binaries = (
-            Binaries(kernels, counts, any_version=policy == "ignore", allowed=binaries) if kernels else None
-        )
+        how = {"any_version": policy == "ignore", "allowed": binaries}
+        self._binaries = Binaries(table.kernels, counts, **how) if table.kernels else None
 
     @property
     def is_batch_invariant(self) -> bool:
@@ -86,8 +84,7 @@ class TableChoices(AtenChoices):
 
     def uuid(self) -> str:
         """Return the table's part of every compile cache key; a recording has one of its own."""
-        lacking = self._binaries.lacking if self._binaries else ""
-        how = (self._policy, self.counts.miss, self._table.sha256, lacking)
+        how = (self._policy, self.counts.miss, self._table.sha256, self._binaries.lacking if self._binaries else "")
         return ":".join(("gemmtune-table", str(_LOGIC), *how, *(each.uuid for each in self._recordings)))
 
     def run_graph(self, run: Callable[..., Any], graph: Any, *inputs: Any, **named: Any) -> Any:  # noqa: ANN401 (torch's)
@@ -127,10 +124,10 @@ class TableChoices(AtenChoices):
             if not (is_for_aten if template is None else is_for_templates)(op_name, templates):
                 return []
             if template is not None:
-                epilogue = product.read.epilogue
+                chain = row.fuses_cheap and product.read.epilogue
                 # An operand of the epilogue has another shape at m = 1, so that it may be cheap there alone.
-                is_cheap = epilogue and epilogue.is_cheap and not (self.is_batch_invariant and epilogue.operands)
-                is_apart = is_apart and not (row.fuses_cheap and is_cheap)
+                is_cheap = chain and chain.is_cheap and not (self.is_batch_invariant and chain.operands)
+                is_apart = is_apart and not is_cheap
                 fused = frozenset() if is_apart else product.read.nodes
                 choices = self._render(row, template, product, fused, asked)
         if choices:
@@ -202,8 +199,8 @@ class TableChoices(AtenChoices):
             rows = self._rows.get(key, self._rows.get(of_one_row(key), ()) if product.m == 1 else ())
             row = dynamic_row(product, rows) if product.is_dynamic else None
             if row is None and (self.is_batch_invariant or not product.is_dynamic):
-                serving = [row for row in rows if row.first <= product.hint <= row.last]
-                row = min(serving, key=lambda row: row.last - row.first, default=None)
+                serving = [each for each in rows if each.first <= product.hint <= each.last]
+                row = min(serving, key=lambda each: each.last - each.first, default=None)
             if row is not None or (rows and product.is_dynamic):
                 return key, row
         return "", None
