@@ -81,7 +81,7 @@ def capture(
         raise UsageError(f"call={str(call)[:80]!r} is no model, no function, and no text MODULE:CALL")
     check_types({"calls": calls}, {"calls": Iterable})
     further = [calls] if isinstance(calls, str) else list(calls)
-    counts, sizes = (_listed(each) for each in (tokens, batch))
+    counts, sizes = ([each] if isinstance(each, int) else list(each) for each in (tokens, batch))
     if isinstance(call, str) and call.startswith(PREFIX):
         if inputs or dynamic:
             raise UsageError(f"{call} makes its own inputs: give --tokens and --batch (in Python tokens= and batch=)")
@@ -110,10 +110,6 @@ def capture(
     from gemmtune.engine.consumers.inductor.capture.capture import capture_products
 
     return merged_calls(capture_products(call, given, grad=grad, device=wanted, is_present=is_present))
-
-
-def _listed(numbers: int | Iterable[int]) -> list[int]:
-    return [numbers] if isinstance(numbers, int) else list(numbers)
 
 
 def _opened_call(inputs: Sequence[object], dynamic: Mapping[tuple[int, int], tuple[int, int]]) -> ModelCall:

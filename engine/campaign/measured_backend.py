@@ -68,7 +68,8 @@ def measured_backend(
             for gpu in equal_gpus():
                 opened.enter_context(ClockLock(gpu, clock_mhz, notify))
 
-        size = _processes_for(executor.parallel) if search_processes is None else search_processes
+        usual = min(executor.parallel // _GPUS_PER_PROCESS, len(os.sched_getaffinity(0)) // _CPUS_PER_PROCESS)
+        size = usual if search_processes is None else search_processes
         processes = SearchProcesses(size, notify)
         opened.callback(processes.close)
         for each in tasks:
@@ -78,11 +79,6 @@ def measured_backend(
             return tuple(_tasks(plan.changed(problems=(problem,), held_out=()), device, (problem,)))
 
         return Backend(device, executor, plan.plugins.sampler, tasks, opened.pop_all().close, more=more)
-
-
-def _processes_for(gpus: int) -> int:
-    """Return how many processes run the searches of a campaign on so many GPUs."""
-    return min(gpus // _GPUS_PER_PROCESS, len(os.sched_getaffinity(0)) // _CPUS_PER_PROCESS)
 
 
 def named_problems(plan: Plan) -> tuple[Workload, ...]:

@@ -24,7 +24,8 @@ def show(report: Report, *, as_json: bool) -> None:
     if as_json:
         print_json(report.to_json())
     else:
-        print_text(report.to_text(columns()), paint if _coloured() else str)
+        is_plain = columns() is None or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+        print_text(report.to_text(columns()), str if is_plain else paint)
 
 
 def show_over(report: Report) -> None:
@@ -37,11 +38,6 @@ def show_over(report: Report) -> None:
 def paint(text: str) -> str:
     """Return a report's text with gains in green, what gains nothing dim, losses in yellow, and faults in red."""
     return _PAINTED.sub(lambda found: f"\x1b[{_COLOURS[found[0]]}m{found[0]}\x1b[0m", text)
-
-
-def _coloured() -> bool:
-    """Return whether standard output is a terminal with colours that nobody switched off."""
-    return columns() is not None and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def columns() -> int | None:

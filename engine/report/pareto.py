@@ -1,6 +1,7 @@
 """Pareto fronts: the configs of a task that no other config beats in every part of an objective."""
 
 from collections.abc import Iterable, Sequence
+from operator import le
 
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.task import Task
@@ -18,7 +19,7 @@ def pareto_front(scored: Iterable[Scored]) -> list[Scored]:
     members: list[Scored] = []
     # In this order, a config comes after every config that dominates it, and after a member that does.
     for config, scores in sorted(dict.fromkeys(scored), key=lambda each: (each[1], each[0].json)):
-        if not any(_dominates(other, scores) for _, other in members):
+        if not any(other != scores and all(map(le, other, scores)) for _, other in members):
             members.append((config, scores))
     return members
 
@@ -42,7 +43,3 @@ def front_json(parts: Sequence[str], scored: Iterable[Scored]) -> list[dict[str,
     """Return the front for programs: per config, the score of each part in the part's unit, and the config."""
     names = [part.replace(" ", "_") for part in parts]
     return [dict(zip(names, scores, strict=True)) | {"config": config} for config, scores in pareto_front(scored)]
-
-
-def _dominates(other: tuple[float, ...], scores: tuple[float, ...]) -> bool:
-    return other != scores and all(theirs <= ours for theirs, ours in zip(other, scores, strict=True))

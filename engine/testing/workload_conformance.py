@@ -5,15 +5,11 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable
 from dataclasses import is_dataclass, replace
-from typing import TYPE_CHECKING
 
 from gemmtune.engine.records.errors import ProblemError
 from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.seams.kinds import fields_of, kind_of, parse_workload, workload_of
 from gemmtune.engine.testing._contract import require
-
-if TYPE_CHECKING:
-    import torch
 
 
 def check_workload(workload: Workload) -> None:
@@ -121,9 +117,11 @@ def check_operands(workload: Workload) -> None:
     require(bool(outputs), kind, "has no output")
     require(outputs <= {each.data_ptr() for each in tensors_of(first)}, kind, "has an output that is no argument")
     inputs = [
-        [each for each in tensors_of(one) if each.data_ptr() not in _pointers(one.outputs)] for one in (first, again)
+        [each for each in tensors_of(one) if each.data_ptr() not in {its.data_ptr() for its in one.outputs}]
+        for one in (first, again)
     ]
-    require(all(map(_equal, *inputs)), kind, "has other values in one operand set made twice")
+    equal = all(bool((one.float() == other.float()).all()) for one, other in zip(*inputs, strict=False))
+    require(equal, kind, "has other values in one operand set made twice")
     apart = {each.data_ptr() for each in tensors_of(first)} & {each.data_ptr() for each in tensors_of(other)}
     require(not apart, kind, "shares memory between operand sets")
     reference = ReferenceResult(workload, first)
@@ -137,11 +135,3 @@ def check_operands(workload: Workload) -> None:
         require(bool(reference.check(*first.outputs).reason), kind, "takes an unwritten output")
     beside = kind_of(workload.kind).timed_beside(workload)
     require(beside.kind == "gemm", kind, f"is timed beside {beside.name}, which is no GEMM")
-
-
-def _pointers(tensors: tuple[torch.Tensor, ...]) -> set[int]:
-    return {tensor.data_ptr() for tensor in tensors}
-
-
-def _equal(one: torch.Tensor, other: torch.Tensor) -> bool:
-    return bool((one.float() == other.float()).all())

@@ -198,15 +198,11 @@ def _bias(problem: Problem, source: TensorSource, name: str, integer_scale: floa
 def spreads_of(problem: Problem) -> dict[str, float]:
     """Return the standard deviations of A and B, and the usual size of each scale, by the names of the operands."""
     found = {}
-    for name, dtype, plain in (("a", problem.a_dtype, 1.0), ("b", problem.b_dtype, _shrunk(problem))):
+    shrunk = 2.0 ** -round(math.log2(problem.k) / 2) if problem.epilogue else 1.0  # near 1/√k for B before an epilogue
+    for name, dtype, plain in (("a", problem.a_dtype, 1.0), ("b", problem.b_dtype, shrunk)):
         floats = _quantised(problem, dtype) if dtype.is_float8 else plain
         found[name] = _integer_scale(problem) if dtype.is_integer else floats
     return found | {operand.name: usual for operand, usual in _magnitudes(problem).items()}
-
-
-def _shrunk(problem: Problem) -> float:
-    """Return a power of two near 1/√k for B before an epilogue, else 1."""
-    return 2.0 ** -round(math.log2(problem.k) / 2) if problem.epilogue else 1.0
 
 
 def _quantised(problem: Problem, dtype: DType) -> float:

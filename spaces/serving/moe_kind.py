@@ -97,7 +97,8 @@ class _MoeKind(WorkloadKind[_Layer], Generic[_Layer]):
             rows = shapes[i][0]
             a_scale.append(_scales(workload, source, (rows, k), f"{name} scale of a{i}"))
             b_scale.append(_scales(workload, source, (workload.experts, n, k), f"{name} scale of b{i}"))
-        generator = torch.Generator(source.device).manual_seed(_seed(name))
+        seed = int.from_bytes(hashlib.sha256(f"{name} routing".encode()).digest()[:8], "big") >> 1
+        generator = torch.Generator(source.device).manual_seed(seed)
         experts = _routing(workload, generator, source.device)
         weights = torch.rand(experts.shape, device=source.device, generator=generator).add_(0.5)
         weights /= weights.sum(dim=1, keepdim=True)
@@ -267,7 +268,3 @@ def _scaled_weight(operands: MoeOperands, layer: MoeLayer, which: int, expert: i
     rows, columns = layer.scale_block
     of = scale[expert].double().repeat_interleave(rows, dim=0)[: weight.shape[0]]
     return weight * of.repeat_interleave(columns, dim=1)
-
-
-def _seed(name: str) -> int:
-    return int.from_bytes(hashlib.sha256(f"{name} routing".encode()).digest()[:8], "big") >> 1

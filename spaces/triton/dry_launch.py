@@ -36,7 +36,8 @@ def launch_dry(
         device: GPU of the table.
     """
     kernel = _with_autotuner(definition, next(iter(cases.values())))
-    rows = _rows(folder / "triton_table.json")
+    kernels = json.loads((folder / "triton_table.json").read_text(encoding="utf-8"))["kernels"]
+    rows = {row["facts"]["problem"]: row["config"] for kernel in kernels for row in kernel["rows"]}
     with _without_gpu(kernel) as program:
         try:
             loader = _module(folder / "gemmtune_triton.py")
@@ -140,12 +141,6 @@ def _without_gpu(kernel: Any) -> Iterator[_Program]:  # noqa: ANN401 (Triton has
         finally:
             vars(tuner).clear()
             vars(tuner).update(kept)
-
-
-def _rows(file: Path) -> dict[str, dict[str, Any]]:
-    """Return the config of each row of an exported table by the case's name."""
-    kernels = json.loads(file.read_text(encoding="utf-8"))["kernels"]
-    return {row["facts"]["problem"]: row["config"] for kernel in kernels for row in kernel["rows"]}
 
 
 def _module(file: Path) -> Any:  # noqa: ANN401 (a module)

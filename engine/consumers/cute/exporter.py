@@ -102,14 +102,10 @@ def _served(table: Table, space: str) -> list[tuple[Row, Row]]:
     for row in table.rows:
         own = tuple(c for c in row.choices if c.space == space and terms(c) == terms(row.choices[0]))
         problem = gemm(row.problem)
-        if own and problem.op is Op.MM and not problem.epilogue and not (space == _EXACT and _sums_fast(problem)):
+        sums_fast = problem.a_dtype.is_float8 and problem.accumulation is Accumulation.FAST  # in fewer bits than fp32
+        if own and problem.op is Op.MM and not problem.epilogue and not (space == _EXACT and sums_fast):
             found.append((row, replace(row, choices=own)))
     return found
-
-
-def _sums_fast(problem: Problem) -> bool:
-    """Return whether a product's kernels may sum 8-bit floats in fewer bits than fp32 has."""
-    return problem.a_dtype.is_float8 and problem.accumulation is Accumulation.FAST
 
 
 def _params(device: Device, space: str, rows: Sequence[tuple[Row, Row]]) -> dict[str, Sequence[Value]]:

@@ -172,7 +172,8 @@ def _unknown_params(file: TunedFile) -> Iterator[_Found]:
 
 def _wrong_scales(file: TunedFile) -> Iterator[_Found]:
     if not _is_clamped_by_kernel(file):
-        yield from _deep_tiles(file, _depth(file))
+        states_depth = file.name.kernel is Kernel.LINEAR or file.name.down
+        yield from _deep_tiles(file, file.name.sizes[1] if states_depth else None)
 
 
 def _clamped(file: TunedFile) -> Iterator[_Found]:
@@ -189,11 +190,6 @@ def _clamped(file: TunedFile) -> Iterator[_Found]:
 
 def _is_clamped_by_kernel(file: TunedFile) -> bool:
     return file.name.engine is Engine.VLLM and file.name.kernel is Kernel.MOE
-
-
-def _depth(file: TunedFile) -> int | None:
-    """Return the k of the product, of which a tile masks the rest; None if the name does not state it."""
-    return file.name.sizes[1] if file.name.kernel is Kernel.LINEAR or file.name.down else None
 
 
 def _deep_tiles(file: TunedFile, depth: int | None) -> Iterator[_Found]:

@@ -91,7 +91,8 @@ def fake_gpu(device: Device, data: DataOnCpu | None = None) -> Iterator[FakeTens
         stack.callback(has_triton.cache_clear)
         stack.enter_context(attention_of_a_gpu())
         stack.enter_context(_sizes_of_scaled_groups())
-        mode = stack.enter_context(_fake_mode())
+        shapes = ShapeEnv(allow_scalar_outputs=False, allow_dynamic_output_shape_ops=False)  # while_loop's rule asks
+        mode = stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True, shape_env=shapes, static_shapes=True))
         stack.enter_context(patch.object(OptimizerVariable, "call_method", _within(mode)))
         stack.enter_context(data or DataOnCpu())
         yield mode
@@ -114,12 +115,6 @@ def _scaled_groups(*arguments: Any, **named: Any) -> torch.Tensor:  # noqa: ANN4
     sizes = its["self"], its["mat2"], its.get("offs"), its.get("out_dtype") or torch.bfloat16
     result: torch.Tensor = _create_grouped_mm_output_tensor(*sizes)  # type: ignore[no-untyped-call] # torch's
     return result
-
-
-def _fake_mode() -> FakeTensorMode:
-    """Return a mode in which sizes are numbers; its shape environment is what while_loop's rule asks for."""
-    shapes = ShapeEnv(allow_scalar_outputs=False, allow_dynamic_output_shape_ops=False)
-    return FakeTensorMode(allow_non_fake_inputs=True, shape_env=shapes, static_shapes=True)
 
 
 def allow_cuda_tensors() -> None:

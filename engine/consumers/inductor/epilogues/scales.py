@@ -40,7 +40,8 @@ class LeadingScales(NamedTuple):
 
 def leading_scales(node: Node) -> LeadingScales | str:
     """Return the scales of a scaled product of the graph, or why no text describes them."""
-    given: dict[str, Any] = {**dict(zip(_names_of(node), node.args, strict=False)), **node.kwargs}
+    schema: Any = getattr(node.target, "_schema", None)
+    given: dict[str, Any] = dict(zip([each.name for each in schema.arguments], node.args, strict=False)) | node.kwargs
     levels = [given["scale_a"], given["scale_b"]]
     if name_of(node) == "_scaled_mm_v2":
         if any(len(level) != 1 for level in levels):
@@ -68,11 +69,6 @@ def leading_scales(node: Node) -> LeadingScales | str:
         tensors[row] = bias
         term = Call("add", (term, row))
     return LeadingScales(term, tensors, bool(given.get("use_fast_accum", False)))
-
-
-def _names_of(node: Node) -> Sequence[str]:
-    schema: Any = getattr(node.target, "_schema", None)
-    return [argument.name for argument in schema.arguments]
 
 
 def _operands(node: Node, scales: Sequence[Node], a: Node) -> tuple[Operand, Operand] | str:

@@ -22,7 +22,8 @@ def _greatest(expression: Any, ranges: Mapping[Any, Any]) -> int:  # noqa: ANN40
     parts = [(-_bound(expression, ranges), 0, dict(ranges))]
     for number in range(1, _MOST_PARTS, 2):
         bound, _, part = parts[0]
-        ends = [{symbol: ValueRanges(end, end) for symbol, end in corner.items()} for corner in _corners(part)]
+        corners = [{symbol: getattr(span, side) for symbol, span in part.items()} for side in ("lower", "upper")]
+        ends = [{symbol: ValueRanges(end, end) for symbol, end in corner.items()} for corner in corners]
         if any(_bound(expression, end) == -bound for end in ends):
             break
         heapq.heappop(parts)
@@ -33,10 +34,6 @@ def _greatest(expression: Any, ranges: Mapping[Any, Any]) -> int:  # noqa: ANN40
             halved = {**part, widest: half}
             heapq.heappush(parts, (-_bound(expression, halved), number + place, halved))
     return -parts[0][0]
-
-
-def _corners(ranges: Mapping[Any, Any]) -> tuple[dict[Any, Any], dict[Any, Any]]:
-    return {each: span.lower for each, span in ranges.items()}, {each: span.upper for each, span in ranges.items()}
 
 
 def _bound(expression: Any, ranges: Mapping[Any, Any]) -> int:  # noqa: ANN401 (as above)
