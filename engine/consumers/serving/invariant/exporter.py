@@ -54,12 +54,12 @@ class VllmBatchInvariantExporter(Exporter):
         for problem, of_size in sorted(buckets.items(), key=lambda item: item[0].name):
             key = f"{problem.n}x{problem.k}"
             if key in rows:
-                raise TableError(f"{problem.name}: another product has n={problem.n} and k={problem.k}: export one")
+                raise TableError(f"two products have n={problem.n} and k={problem.k}: export one")
             blocks = {config.integer("BLOCK_K") for config in of_size.values()}
             if len(blocks) > 1:
                 several = ", ".join(map(str, sorted(blocks)))
                 raise TableError(
-                    f"{problem.name} has BLOCK_K {several}, and vLLM one per (n, k): tune with --one-block-k"
+                    f"n={problem.n}, k={problem.k} has BLOCK_K {several}, and vLLM one of each: tune with --one-block-k"
                 )
             tiles = [[m, [config.integer(name) for name in TILE]] for m, config in sorted(of_size.items())]
             rows[key] = {"block_k": blocks.pop(), "buckets": tiles}
