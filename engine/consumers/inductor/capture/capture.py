@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from traceback import walk_tb
 from typing import Any
 
 import torch
@@ -45,6 +46,7 @@ _OBJECTS_PER_COLLECTION = 500_000  # further ones in memory that start a search 
 _NEVER = 2**31 - 1  # searches of new objects before one of all; Python 3.14 searches these bit by bit instead
 _READ = {DRAWN: "captured as one draw", FINITE: "captured as if all are", IN_BINS: "captured as minlength"}
 """Assumption about each kind of value that a model reads and no device knows."""
+_WAY_OF_TORCH = "; torch's own compile fails there, and plain torch.compile fails alike: change that line of the model"
 _OUTSIDE = "runs outside of compiled graphs"
 _WAY_OF_EXPERTS = (
     "; a loop over experts has products of as many rows as the routing sends: choose "
@@ -265,6 +267,9 @@ def _refusal(error: Exception, call: str, values: Mapping[str, int], way: str, *
     way += _WAY_OF_EXPERTS if reads and "nonzero" in described(error) else ""
     if "Cannot access accelerator device" in str(error):
         way += "; without the GPU a device has no number: name it 'cuda'"
+    elif not reads and type(cause := cause_of(error)).__name__ == "InductorError":
+        *_, (raising, _) = walk_tb(cause.__traceback__)
+        way += _WAY_OF_TORCH if str(raising.f_globals.get("__name__")).startswith("torch.") else ""
     return UsageError(f"{call}the callable fails{at}: {described(error)}{way}")
 
 

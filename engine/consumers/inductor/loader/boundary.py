@@ -31,7 +31,7 @@ def private(module: str, *names: str) -> Any:  # noqa: ANN401 (whatever torch ha
 
 
 def or_else(instead: Callable[_Asked, _Answer]) -> Callable[[Callable[_Asked, _Answer]], Callable[_Asked, _Answer]]:
-    """Return a decorator for what Inductor calls: if it raises, a warning says so, and `instead` answers.
+    """Return a decorator for what Inductor calls: if it raises, `instead` answers, and a warning says so.
 
     Each function warns once per type of exception and process, and functions that fail alike warn once together. A
     warning that the user's filters turn into an error is raised.
@@ -45,11 +45,13 @@ def or_else(instead: Callable[_Asked, _Answer]) -> Callable[[Callable[_Asked, _A
             except Warning:
                 raise
             except Exception as error:  # a torch that changed fails in any way
-                what = f"{type(error).__name__}: {first_line(error)}"
-                message = f"gemmtune's loader failed in {function.__name__} under torch {torch.__version__}: {what}"
-                kinds = (function.__qualname__, type(error)), (type(error), what)
-                warn_once(f"{message}. torch goes on as without a table; please report this", *kinds)
-            return instead(*args, **kwargs)
+                failed = error
+            answer = instead(*args, **kwargs)  # raises without a warning where torch without a table fails alike
+            what = f"{type(failed).__name__}: {first_line(failed)}"
+            message = f"gemmtune's loader failed in {function.__name__} under torch {torch.__version__}: {what}"
+            kinds = (function.__qualname__, type(failed)), (type(failed), what)
+            warn_once(f"{message}. torch goes on as without a table; please report this", *kinds)
+            return answer
 
         return guarded
 

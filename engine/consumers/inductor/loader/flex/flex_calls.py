@@ -101,6 +101,8 @@ def _dynamic(sizes: Sequence[Any]) -> str:
 def _check_options(options: Any) -> None:  # noqa: ANN401 (a mapping)
     """Refuse a call whose options are the user's: these win, and with them the row would be another kernel's."""
     others = {name: its for name, its in options.items() if name not in _FREE and _KERNEL_OPTIONS.get(name) != its}
+    if "OUTPUT_MAX" in others:
+        raise ValueError("its AuxRequest asks for max_scores, which no row's kernel stores")
     if others:
         raise ValueError(f"its kernel_options set {', '.join(sorted(others))}")
 

@@ -217,3 +217,38 @@ class WholeStep(torch.nn.Module):
         self.layer(x).float().square().mean().backward()
         self.optimizer.step()
         self.optimizer.zero_grad()
+
+
+class ScaledByAnElement(torch.nn.Module):
+    """Product of 8-bit floats whose second scale is a view with an offset, which Inductor cannot lower."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("scales", torch.ones(2, 1))
+
+    def forward(self, x):
+        a = x[0, 0].to(torch.float8_e4m3fn)
+        scale_a, scale_b = self.scales[0, 0], self.scales[1, 0]
+        return torch._scaled_mm(a, a.t(), scale_a=scale_a, scale_b=scale_b, out_dtype=torch.bfloat16)
+
+
+def scaled_by_an_element():
+    return ScaledByAnElement()
+
+
+def blocks_that_no_tile_divides(q):
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+    size = q.shape[2]
+    blocks = create_block_mask(_causal, None, None, size, size, device=q.device, BLOCK_SIZE=(64, 32))
+    return flex_attention(q, q, q, block_mask=blocks)
+
+
+def _causal(b, h, q, kv):
+    return q >= kv
+
+
+def asks_for_max_scores(q):
+    from torch.nn.attention.flex_attention import AuxRequest, flex_attention
+
+    return flex_attention(q, q, q, return_aux=AuxRequest(max_scores=True))[1].max_scores

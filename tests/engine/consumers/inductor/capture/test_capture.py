@@ -470,6 +470,21 @@ def test_torch_logs_no_error_that_the_refusal_has(given, capfd):
     assert capfd.readouterr().err == ""
 
 
+@pytest.mark.skipif(
+    not hasattr(sys.modules[create_block_mask.__module__], "AuxRequest"), reason="this torch has no AuxRequest"
+)
+def test_attention_that_returns_max_scores_says_so():
+    found = captured("models:asks_for_max_scores", "bf16[1,1,256,64]")
+    (work,) = found.unseen
+    assert work.reason == "its AuxRequest asks for max_scores, which no row's kernel stores"
+
+
+@pytest.mark.parametrize("name", ["scaled_by_an_element", "blocks_that_no_tile_divides"])
+def test_a_node_that_torch_cannot_lower_is_said_to_be_torchs(name):
+    with pytest.raises(UsageError, match=r"models.py, line \d+\); torch's own compile fails there, and plain"):
+        captured(f"models:{name}", "bf16[1,1,256,64]")
+
+
 def test_inputs_that_do_not_fit_are_refused_in_the_models_own_words():
     with pytest.raises(UsageError, match=r"RuntimeError: Given normalized_shape=\[256\], expected input"):
         captured("models:mlp", "bf16[16,255]")
