@@ -68,7 +68,7 @@ def refuse_others(context: typer.Context, use: str, *read: str) -> None:
 def integers(name: str, given: str | None) -> tuple[int, ...]:
     """Return the integers that an option lists, 1,16,512; none for None; raises UsageError for another text."""
     texts = () if given is None else tuple(text.strip() for text in given.split(","))
-    if all(text.isdecimal() and len(text) < _DIGITS for text in texts):
+    if all(text.isascii() and text.isdecimal() and len(text) < _DIGITS for text in texts):
         return tuple(map(int, texts))
     raise UsageError(f"{name}={given!r} lists no integers: write {name} 1,16,512")
 

@@ -163,11 +163,19 @@ def refuse_sizes(workload: Workload, most: int, **bounds: int) -> None:
 
 
 def refuse_unknown(kind: Any, record: Mapping[str, str]) -> None:  # noqa: ANN401 (a dataclass)
-    """Raise a ProblemError that names the known text fields, if a class of workloads lacks one."""
+    """Raise a ProblemError for a field that a class of workloads lacks, or for one of `refuse_foreign`."""
     known = {each.name for each in fields(kind)}
+    refuse_foreign(record)
     if unknown := sorted(set(record) - known):
         meant = did_you_mean(unknown[0], known)
         raise ProblemError(f"unknown field {unknown[0][:_SHOWN]!r}; {meant}known: {', '.join(sorted(known))}")
+
+
+def refuse_foreign(record: Mapping[str, str]) -> None:
+    """Raise a ProblemError for a text field with other characters than ASCII, such as digits of other scripts."""
+    if foreign := [name for name, text in record.items() if not f"{name}{text}".isascii()]:
+        text = record[foreign[0]][:_SHOWN]
+        raise ProblemError(f"{foreign[0][:_SHOWN]}={text!r} has characters outside of ASCII: write digits 0 to 9")
 
 
 def spanning(first: int, last: int | None, step: int = 1) -> tuple[int, ...]:

@@ -78,7 +78,7 @@ class FlexKind(WorkloadKind[Flex]):
         Raises:
             ProblemError: the text is malformed, or the range has no length.
         """
-        found = re.search(r":(s|kv)(\d+)\.\.(\d+)(?=:|$)", text)
+        found = re.search(r":(s|kv)([0-9]+)\.\.([0-9]+)(?=:|$)", text)
         if found is None:
             return (self.parse(text),)
         sizes = spanning(max(_LEAST_LENGTH, int(found[2])), int(found[3]))

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _NEEDED = ("triton", "a kernel of your own", "torch", "triton")
 """Extra, purpose and modules of whatever imports a user's file."""
 _NAME = re.compile(
-    r"triton:(?P<kernel>[A-Za-z_]\w*)@(?P<source>[0-9a-f]{12}):(?P<sizes>\w+=\d+(,\w+=\d+)*)(?P<values>~[0-9a-f]{8})?"
+    r"triton:(?P<kernel>[A-Za-z_]\w*)@(?P<source>[0-9a-f]{12}):(?P<sizes>\w+=[0-9]+(,\w+=[0-9]+)*)(?P<values>~[0-9a-f]{8})?"
 )
 _TOLERANCE = {"bfloat16": 8e-3, "float16": 1e-3} | dict.fromkeys(
     ("float32", "float64", "complex64", "complex128"), 1e-4

@@ -162,7 +162,7 @@ def _parsed(text: str, found: dict[str, OpenSize | None]) -> InputSpec:
 
 
 def _size(part: str, text: str, found: dict[str, OpenSize | None]) -> int | str:
-    if part.isdecimal():
+    if part.isascii() and part.isdecimal():
         if len(part) > len(str(_MOST_SIZE)) or not 1 <= int(part) <= _MOST_SIZE:
             raise UsageError(f"input {text[:200]!r}: size {part[:80]} is not from 1 to {_MOST_SIZE}")
         return int(part)

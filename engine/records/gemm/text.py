@@ -11,6 +11,7 @@ from gemmtune.engine.records.epilogue.text import parse_epilogue
 from gemmtune.engine.records.errors import ProblemError, did_you_mean
 from gemmtune.engine.records.gemm.stated import STATED
 from gemmtune.engine.records.gemm.terms import MAX_SIZE, DType, implied_types
+from gemmtune.engine.records.workload import refuse_foreign
 
 SHOWN = 200
 """Characters of a wrong text in a message."""
@@ -51,6 +52,7 @@ def values_of(record: Mapping[str, str], types: Mapping[str, Any]) -> dict[str, 
     Raises:
         ProblemError: a field is unknown, missing (m, n, k) or malformed.
     """
+    refuse_foreign(record)
     texts = dict(record)
     dtype = texts.pop("dtype", None)
     if dtype is not None:

@@ -37,6 +37,7 @@ def test_a_model_is_called_between_the_ends_of_a_range_and_at_both():
         ("bf16[m]", "size 'm' has no range"),
         ("bf16[m:4..4]", "is no range"),
         ("bf16[2-3]", "no number and no NAME:FIRST..LAST"),
+        ("bf16[٣]", "no number and no NAME:FIRST..LAST"),
         ("bf16[2]%7", "%7 bounds integers"),
         ("int8[2]%1000", "%1000 bounds integers, from 1 to 128"),
         ("bf16[16,,32]", "a size is missing"),
