@@ -11,7 +11,7 @@ from typing import ClassVar, Self
 from gemmtune.engine.records.errors import ProblemError
 from gemmtune.engine.records.flex.attention_text import SIZES, USUAL_BLOCK, VALUES, attention_text, with_length
 from gemmtune.engine.records.flex.functions import TENSORS, is_condition, reads
-from gemmtune.engine.records.flex.masks import NONE, function_of, lengths_of, short
+from gemmtune.engine.records.flex.masks import MOST_DOCUMENTS, NONE, function_of, lengths_of, short
 from gemmtune.engine.records.flex.tensors import coverage, pair_of, tensors_of
 from gemmtune.engine.records.gemm.terms import MAX_SIZE, DType
 from gemmtune.engine.records.gemm.text import SHOWN
@@ -110,12 +110,16 @@ class Flex(Workload):
         if self.score != NONE and any(reads(function_of(self.score), each) for each in TENSORS):
             raise ProblemError(f"score={self.score} reads a tensor: no operands are known for it")
         if self.mask == NONE:
+            if not {self.block_q, self.block_kv} <= {0, USUAL_BLOCK}:
+                raise ProblemError(f"block={self.block_q}x{self.block_kv} has no mask: write mask=causal, or no block")
             for name in ("block_q", "block_kv"):
                 object.__setattr__(self, name, 0)
         elif not all(block > 0 and block & (block - 1) == 0 for block in (self.block_q, self.block_kv)):
             raise ProblemError(f"block={self.block_q}x{self.block_kv} is not two powers of two")
         usual = {"documents": "8", "lengths": "50.100", "seen": "25.25"}
         for name, text in usual.items():
+            if getattr(self, name) and name not in held:
+                raise ProblemError(f"mask={self.mask} reads no {name}: leave out {name}={getattr(self, name)[:SHOWN]}")
             object.__setattr__(self, name, (getattr(self, name) or text) if name in held else "")
         self._check_values()
 
@@ -123,12 +127,14 @@ class Flex(Workload):
         """Refuse texts of values that no tensor has."""
         for name in ("lengths", "seen"):
             text = getattr(self, name)
-            if text and not (re.fullmatch(r"\d{1,3}\.\d{1,3}", text) and max(pair_of(text)) <= 100):
+            if text and not (re.fullmatch(r"[0-9]{1,3}\.[0-9]{1,3}", text) and max(pair_of(text)) <= 100):
                 raise ProblemError(f"{name}={text[:SHOWN]!r} is not two percentages such as 25.50")
         if not self.documents:
             return
-        if not re.fullmatch(r"[1-9]\d{0,8}(\.[1-9]\d{0,8})*", self.documents):
+        if not re.fullmatch(r"[1-9][0-9]{0,8}(\.[1-9][0-9]{0,8})*", self.documents):
             raise ProblemError(f"documents={self.documents[:SHOWN]!r} is neither a number nor lengths such as 1000.24")
+        if "." not in self.documents and int(self.documents) > MOST_DOCUMENTS:
+            raise ProblemError(f"documents={self.documents} is above {MOST_DOCUMENTS}: give fewer, or their lengths")
         if sum(lengths_of(self.documents, self.longest)) != self.longest:
             raise ProblemError(f"documents={self.documents[:SHOWN]} do not fill {self.longest} positions")
 
@@ -265,7 +271,7 @@ class Flex(Workload):
     def family(self) -> Self:
         """Attention of phase and type alone, with every size 1."""
         record = {**self.to_fields(), **dict.fromkeys(SIZES.values(), "1"), "mask": NONE, "score": NONE}
-        return self.from_fields({**record, **dict.fromkeys(VALUES, ""), "dynamic": ""})
+        return self.from_fields({**record, **dict.fromkeys(VALUES, ""), "block_q": "0", "block_kv": "0", "dynamic": ""})
 
     @classmethod
     def from_fields(cls, record: Mapping[str, str]) -> Self:
@@ -311,6 +317,10 @@ class Flex(Workload):
                 if (blocks := re.fullmatch(r"(\d+)(?:x(\d+))?", value)) is None:
                     raise ProblemError(f"{text[:SHOWN]!r}: block={value[:SHOWN]} is neither 64 nor 64x128")
                 found = {"block_q": blocks[1], "block_kv": blocks[2] or blocks[1]}
+            elif not said and part not in set(DType):
+                raise ProblemError(
+                    f"{text[:SHOWN]!r}: {part[:SHOWN]!r} is neither a size such as b2 nor a dtype: {_HELP}"
+                )
             else:
                 found = {name: value} if said else {"dtype": part}
             if twice := sorted(set(found) & set(record)):

@@ -36,7 +36,10 @@ _FLAT = ("and", "or")
 _CONDITIONS = ("le", "lt", "eq", "ne", "at")
 _OF_CONDITIONS = ("and", "or", "not", "mul", "where")
 _SWAPPED = {"ge": "le", "gt": "lt"}
-_TOKEN = re.compile(r"\s*(-?\d+(?:\.\d+)?(?:e-?\d+)?|-?inf\b|[a-z]\w*|[(),])")
+_ONE, _DIVIDED = ("not", "neg", "tanh", "exp", "abs"), ("div", "floordiv", "mod")
+_SEVERAL = ("and", "or", "add", "mul", "at")
+_DEEPEST = 100  # operations within each other, of a text
+_TOKEN = re.compile(r"\s*(-?\d+(?:\.\d+)?(?:e-?\d+)?|-?inf\b|[a-z]\w*|[(),])", re.ASCII)
 
 
 def parse_function(text: str) -> Function:
@@ -53,7 +56,7 @@ def parse_function(text: str) -> Function:
     return canonical(function)
 
 
-def _parsed(tokens: list[str], text: str) -> tuple[Function, list[str]]:
+def _parsed(tokens: list[str], text: str, depth: int = 0) -> tuple[Function, list[str]]:
     if not tokens or tokens[0] in "(),":
         raise ValueError(f"{text[:80]!r} is no function: an operand is missing")
     head, *rest = tokens
@@ -65,12 +68,22 @@ def _parsed(tokens: list[str], text: str) -> tuple[Function, list[str]]:
         return head, rest
     if head not in (*OPERATIONS, *_OTHERS, *_SWAPPED):
         raise ValueError(f"{text[:80]!r} has the operation {head!r}; known: {', '.join((*OPERATIONS, *_OTHERS))}")
-    operands = []
+    if depth == _DEEPEST:
+        raise ValueError(f"{text[:80]!r} has more than {_DEEPEST} operations within each other: write it flatter")
+    operands: list[Function] = []
     while rest[:1] in (["("], [","]):
-        operand, rest = _parsed(rest[1:], text)
+        operand, rest = _parsed(rest[1:], text, depth + 1)
         operands.append(operand)
     if rest[:1] != [")"]:
         raise ValueError(f"{text[:80]!r} is no function: a bracket is not closed")
+    least, has = 1 if head in _ONE else 3 if head == "where" else 2, len(operands)
+    if has != least and (has < least or head not in _SEVERAL):
+        takes = f"{least}{' or more' * (head in _SEVERAL)}"
+        raise ValueError(f"{text[:80]!r}: {head} takes {takes} operand{'s' * (takes != '1')}, and has {has}")
+    if head == "at" and operands[0] not in TENSORS:
+        raise ValueError(f"{text[:80]!r}: at reads a tensor, one of {', '.join(TENSORS)}, by indices: at(t0,q)")
+    if head in _DIVIDED and operands[1] == 0:
+        raise ValueError(f"{text[:80]!r}: {head} divides by 0: give a divisor that is not 0")
     return (head, *operands), rest[1:]
 
 
@@ -88,14 +101,15 @@ def canonical(function: Function) -> Function:
     """
     if not isinstance(function, tuple):
         return _number(function) if isinstance(function, int | float) else function
-    name, *operands = function
-    operands = [canonical(operand) for operand in operands]
+    name, operands = function[0], [canonical(operand) for operand in function[1:]]
     if name in _SWAPPED:
         name, operands = _SWAPPED[name], operands[::-1]
     if name in ("le", "lt"):
         return _compared(name, *operands)
     if name in _FLAT:
-        flat = [part for each in operands for part in (each[1:] if _is(each, name) else [each])]
+        flat = [
+            part for each in operands for part in (each[1:] if isinstance(each, tuple) and each[0] == name else [each])
+        ]
         rest = [each for each in dict.fromkeys(flat) if each != int(name == "and")]
         operands = rest if name == "or" or all(map(is_condition, rest)) else [*dict.fromkeys(flat)]  # `kv & 1` is a bit
         if len(operands) < 2:
@@ -116,10 +130,6 @@ def is_condition(function: Function) -> bool:
 def truth(function: Function) -> Function:
     """Return the condition that a function is not 0."""
     return function if is_condition(function) else ("ne", function, 0)
-
-
-def _is(function: Function, name: str) -> bool:
-    return isinstance(function, tuple) and function[0] == name
 
 
 def _compared(name: str, left: Function, right: Function) -> Function:

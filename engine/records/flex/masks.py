@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from itertools import accumulate, pairwise
 
 from gemmtune.engine.records.flex.functions import Function, parse_function, text_of
 from gemmtune.engine.records.number_text import number_text
 
+MOST_DOCUMENTS = 65_536
+"""Largest number of documents."""
 NONE = "none"
 """Mask that hides nothing, and score function that changes nothing."""
 _CAUSAL, _SAME = "le(kv,q)", "eq(at(t0,kv),at(t0,q))"
@@ -32,7 +35,7 @@ def function_of(text: str) -> Function:
     Raises:
         ValueError: the text is no function.
     """
-    if found := re.fullmatch(r"(window|prefix|softcap)\((\d+(?:\.\d+)?)\)", text):
+    if found := re.fullmatch(r"(window|prefix|softcap)\(([0-9]+(?:\.[0-9]+)?)\)", text):
         if float(found[2]) >= 2**31:
             raise ValueError(f"{text[:80]!r}: {found[2][:20]} is not below {2**31}, the end of positions")
         return parse_function(_NUMBERED[found[1]].format(found[2]))
@@ -57,6 +60,5 @@ def lengths_of(documents: str, size: int) -> tuple[int, ...]:
     parts = [int(each) for each in documents.split(".")]
     if len(parts) > 1:
         return tuple(parts)
-    weights = [1 + place * 5 % 8 for place in range(parts[0])]
-    ends = [size * sum(weights[: place + 1]) // sum(weights) for place in range(parts[0])]
-    return tuple(end - begin for begin, end in zip([0, *ends], ends, strict=False))
+    sums = [0, *accumulate(1 + place * 5 % 8 for place in range(parts[0]))]
+    return tuple(size * end // sums[-1] - size * begin // sums[-1] for begin, end in pairwise(sums))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _AXES = {frozenset("b"): "b", frozenset("h"): "h", frozenset("q"): "q", frozenset(["kv"]): "kv"}
 _ROWS = 512  # queries at most whose keys are counted
+_PART, _MOST_PAIRS = 2**23, 2**28  # pairs that are computed at once, and that are counted
 _LOGICAL = ("and", "or", "not")
 
 
@@ -127,18 +128,21 @@ def values_of(
     full, part = pair_of(seen)
     if {"q", "kv"} <= {*tensor.axes}:
         both = tensor.axes.index("q"), tensor.axes.index("kv")
-        return _along(_blocks_seen(shape[both[0]], shape[both[1]], full, part, block), shape, both)
+        found, step = np.empty((sizes["q"], sizes["kv"]), bool), max(1, _PART // sizes["kv"])
+        for first in range(0, sizes["q"], step):
+            rows = np.arange(first, min(first + step, sizes["q"]))[:, None]
+            found[first : first + step] = _blocks_seen(rows, np.arange(sizes["kv"]), sizes["kv"], seen, block)
+        return _along(found, shape, both)
     share = (full + part / 2) / 100
     return _along(np.arange(shape[place]) < max(1, round(shape[place] * share)), shape, (place,))
 
 
-def _blocks_seen(queries: int, keys: int, full: int, part: int, block: tuple[int, int]) -> np.ndarray[Any, Any]:
+def _blocks_seen(
+    q: np.ndarray[Any, Any], kv: np.ndarray[Any, Any], keys: int, seen: str, block: tuple[int, int]
+) -> np.ndarray[Any, Any]:
     """Return pairs of which each row of blocks sees some blocks in full, and of others every second pair."""
-    import numpy as np
-
-    q, kv = np.arange(queries)[:, None], np.arange(keys)[None]
     columns = -(-keys // block[1])
-    whole, partly = round(columns * full / 100), round(columns * part / 100)
+    whole, partly = (round(columns * percent / 100) for percent in pair_of(seen))
     order = (kv // block[1] - q // block[0]) % columns
     found: np.ndarray[Any, Any] = (order < whole) | ((order < max(1, whole + partly)) & ((q + kv) % 2 == 0))
     return found
@@ -165,21 +169,30 @@ def coverage(
 
     if mask == NONE:
         return 1.0, 1.0
-    step = -(-queries // _ROWS)
+    step = min(queries, max(-(-queries // _ROWS), queries * keys // _MOST_PAIRS))
     rows = np.arange(step // 2, queries, step)[:, None]
-    values: dict[str, Any] = {"b": 0, "h": 0, "q": rows, "kv": np.arange(keys)[None]}
+    values: dict[str, Any] = {"b": 0, "h": 0, "q": rows}
     sizes = {"b": 1, "h": 1, "q": queries, "kv": keys, "s": max(queries, keys)}
     mean = f"{sum(pair_of(lengths)) // 2}." * 2 if lengths else ""
     for tensor in tensors_of(mask):
-        values[tensor.name] = values_of(tensor, sizes, documents, mean[:-1], seen, (block, block))
-    others: dict[str, Callable[..., Any]] = {
-        "at": lambda tensor, *index: tensor[index],
-        "where": np.where,
-        "abs": np.abs,
-    }
-    found = np.asarray(evaluated(function_of(mask), values, others)).astype(bool)
-    found = np.broadcast_to(found, (len(rows), keys))
-    return max(float(found.mean()), 1 / keys), max(float(found.any(axis=0).mean()), 1 / keys)
+        values[tensor.name] = tensor  # of pairs, computed by their indices
+        if tensor.holds is not Holds.SEEN or not {"q", "kv"} <= {*tensor.axes}:
+            values[tensor.name] = values_of(tensor, sizes, documents, mean[:-1], seen, (block, block))
+
+    def at(tensor: Any, *index: Any) -> Any:  # noqa: ANN401 (arrays and numbers)
+        if not isinstance(tensor, MaskTensor):
+            return tensor[index]
+        q, kv = (index[tensor.axes.index(axis)] % sizes[axis] for axis in ("q", "kv"))
+        return _blocks_seen(q, kv, keys, seen, (block, block))
+
+    function, pairs, any_pairs, width = function_of(mask), 0, 0, max(1, _PART // len(rows))
+    for first in range(0, keys, width):
+        values["kv"] = np.arange(first, min(first + width, keys))[None]
+        with np.errstate(divide="ignore", invalid="ignore"):  # 0 divides beside a condition that hides it
+            found = evaluated(function, values, {"at": at, "where": np.where, "abs": np.abs})
+        found = np.broadcast_to(np.asarray(found).astype(bool), (len(rows), values["kv"].size))
+        pairs, any_pairs = pairs + int(found.sum()), any_pairs + int(found.any(axis=0).sum())
+    return max(pairs / (len(rows) * keys), 1 / keys), max(any_pairs / keys, 1 / keys)
 
 
 def pair_of(text: str) -> tuple[int, int]:

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 import torch
 
 from gemmtune.engine.records.flex.attention import Flex
+from gemmtune.engine.records.flex.masks import MOST_DOCUMENTS
 from gemmtune.engine.records.flex.tensors import Holds, MaskTensor, tensors_of
 
 _MOST_DOCUMENTS = 64  # whose lengths a problem lists
@@ -42,7 +43,7 @@ def _documents(attention: Flex, tensor: MaskTensor, value: torch.Tensor) -> dict
     whole = len(one) == attention.longest and not attention.dynamic
     if whole and 1 < len(ids) <= _MOST_DOCUMENTS:
         return {"documents": ".".join(map(str, lengths.tolist()))}
-    return {"documents": str(len(ids))}
+    return {"documents": str(min(len(ids), MOST_DOCUMENTS))}
 
 
 def _seen(attention: Flex, counts: Sequence[torch.Tensor | None]) -> dict[str, str]:

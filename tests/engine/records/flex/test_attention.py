@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import tracemalloc
+
 import pytest
 
 from gemmtune.engine.records.errors import ProblemError
@@ -71,6 +74,68 @@ def test_other_parts_that_are_none_are_refused(fault):
         Flex.parse(f"flex:forward:b2:kvh8:s4096:d128:{fault}")
 
 
+@pytest.mark.parametrize(
+    ("mask", "says"),
+    [
+        ("le(kv)", "le takes 2 operands, and has 1"),
+        ("not(q,kv)", "not takes 1 operand, and has 2"),
+        ("where(q,kv)", "where takes 3 operands, and has 2"),
+        ("at(t0)", "at takes 2 or more operands, and has 1"),
+        ("at(kv,q)", "at reads a tensor"),
+        ("not(" * 3000 + "at(t0,q)" + ")" * 3000, "more than 100 operations within each other"),
+        ("eq(mod(kv,0),1)", "mod divides by 0"),
+        ("eq(floordiv(kv,0.0),1)", "floordiv divides by 0"),
+    ],
+)
+def test_an_operation_is_refused_by_its_operands(mask, says):
+    with pytest.raises(ProblemError, match=says):
+        Flex.parse(f"{HEAD}:mask={mask}")
+
+
+def test_the_deepest_function_is_read():
+    assert Flex.parse(f"{HEAD}:mask=" + "not(" * 99 + "at(t0,q,kv)" + ")" * 99).flops > 0
+
+
+@pytest.mark.parametrize(
+    ("part", "says"),
+    [
+        ("mask=causal:documents=16", "mask=causal reads no documents: leave out documents=16"),
+        ("lengths=50.100", "mask=none reads no lengths"),
+        ("mask=document:seen=5.5", "mask=document reads no seen"),
+        ("block=64x64", "block=64x64 has no mask"),
+        ("mask=document:documents=999999999", "documents=999999999 is above 65536"),
+        ("b-1", "'b-1' is neither a size such as b2 nor a dtype"),
+        ("dv٣", "value_dim='٣' has characters outside of ASCII"),
+        ("mask=window(٣)", "has characters outside of ASCII"),
+    ],
+)
+def test_a_part_that_means_nothing_is_refused_by_its_name(part, says):
+    with pytest.raises(ProblemError, match=re.escape(says)):
+        Flex.parse(f"{HEAD}:{part}")
+
+
+@pytest.mark.parametrize(
+    "text", ["１６x64x64", "16x64x64:bf16:nt:lda=６４", "grouped:rows:m٣:g2:n64:k64", "vllm_moe:m٣"]
+)
+def test_no_kind_reads_digits_of_other_scripts(text):
+    with pytest.raises(ProblemError, match="write digits 0 to 9"):
+        expand_workloads(text)
+
+
+def test_a_mask_of_pairs_is_counted_in_parts_at_any_length():
+    tracemalloc.start()
+    share, keys = coverage("at(t0,q,kv)", 131_072, 131_072, seen="25.0", block=128)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert (share, keys) == (pytest.approx(0.25, abs=0.01), 1.0)
+    assert most < 2**30
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_divisor_of_some_indices_may_be_0():
+    assert Flex.parse(f"{HEAD}:mask=and(ne(q,0),eq(mod(kv,q),0))").flops > 0
+
+
 def test_a_masks_work_is_that_of_the_pairs_it_leaves():
     whole, causal, window = (Flex.parse(f"{HEAD}:mask={mask}") for mask in ("none", "causal", "window(128)"))
     assert whole.flops == 4 * 2 * 32 * 4096 * 4096 * 128
@@ -133,3 +198,7 @@ def test_a_dynamic_length_that_is_none_is_refused(fault):
 def test_documents_fill_all_positions():
     assert sum(lengths_of("7", 1000)) == 1000
     assert lengths_of("600.400", 1000) == (600, 400)
+
+
+def test_a_family_is_that_of_any_mask_and_block():
+    assert Flex.parse(f"{HEAD}:mask=document:block=32").family == Flex.parse(f"{HEAD}:mask=causal").family
