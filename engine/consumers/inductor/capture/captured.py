@@ -72,7 +72,7 @@ class CapturedProduct:
         whole = self.problem
         plain = replace(whole, epilogue=NO_EPILOGUE) if isinstance(whole, Problem) else whole
         cost = Cost(plain.flops, plain.min_bytes, plain.compute_type)
-        return Work(self.problem.name, Kind.PRODUCT, {cost: self.count})
+        return Work(whole.name, Kind.ATTENTION if isinstance(whole, Flex) else Kind.PRODUCT, {cost: self.count})
 
     @property
     def sizes(self) -> tuple[int, ...]:

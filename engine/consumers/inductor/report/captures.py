@@ -66,7 +66,7 @@ def products_grid(captured: Captured) -> Grid:
         "runs": [f"{each.count:g}" for each, _ in variants],
     }
     if variants:
-        named = variants[0][0].problem.range_size
+        named = variants[0][0].problem.range_size or "m"
         columns[named] = [_sizes(each, named) for each, _ in variants]
     if captured.floor:
         shares = {part.name: part.share for part in captured.floor.parts if not part.reason}
@@ -130,9 +130,9 @@ def _floor_record(floor: Floor) -> dict[str, object]:
 
 
 def _sizes(product: CapturedProduct, column: str) -> str:
-    """Return the range size of a product, with its name where that is not the column's."""
+    """Return the range size of a product, with its name where that is not the column's; a dash where it has none."""
     named = product.problem.range_size
     of = "" if named == column else f"{named} "
     if not product.m:
-        return f"{of}{product.problem.size}"
+        return f"{of}{product.problem.size}" if named else "-"
     return f"{of}{product.first} to {'any' if product.last is None else product.last}"

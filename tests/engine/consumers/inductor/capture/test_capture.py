@@ -179,7 +179,7 @@ def test_attention_is_a_problem_by_its_mask_in_forward_and_backward():
         found = captured(attended, "bf16[2,256,512]", "int64[256]", grad=grad)
         assert set(names(found)) == expected
         assert not found.unseen
-        assert found.floor.by_kind[Kind.PRODUCT] > 0.1
+        assert found.floor.by_kind[Kind.ATTENTION] > 0.1
     for table in tomllib.loads(found.to_toml())["problem"]:
         assert (table.pop("kind"), table.pop("weight")) == ("flex", 1)
         assert Flex.from_fields({name: str(value) for name, value in table.items()}).name in (forward, backward)

@@ -6,6 +6,8 @@ import pytest
 
 import gemmtune as gt
 from gemmtune.engine.campaign.plan_file import read_plan
+from gemmtune.engine.consumers.inductor.floor.shares import Kind
+from gemmtune.engine.consumers.inductor.report.captures import products_grid
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 triton = pytest.importorskip("triton", reason="triton is not installed")
@@ -70,6 +72,9 @@ def test_flex_attention_is_a_problem_beside_its_layers():
     attention = "flex:forward:b2:h4:q128:kv128:d16:bf16"
     assert names(found) == {"256x192x64:bf16:nt": 1, "256x64x64:bf16:nt": 1, attention: 1}
     assert not unseen(found)
+    assert found.floor.by_kind[Kind.ATTENTION] == next(x.share for x in found.floor.parts if x.name == attention) > 0
+    columns = products_grid(found).columns
+    assert columns["m"][columns["product"].index(attention)] == "-"
 
 
 def test_flex_attention_of_an_open_length_spans_its_range(tmp_path):
