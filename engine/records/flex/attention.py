@@ -17,7 +17,7 @@ from gemmtune.engine.records.gemm.terms import MAX_SIZE, DType
 from gemmtune.engine.records.gemm.text import SHOWN
 from gemmtune.engine.records.workload import Workload, refuse_sizes, refuse_unknown
 
-_HELP = "write flex:forward:b2:h32:kvh8:s4096:d128:bf16:mask=causal"
+_HELP = "write flex:forward:b2:h32:kvh8:s4096:d128:bf16:mask=causal, or backward or decode, or fp16 at their place"
 _DTYPES = (DType.BF16, DType.FP16)
 _PRODUCTS = {"forward": 2, "decode": 2, "backward": 5}  # of matrices per pair of query and key
 

@@ -36,8 +36,8 @@ def function_of(text: str) -> Function:
         ValueError: the text is no function.
     """
     if found := re.fullmatch(r"(window|prefix|softcap)\(([0-9]+(?:\.[0-9]+)?)\)", text):
-        if float(found[2]) >= 2**31:
-            raise ValueError(f"{text[:80]!r}: {found[2][:20]} is not below {2**31}, the end of positions")
+        if not 0 < float(found[2]) < 2**31:
+            raise ValueError(f"{text[:80]!r}: {found[2][:20]} is not above 0 and below {2**31}")
         return parse_function(_NUMBERED[found[1]].format(found[2]))
     return parse_function(_FIXED.get(text, text))
 

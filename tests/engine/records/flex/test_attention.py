@@ -55,7 +55,9 @@ def test_functions_that_differ_in_their_spelling_alone_have_one_text(text, expec
     assert text_of(function_of(expected)) == text_of(parse_function(text))
 
 
-@pytest.mark.parametrize("fault", ["le(kv,x)", "frob(kv,q)", "le(kv,q", "le(kv,q)q", "le(s,0)", f"window({10**20})"])
+@pytest.mark.parametrize(
+    "fault", ["le(kv,x)", "frob(kv,q)", "le(kv,q", "le(kv,q)q", "le(s,0)", f"window({10**20})", "window(0)"]
+)
 def test_a_mask_that_is_none_is_refused(fault):
     with pytest.raises(ProblemError, match=r"mask|function"):
         Flex.parse(f"{HEAD}:mask={fault}")
@@ -66,7 +68,7 @@ def test_a_mask_that_is_none_is_refused(fault):
     [
         *("h30", "h32:h32", "fp8", "mask=causal:block=96", "mask=causal:block=64x64x64"),
         *("mask=document:documents=3.4", "mask=lt(kv,at(t0,b)):lengths=9.999"),
-        *("mask=at(t0,at(t1,q))", "mask=at(t0,add(b,q))"),
+        *("mask=at(t0,at(t1,q))", "mask=at(t0,add(b,q))", "bf16:score=softcap(0)", "bf16:score=softcap(0.0)"),
     ],
 )
 def test_other_parts_that_are_none_are_refused(fault):
