@@ -16,6 +16,7 @@ from gemmtune.engine.tables.summation import require_one_summation
 
 _PACKAGE = "gemmtune_vllm_batch_invariant"
 _SPACE = "triton_mm"
+_WAY_OUT = "leave other products out, and tune with --batch-invariant --one-block-k"
 _TILE = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 64, "GROUP_M": 8, "num_stages": 3, "num_warps": 4}
 
 
@@ -59,7 +60,7 @@ class VllmBatchInvariantExporter(Exporter):
             if len(blocks) > 1:
                 several = ", ".join(map(str, sorted(blocks)))
                 raise TableError(
-                    f"n={problem.n}, k={problem.k} has BLOCK_K {several}, and vLLM one of each: tune with --one-block-k"
+                    f"n={problem.n}, k={problem.k} has BLOCK_K {several}, and vLLM one: tune with --one-block-k"
                 )
             tiles = [[m, [config.integer(name) for name in TILE]] for m, config in sorted(of_size.items())]
             rows[key] = {"block_k": blocks.pop(), "buckets": tiles}
@@ -78,4 +79,4 @@ def _require_served(problem: Problem, space: str) -> None:
     plain = not problem.epilogue and problem.bias in (Bias.NONE, Bias.VECTOR) and not problem.op.is_batched
     if space != _SPACE or types != {DType.BF16} or not plain or problem.is_strided or problem.b_layout != "t":
         served = f"16x4096x4096:bf16:nt, also with a bias, by {_SPACE}"
-        raise TableError(f"{problem.name} by {space}: vLLM's batch-invariant product is {served}")
+        raise TableError(f"{problem.name} by {space}: vLLM's batch-invariant product is {served}: {_WAY_OUT}")
