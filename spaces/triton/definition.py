@@ -3,6 +3,7 @@
 import hashlib
 import importlib.util
 import inspect
+import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
@@ -215,7 +216,7 @@ class Definition:
         if isinstance(found, torch.Tensor):
             found = {self.outputs[0]: found}
         if not isinstance(found, Mapping) or set(found) != set(self.outputs):
-            raise self._error(f"reference gives no tensor for each of the outputs {', '.join(self.outputs)}")
+            raise self._error(f"reference does not give one tensor per output, and no other: {', '.join(self.outputs)}")
         for name, values in found.items():
             if values.shape != arguments[name].shape:  # type: ignore[attr-defined] # `tensors` checked it
                 raise self._error(f"reference gives {name} the shape {tuple(values.shape)}")
@@ -310,6 +311,8 @@ class Definition:
             if self.nearest and self.nearest not in sizes:
                 raise self._error(f"nearest={self.nearest!r} is no size of cases[{name!r}]")
             found[str(name)] = sizes, float(case.get("weight", 1.0))
+            if not 0 < found[str(name)][1] < math.inf:
+                raise self._error(f"cases[{name!r}] has weight={case['weight']!r}, which is no number above 0")
         return found
 
     def _called(self, what: str, function: Any, *arguments: object) -> Any:  # noqa: ANN401 (a user's function)
@@ -333,11 +336,8 @@ def load_definition(file: Path, name: str) -> Definition:
     """
     user_class = getattr(module_of(file), name, None)
     if not isinstance(user_class, type):
-        known = [
-            each
-            for each, value in vars(module_of(file)).items()
-            if isinstance(value, type) and hasattr(value, "kernel")
-        ]
+        classes = ((each, value) for each, value in vars(module_of(file)).items() if isinstance(value, type))
+        known = [each for each, value in classes if hasattr(value, "kernel")]
         raise ProblemError(f"{file.name} has no class {name}; classes with a kernel: {', '.join(known) or 'none'}")
     try:
         return Definition(user_class, file)

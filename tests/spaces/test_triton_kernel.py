@@ -208,6 +208,11 @@ def test_an_edited_file_is_another_workload(tmp_path):
         ({"members": "cases = {'one': {}}"}, "a size that is no integer above 0"),
         ({"members": "cases = {'one': {'n': True}}"}, "a size that is no integer above 0"),
         ({"members": "cases = {'one': {'weight': 2}}"}, "a size that is no integer above 0"),
+        ({"members": "cases = {'one': {'n': 1, 'weight': -4}}"}, "has weight=-4, which is no number above 0"),
+        (
+            {"members": "cases = {'one': {'n': 1, 'weight': float('nan')}}"},
+            "has weight=nan, which is no number above 0",
+        ),
         ({"members": "def arguments(self, case, make): return 3"}, "arguments returned int, not a dict"),
         ({"members": "flops = lambda self, case: -1"}, "flops returned something else than an integer from 0 on"),
         ({"members": "bytes = lambda self, case: 2**63"}, "bytes returned something else than an integer from 0 on"),
@@ -281,9 +286,9 @@ def test_a_grid_is_one_to_three_numbers_of_blocks(tmp_path, grid, blocks):
     [
         ("x", ""),
         ("{'out': x}", ""),
-        ("{}", "reference gives no tensor for each of the outputs out"),
-        ("3", "reference gives no tensor for each of the outputs out"),
-        ("{'out': x, 'x': x}", "reference gives no tensor for each of the outputs out"),
+        ("{}", "reference does not give one tensor per output, and no other: out"),
+        ("3", "reference does not give one tensor per output, and no other: out"),
+        ("{'out': x, 'x': x}", "reference does not give one tensor per output, and no other: out"),
         ("x[:1]", r"reference gives out the shape \(1,\)"),
     ],
 )

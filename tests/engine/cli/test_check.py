@@ -124,7 +124,7 @@ def test_a_program_that_passes_other_numbers_misses(check):
     ("values", "reason"),
     [
         ("arguments['x'].double()[1:]", "reference gives out the shape (4095,)"),
-        ("{'y': arguments['x']}", "reference gives no tensor for each of the outputs out"),
+        ("{'y': arguments['x']}", "reference does not give one tensor per output, and no other: out"),
         ("arguments['x'] @ arguments['x'][:3]", "reference failed: RuntimeError"),
         ("arguments['x'] * arguments['x'].sum().item() + arguments['w']", "reference failed: KeyError: 'w'"),
         ("torch.zeros(4096 // int(arguments['x'].max().item() + 1))", "reference gives out the shape (2048,)"),
@@ -139,7 +139,7 @@ def test_a_wrong_reference_is_named_before_a_gpu_runs_it(tmp_path, values, reaso
 def test_a_wrong_reference_fails_the_check_that_builds_all(check):
     found = check(1, members="outputs = ('out', 'x')\n    restore = ('x',)\n")
     assert [launch["reason"] for launch in found["launches"]] == 2 * [
-        "Scale of scale.py: reference gives no tensor for each of the outputs out, x"
+        "Scale of scale.py: reference does not give one tensor per output, and no other: out, x"
     ]
 
 
