@@ -148,6 +148,8 @@ def parts_of(parts: Decorators, user_class: Any, kernel_sha256: str, told: str) 
     """
     derived = (*parts.outer, *parts.inner)
     hooks = dict.fromkeys((*(config.pre_hook for config in parts.configs), parts.hook, parts.prune))
+    names = [(f"{each.kwargs}", getattr(each.pre_hook, "__qualname__", "none")) for each in parts.configs]
+    owners = sorted({f"{kwargs}: {hook}" for kwargs, hook in names if len({name for _, name in names}) > 1})
     launch = _reached((user_class.arguments, user_class.grid, *hooks), user_class)
     options = {name: each for name in _JIT_OPTIONS if (each := getattr(parts.jit, name, None))}
     heuristics = [f"{name} {source_of(function)}" for name, function in derived]
@@ -157,7 +159,7 @@ def parts_of(parts: Decorators, user_class: Any, kernel_sha256: str, told: str) 
         "arguments": inspect.getsource(user_class.arguments),
         "grid": inspect.getsource(user_class.grid),
         "heuristics": "\n".join(heuristics),
-        "hooks": "\n".join(source_of(each) for each in hooks if each is not None),
+        "hooks": "\n".join([*(source_of(each) for each in hooks if each is not None), *owners]),
         "configs": told,
     }
     return {**found, **{name: str(each) for name, each in (("reached", launch), ("options", options)) if each}}

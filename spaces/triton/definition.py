@@ -336,8 +336,7 @@ def load_definition(file: Path, name: str) -> Definition:
     """
     user_class = getattr(module_of(file), name, None)
     if not isinstance(user_class, type):
-        classes = ((each, value) for each, value in vars(module_of(file)).items() if isinstance(value, type))
-        known = [each for each, value in classes if hasattr(value, "kernel")]
+        known = [each for each, it in vars(module_of(file)).items() if isinstance(it, type) and hasattr(it, "kernel")]
         raise ProblemError(f"{file.name} has no class {name}; classes with a kernel: {', '.join(known) or 'none'}")
     try:
         return Definition(user_class, file)

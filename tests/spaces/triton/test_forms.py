@@ -380,6 +380,14 @@ def test_the_hook_of_a_config_is_that_of_the_autotuners_config_with_equal_params
     assert space.check(Task(shared, H200, "triton_kernel"), Config({"BLOCK": 512, "num_warps": 4, "num_stages": 3}))
 
 
+def test_a_config_that_loses_its_hook_makes_another_workload(case_of):
+    def source(hooks):
+        configs = f"[triton.Config({{'BLOCK': b}}, pre_hook=h) for b, h in zip((128, 256, 512), {hooks})]"
+        return case_of(**HOOKED | {"decorators": f"@triton.autotune({configs}, key=['n'])"}).source
+
+    assert len({source(f"({hooks})") for hooks in ("zero, zero, zero", "zero, zero, None", "zero, None, None")}) == 3
+
+
 def test_a_hooked_launch_zeroes_what_the_hook_says(case_of):
     case = case_of(**HOOKED)
     operands = operands_of(case)
