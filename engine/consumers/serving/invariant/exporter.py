@@ -55,7 +55,7 @@ class VllmBatchInvariantExporter(Exporter):
         for problem, of_size in sorted(buckets.items(), key=lambda item: item[0].name):
             key = f"{problem.n}x{problem.k}"
             if key in rows:
-                raise TableError(f"two products have n={problem.n} and k={problem.k}: export one")
+                raise TableError(f"another product has n={problem.n} and k={problem.k}: export one")
             blocks = {config.integer("BLOCK_K") for config in of_size.values()}
             if len(blocks) > 1:
                 several = ", ".join(map(str, sorted(blocks)))

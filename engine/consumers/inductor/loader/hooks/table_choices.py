@@ -65,8 +65,7 @@ class TableChoices(AtenChoices):
     ) -> None:
         """Choose as `install` says, but for rows of `refused` templates; append products to each of `recordings`."""
         self._table, self._policy, self.counts, self._recordings = table, policy, counts, recordings
-        used = {key: [row for row in rows if row.template not in refused] for key, rows in table.rows.items()}
-        used = {key: rows for key, rows in used.items() if rows}
+        used = {key: u for key, rows in table.rows.items() if (u := [r for r in rows if r.template not in refused])}
         self._rows = every_m(used) if table.batch_invariant else used
         self._failed: object = None  # node of the last product whose look-up failed; torch may ask again for it
         how = {"any_version": policy == "ignore", "allowed": binaries}
@@ -111,9 +110,8 @@ class TableChoices(AtenChoices):
             return self._after_failure(*asked, kwarg_overrides)
         found = quantised_product(kernel_inputs, op_name) or lowered_product(kernel_inputs, op_name)
         product, (key, row) = row_of(as_in_table(found, self._rows), lambda each: self._find(each, device))
-        choices, instead_of = None, ""
+        choices, instead_of, aten = None, "", partial(self.aten, *asked, kwarg_overrides)
         if self._binaries:
-            aten = partial(self.aten, *asked, kwarg_overrides)
             choices, row, instead_of = self._binaries.serve(product, row, *asked, aten)
         if row is None or isinstance(product, str):
             answers = is_for_templates if self.autotunes else is_for_aten
@@ -136,7 +134,7 @@ class TableChoices(AtenChoices):
             return choices
         outcome = "unused row" if not row.is_aten else "next choice" if instead_of else "aten row"
         self._count(outcome, product, row, instead_of, key)
-        return self.aten(*asked, kwarg_overrides)
+        return aten()
 
     def _without_row(
         self, asked: Question, overrides: Overrides, answers: Callable[..., bool], count: Callable[[], None]
