@@ -45,6 +45,7 @@ from gemmtune.engine.consumers.inductor.loader.recorder import (
     divisor,
     epilogue_text,
     library_nodes,
+    part_runs,
     span_of,
 )
 from gemmtune.engine.io.blame import line_in
@@ -142,7 +143,7 @@ class Lowering:
                 else:
                     named = f"{operation}{_attention_sizes(node)}"
                     self._current.calls[named, grouped or attention or reason][cost_of_node(node)] += 1
-            self._current.rest_bytes += rest_bytes(graph.module, [node for node, *_ in called])
+            self._current.rest_bytes += rest_bytes(part_runs(graph.module), [node for node, *_ in called])
             graph.scheduler = SimpleNamespace(nodes=[])
             return SimpleNamespace(call=lambda _: None, __file__=__file__, runner=None)
 
@@ -281,11 +282,12 @@ class Lowering:
 
     def _span(self, product: LoweredProduct) -> tuple[int, int | None]:
         """Return the least and the greatest m of a graph whose symbols lie in the ranges of the open sizes."""
-        shapes = V.graph.sizevars.shape_env
+        shapes: Any = V.graph.sizevars.shape_env
+        values = shapes.backed_var_to_val if hasattr(shapes, "backed_var_to_val") else shapes.var_to_val  # until 2.12
         known: dict[Any, Any] = {}
         for symbol in product.m.free_symbols:
             bounds = shapes.bound_sympy(symbol)
-            size = self._ranges.get(_first_value(shapes, symbol))
+            size = self._ranges.get(int(values.get(symbol, 0)))
             lower, upper = bounds.lower, bounds.upper
             known[symbol] = ValueRanges(max(lower, size.first), min(upper, size.last)) if size else bounds
         if all(bounds.is_int and bounds.upper < 2**62 for bounds in known.values()):
@@ -336,9 +338,3 @@ def _mixed(module: torch.fx.GraphModule) -> str:
                 place = line_in(node.meta.get("stack_trace") or "")
                 return f"{operands} ({place})" if place else operands
     return ""
-
-
-def _first_value(shapes: Any, symbol: Any) -> int:  # noqa: ANN401 (torch's and sympy's)
-    """Return the value of a symbol that torch saw first."""
-    values = shapes.backed_var_to_val if hasattr(shapes, "backed_var_to_val") else shapes.var_to_val  # until torch 2.12
-    return int(values.get(symbol, 0))

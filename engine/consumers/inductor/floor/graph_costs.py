@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator, Mapping
 
 import torch
 from torch.fx.node import map_arg
@@ -36,19 +36,17 @@ def cost_of_node(node: torch.fx.Node) -> Cost:
     return cost_of_call(node.target, args, kwargs, node.meta.get("val"))
 
 
-def rest_bytes(module: torch.fx.GraphModule, heavy: Iterable[torch.fx.Node]) -> float:
+def rest_bytes(runs: Mapping[torch.fx.GraphModule, int], heavy: Collection[torch.fx.Node]) -> float:
     """Return the least bytes that everything but products and library kernels moves.
 
     Inductor fuses what lies between products. At best all of it that is connected is one kernel, which reads and writes
     a tensor once. It ends where a product must have run before.
 
     Args:
-        module: graph, and those of its branches and loops.
+        runs: runs of a graph, and of those of its branches, loops and regions.
         heavy: calls of kernels that are neither Inductor's nor products.
     """
-    known = set(heavy)
-    graphs = [each.graph for each in module.modules() if isinstance(each, torch.fx.GraphModule)]
-    return sum(_Rest(graph, known).bytes for graph in graphs)
+    return sum(_Rest(part.graph, {*heavy}).bytes * count for part, count in runs.items())
 
 
 class _Rest:

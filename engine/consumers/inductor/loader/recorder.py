@@ -104,7 +104,7 @@ class RecordingChoices(AtenChoices):
 
     def takes_convolution(self, product: LoweredProduct, _device: torch.device) -> bool:
         """Record a convolution of 1x1 as the product that a table serves, and leave it as it is."""
-        self._sink.add(product, V.graph.current_node, root_of(V.graph))
+        _hand(self._sink, product)
         return False
 
 
@@ -117,7 +117,25 @@ def see(sink: ProductSink, kernel_inputs: KernelInputs, templates: list[Template
     found = quantised_product(kernel_inputs, op_name) or lowered_product(kernel_inputs, op_name)
     product = found if device.type == "cuda" else f"{op_name}: on {device}, no GPU"
     if product:
-        sink.add(product, V.graph.current_node, root_of(V.graph))
+        _hand(sink, product)
+
+
+def _hand(sink: ProductSink, product: LoweredProduct | str) -> None:
+    root = root_of(V.graph)
+    for _ in range(1 if V.graph is root else part_runs(root.module)[V.graph.module]):
+        sink.add(product, V.graph.current_node, root)
+
+
+def part_runs(module: torch.fx.GraphModule) -> Counter[Any]:
+    """Return runs of each part per run of a graph: a marked region runs once per call, a branch as its owner does."""
+    runs: Counter[Any] = Counter({module: 1})
+    for owner in (each for each in module.modules() if isinstance(each, torch.fx.GraphModule)):  # before its parts
+        for name, part in owner.named_children():
+            users = [user for node in owner.graph.find_nodes(op="get_attr", target=name) for user in node.users]
+            called = [getattr(each, "__name__", "") for user in users for each in (user.target, *user.args)]
+            if isinstance(part, torch.fx.GraphModule):
+                runs[part] += runs[owner] * max(1, called.count("invoke_subgraph"))
+    return runs
 
 
 def span_of(product: LoweredProduct) -> tuple[int, int | None]:
@@ -153,11 +171,11 @@ def library_calls(module: torch.fx.GraphModule) -> Counter[tuple[str, str]]:
 
 
 def library_nodes(module: torch.fx.GraphModule) -> Iterator[tuple[torch.fx.Node, str, str]]:
-    """Yield the nodes of `library_calls`, each with the operation's name and the reason why no row serves it."""
-    graphs = [each.graph for each in module.modules() if isinstance(each, torch.fx.GraphModule)]
-    for node in (node for graph in graphs for node in graph.nodes if node.op == "call_function"):
-        if reason := _why_library(node):
-            yield node, str(_operation(node)), reason
+    """Yield the nodes of `library_calls` per run, each with the operation's name and why no row serves it."""
+    for part, runs in part_runs(module).items():
+        for node in part.graph.nodes:
+            if node.op == "call_function" and (reason := _why_library(node)):
+                yield from [(node, str(_operation(node)), reason)] * runs
 
 
 def _operation(node: torch.fx.Node) -> object:

@@ -149,3 +149,18 @@ def test_both_branches_of_a_condition_count_as_run():
 def test_the_body_of_a_loop_counts_as_run_once():
     found = captured(repeated, SQUARE, SQUARE)
     assert (names(found), unseen(found)) == ({"64x64x64:bf16:nn": 1}, [])
+
+
+def test_a_region_of_several_calls_counts_each_of_them():
+    @torch.compiler.nested_compile_region
+    def block(x, weight):
+        return torch.nn.functional.gelu(x @ weight)
+
+    def layers(x, one, *others):
+        for weight in (one, *others):
+            x = block(x, weight)
+        return x
+
+    assert names(captured(layers, *[SQUARE] * 5)) == {"64x64x64:bf16:nn": 4}
+    found = names(captured(layers, *[SQUARE] * 5, grad=True))
+    assert (found["64x64x64:bf16:tn"], found["64x64x64:bf16:nt"]) == (4, 4)
