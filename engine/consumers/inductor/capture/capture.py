@@ -80,10 +80,9 @@ def capture_products(
     made = call.build if isinstance(call, Builder) else imported(call) if isinstance(call, str) else call
     data = DataOnCpu()
     with contextlib.ExitStack() as stack:
-        stack.callback(gc.set_threshold, *gc.get_threshold())
-        gc.set_threshold(
-            _OBJECTS_PER_COLLECTION, gc.get_threshold()[1], _NEVER
-        )  # modules and graphs are many, and stay
+        before = gc.get_threshold()
+        stack.callback(gc.set_threshold, *before)
+        gc.set_threshold(_OBJECTS_PER_COLLECTION, before[1], _NEVER)  # modules and graphs are many, and stay
         stack.enter_context(warnings.catch_warnings())
         warnings.filterwarnings("ignore", module=r"torch\.")  # advice on code that no capture runs
         for logger in [each for each in logging.root.manager.loggerDict if each.startswith("torch")]:
