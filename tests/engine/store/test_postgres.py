@@ -13,8 +13,11 @@ import time
 from contextlib import closing, suppress
 from dataclasses import replace
 
-import psycopg
 import pytest
+
+pytest.importorskip("psycopg", reason="psycopg is not installed")
+
+import psycopg
 
 from gemmtune.engine.records.artifact import Toolchain
 from gemmtune.engine.records.config import Config
