@@ -479,6 +479,7 @@ def test_attention_that_returns_max_scores_says_so():
     assert work.reason == "its AuxRequest asks for max_scores, which no row's kernel stores"
 
 
+@pytest.mark.skipif(release_of(torch.__version__) >= "2.14", reason="this torch lowers both")
 @pytest.mark.parametrize("name", ["scaled_by_an_element", "blocks_that_no_tile_divides"])
 def test_a_node_that_torch_cannot_lower_is_said_to_be_torchs(name):
     with pytest.raises(UsageError, match=r"models.py, line \d+\); torch's own compile fails there, and plain"):
