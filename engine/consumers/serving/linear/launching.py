@@ -32,7 +32,7 @@ class CuteKernel:
     """CuTe kernel of a table."""
 
     def __init__(self, kernel: KernelBinary) -> None:
-        """Link nothing yet."""
+        """Link no binary until the first launch."""
         self._object = CuteObject(lambda: unpacked(kernel.packed), kernel.call)
 
     def __call__(self, tensors: Mapping[str, torch.Tensor]) -> None:
@@ -44,7 +44,7 @@ class TritonKernel:
     """Triton kernel of a table."""
 
     def __init__(self, cubin: Cubin) -> None:
-        """Load nothing yet."""
+        """Load no kernel until the first launch."""
         self._cubin, self._lock = cubin, Lock()
         self._operands = [name for name in cubin.arguments.split() if name != _ROWS]
         self._kernels: dict[int, CubinKernel] = {}

@@ -65,7 +65,7 @@ class TableChoices(AtenChoices):
     ) -> None:
         """Choose as `install` says, but for rows of `refused` templates; append products to each of `recordings`."""
         self._table, self._policy, self.counts, self._recordings = table, policy, counts, recordings
-        used = {key: u for key, rows in table.rows.items() if (u := [r for r in rows if r.template not in refused])}
+        used = {key: its for key, rows in table.rows.items() if (its := [r for r in rows if r.template not in refused])}
         self._rows = every_m(used) if table.batch_invariant else used
         self._failed: object = None  # node of the last product whose look-up failed; torch may ask again for it
         how = {"any_version": policy == "ignore", "allowed": binaries}
