@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self, get_type_hints
 
 from gemmtune.engine.records.errors import ProblemError
 from gemmtune.engine.records.flex.attention_text import SIZES, USUAL_BLOCK, VALUES, attention_text, with_length
@@ -14,7 +14,7 @@ from gemmtune.engine.records.flex.functions import TENSORS, is_condition, reads
 from gemmtune.engine.records.flex.masks import MOST_DOCUMENTS, NONE, function_of, lengths_of, short
 from gemmtune.engine.records.flex.tensors import coverage, pair_of, tensors_of
 from gemmtune.engine.records.gemm.terms import MAX_SIZE, DType
-from gemmtune.engine.records.gemm.text import SHOWN
+from gemmtune.engine.records.gemm.text import SHOWN, parsed_field
 from gemmtune.engine.records.workload import Workload, refuse_sizes, refuse_unknown
 
 _HELP = "write flex:forward:b2:h32:kvh8:s4096:d128:bf16:mask=causal, or backward or decode, or fp16 at their place"
@@ -288,15 +288,7 @@ class Flex(Workload):
         record = {**usual, **record}
         if missing := [name for name in ("phase", *SIZES.values()) if not record.get(name)]:
             raise ProblemError(f"{missing[0]} is missing: {_HELP}")
-        try:
-            numbers = [*SIZES.values(), *(name for name in ("block_q", "block_kv") if name in record)]
-            sizes = {name: int(record[name]) for name in numbers}
-            phase, dtype = Phase(record["phase"]), DType(record.get("dtype", DType.BF16))
-            weight = float(record.get("weight", "1"))
-        except ValueError as error:
-            raise ProblemError(f"{error}: {_HELP}") from None
-        texts = {name: record[name] for name in ("mask", "score", *VALUES, "dynamic") if name in record}
-        return cls(phase, **sizes, dtype=dtype, **texts, weight=weight)  # type: ignore[arg-type]
+        return cls(**{name: parsed_field(name, text, _TYPES) for name, text in record.items()})
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -330,6 +322,9 @@ class Flex(Workload):
             return cls.from_fields(record)
         except ProblemError as error:
             raise ProblemError(f"{text[:SHOWN]!r}: {error}") from None
+
+
+_TYPES: dict[str, Any] = get_type_hints(Flex)
 
 
 def flex(workload: Workload) -> Flex:

@@ -69,7 +69,7 @@ def values_of(record: Mapping[str, str], types: Mapping[str, Any]) -> dict[str, 
     for size in ("m", "n", "k"):
         if not texts.get(size):
             raise ProblemError(f"problem field {size!r} is missing; m, n and k are needed")
-    return {name: _parse(name, text, types) for name, text in texts.items() if text != ""}
+    return {name: parsed_field(name, text, types) for name, text in texts.items() if text != ""}
 
 
 def _types(dtype: str) -> dict[str, str]:
@@ -105,8 +105,8 @@ def text_of(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _parse(name: str, text: str, types: Mapping[str, Any]) -> object:
-    """Parse the text of a field by the field's type."""
+def parsed_field(name: str, text: str, types: Mapping[str, Any]) -> Any:  # noqa: ANN401 (of the field's type)
+    """Parse the text of a field by the field's type; raises ProblemError for a malformed one."""
     kind = types[name]
     try:
         if kind is Epilogue:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self, get_type_hints
 
 from gemmtune.engine.records.epilogue.chain import NO_EPILOGUE, Epilogue
 from gemmtune.engine.records.epilogue.text import parse_epilogue
@@ -15,7 +16,7 @@ from gemmtune.engine.records.errors import ProblemError
 from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.gemm.scaling import canonical as canonical_epilogue
 from gemmtune.engine.records.gemm.terms import MAX_SIZE, Accumulation, DType, Layout, implied_types
-from gemmtune.engine.records.gemm.text import SHOWN
+from gemmtune.engine.records.gemm.text import SHOWN, parsed_field
 from gemmtune.engine.records.grouped.routing import UNIFORM, canonical, counts_of
 from gemmtune.engine.records.workload import Workload, refuse_sizes, refuse_unknown
 
@@ -271,27 +272,8 @@ class Grouped(Workload):
         refuse_unknown(cls, record)
         if missing := [name for name in ("form", *_LETTERS.values()) if not record.get(name)]:
             raise ProblemError(f"{missing[0]} is missing: {_HELP}")
-        if record["form"] not in set(Form):
-            raise ProblemError(f"form {record['form'][:SHOWN]!r} is not one of {', '.join(Form)}")
-        try:
-            sizes = {name: int(record[name]) for name in _LETTERS.values()}
-            dtype, weight = DType(record.get("dtype", DType.BF16)), float(record.get("weight", "1"))
-            accumulation = Accumulation(record.get("accumulation", Accumulation.FAST))
-            epilogue = parse_epilogue(record["epilogue"]) if record.get("epilogue") else NO_EPILOGUE
-        except ValueError as error:
-            raise ProblemError(f"{error}: {_HELP}") from None
-        layout, routing = record.get("layout", ""), record.get("routing", UNIFORM)
-        form = Form(record["form"])
-        return cls(
-            form,
-            **sizes,
-            dtype=dtype,
-            layout=layout,
-            routing=routing,
-            epilogue=epilogue,
-            accumulation=accumulation,
-            weight=weight,
-        )
+        given = {name: text for name, text in record.items() if text or name == "routing"}
+        return cls(**{name: parsed_field(name, text, _TYPES) for name, text in given.items()})
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -302,21 +284,29 @@ class Grouped(Workload):
         """
         form, *parts = text.strip().lower().removeprefix(f"{cls.kind}:").split(":")
         record: dict[str, str] = {"form": form}
-        for part in parts:
-            name, said, value = part.partition("=")
-            if size := re.fullmatch(r"([mgnk])(\d+)", part):
-                name, value = _LETTERS[size[1]], size[2]
-            elif not said:
-                name, value = "layout" if re.fullmatch("[nt]{2}", part) else "dtype", part
-            if name in record:
-                raise ProblemError(f"{text[:SHOWN]!r} gives {name} twice: {_HELP}")
-            record[name] = value
         try:
+            for part in parts:
+                name, value = part.split("=", 1) if "=" in part else _field_of(part)
+                if name in record:
+                    raise ProblemError(f"it gives {name} twice: {_HELP}")
+                record[name] = value
             return cls.from_fields(record)
         except ProblemError as error:
             raise ProblemError(f"{text[:SHOWN]!r}: {error}") from None
 
 
+def _field_of(part: str) -> tuple[str, str]:
+    """Return the field that a part without a name gives, and its value."""
+    if size := re.fullmatch(r"([mgnk])(\d+)", part):
+        return _LETTERS[size[1]], size[2]
+    if re.fullmatch("[nt]{2}", part):
+        return "layout", part
+    with suppress(ValueError):
+        return "dtype", DType(part)
+    raise ProblemError(f"{part[:SHOWN]!r} is neither a size such as m1024, nor a layout, nor a dtype: {_HELP}")
+
+
+_TYPES: dict[str, Any] = get_type_hints(Grouped)
 _DEFAULTS = {"epilogue": NO_EPILOGUE, "accumulation": Accumulation.FAST}
 """Values that name and fields leave out."""
 

@@ -12,7 +12,7 @@ from gemmtune.engine.records.number_text import number_text
 UNIFORM = "uniform"
 """Routing that draws each row's group with equal chances."""
 _FORMS = f"{UNIFORM}, zipf, zipf(S) with an exponent S, counts(A.B.C…) with a count per group"
-_MOST_EXPONENT = 10
+_LEAST_EXPONENT, _MOST_EXPONENT, _MOST_ROWS = 0.0001, 10, 10**18 - 1
 
 
 def canonical(routing: str, groups: int) -> str:
@@ -21,22 +21,38 @@ def canonical(routing: str, groups: int) -> str:
     Raises:
         ProblemError: the text is no routing, or has another number of groups.
     """
-    found = re.fullmatch(r"(uniform|zipf|counts)(?:\(([0-9.]*)\))?", routing.strip().lower())
+    found = re.fullmatch(r"(uniform|zipf|counts)(?:\(([^()]*)\))?", routing.strip().lower())
     name, value = found.groups() if found else ("", None)
     if not found or (name == UNIFORM and value is not None):
         raise ProblemError(f"routing={routing[:80]!r} is none of {_FORMS}")
     if name == "zipf" and value is not None:
-        if not re.fullmatch(r"[0-9]+(\.[0-9]+)?", value) or not 0 < float(value) <= _MOST_EXPONENT:
-            raise ProblemError(f"routing={routing[:80]!r}: the exponent is a number above 0 and up to {_MOST_EXPONENT}")
-        return "zipf" if float(value) == 1 else f"zipf({number_text(float(value))})"
+        return "zipf" if (exponent := exponent_text(value)) == "1" else f"zipf({exponent})"
     if name == "counts":
-        counts = value.split(".") if value else []
-        if len(counts) != groups or not all(re.fullmatch("[0-9]{1,18}", each) for each in counts):
-            raise ProblemError(f"{routing[:80]!r} has {len(counts)} counts for {groups} groups: give one per group")
-        if not any(map(int, counts)):
+        counts = counts_in(value or "", groups, "group")
+        if not any(counts):
             raise ProblemError(f"routing={routing[:80]!r} sends no row to any group: give a count above 0")
-        return f"counts({'.'.join(str(int(each)) for each in counts)})"
+        return f"counts({'.'.join(map(str, counts))})"
     return name
+
+
+def exponent_text(value: str) -> str:
+    """Return the canonical text of an exponent of zipf; raises ProblemError for one that is none."""
+    is_number = re.fullmatch(r"[0-9]*\.?[0-9]+", value)
+    if not is_number or not _LEAST_EXPONENT <= float(value) <= _MOST_EXPONENT:
+        bounds = f"{_LEAST_EXPONENT} to {_MOST_EXPONENT}"
+        raise ProblemError(f"routing: the exponent {value[:80]!r} of zipf is not a number from {bounds}")
+    return number_text(float(value))
+
+
+def counts_in(value: str, groups: int, each: str) -> list[int]:
+    """Return the counts of `3.0.5`, one per group; raises ProblemError for others, and calls a group `each`."""
+    texts = value.split(".") if value else []
+    if wrong := [text for text in texts if not re.fullmatch("[0-9]{1,18}", text)]:
+        bounds = f"0 to {_MOST_ROWS}, as in counts of 3.0.5"
+        raise ProblemError(f"routing: the count {wrong[0][:80]!r} is not an integer from {bounds}")
+    if len(texts) != groups:
+        raise ProblemError(f"routing has {len(texts)} counts for {groups} {each}s: give one per {each}")
+    return [int(text) for text in texts]
 
 
 @lru_cache(256)  # a space asks for it per config

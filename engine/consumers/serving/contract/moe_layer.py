@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Self
 
 from gemmtune.engine.consumers.serving.contract.layer import SCALE_BLOCK, Layer
 from gemmtune.engine.records.errors import ProblemError
+from gemmtune.engine.records.grouped.routing import counts_in, exponent_text
 
 _UNIFORM = "uniform"
 _BLOCK = re.compile(r"block=(16|32|64|128|256|512)x(16|32|64|128|256|512)")
@@ -89,15 +90,9 @@ class MoeLayer(Layer):
             raise ProblemError(f"top_k={self.top_k} > experts={self.experts}: a token takes each expert once at most")
         kind, _, value = self.routing.partition("=")
         if kind == "zipf":
-            if not re.fullmatch(r"[0-9]+(\.[0-9]+)?", value) or not 0 < float(value) <= 10:
-                raise ProblemError(f"routing={self.routing!r}: the exponent of zipf is a number above 0 and up to 10")
-            if value != f"{float(value):g}":
-                object.__setattr__(self, "routing", f"zipf={float(value):g}")
+            object.__setattr__(self, "routing", f"zipf={exponent_text(value)}")
         elif kind == "counts":
-            counts = value.split(".")
-            if len(counts) != self.experts or not all(re.fullmatch(r"[0-9]{1,18}", c) for c in counts):
-                raise ProblemError(f"routing has {len(counts)} counts for {self.experts} experts: give one per expert")
-            chosen = sum(int(c) > 0 for c in counts)
+            chosen = sum(count > 0 for count in counts_in(value, self.experts, "expert"))
             if chosen < self.top_k:
                 raise ProblemError(f"routing has {chosen} experts with a count above 0 < top_k={self.top_k}")
         elif self.routing != _UNIFORM:

@@ -76,6 +76,7 @@ def test_layers_of_one_series_differ_in_tokens_and_weight_alone():
         ("vllm_moe:m1:m2:e4:k1:h64:n32", "tokens twice"),
         ("vllm_moe:m1:e4:k1:h64:n32:zipf=0", "exponent"),
         ("vllm_moe:m1:e4:k1:h64:n32:counts=1.2", "2 counts for 4 experts"),
+        ("vllm_moe:m1:e4:k1:h64:n32:counts=1.2.x.4", "count 'x' is not an integer from 0"),
         ("vllm_moe:m1:e4:k2:h64:n32:counts=1.0.0.0", "1 experts with a count above 0"),
     ],
 )
@@ -126,7 +127,8 @@ def test_traits_are_the_type_and_the_share_of_experts_that_work(dtype, itemsize,
 
 
 @pytest.mark.parametrize(
-    ("text", "name"), [("zipf=10", "zipf=10"), ("zipf=1.50", "zipf=1.5"), ("zipf=0.1", "zipf=0.1")]
+    ("text", "name"),
+    [("zipf=10", "zipf=10"), ("zipf=1.50", "zipf=1.5"), ("zipf=.1", "zipf=0.1"), ("zipf=1.2345678", "zipf=1.2345678")],
 )
 def test_an_exponent_is_above_zero_and_up_to_ten(text, name):
     assert VllmMoe.parse(f"vllm_moe:m1:e4:k2:h64:n32:bf16:{text}").routing == name
