@@ -52,23 +52,23 @@ def _asking_for_rows(handler: TableChoices, lower: Callable[..., Any]) -> Callab
         if V.choices is not handler:
             return lower(*operands, **named)
         served = _served(handler, operands, named)
-        if served is not None:
+        if not isinstance(served, bool):
             return served
-        with config.patch({} if handler.autotunes else _ATEN_ALONE):
+        with config.patch(_ATEN_ALONE if served or not handler.autotunes else {}):
             return lower(*operands, **named)
 
     return lowered
 
 
-def _failed(handler: TableChoices, operands: Sequence[Any], named: Mapping[str, Any]) -> TensorBox | None:
-    """Count a product whose look-up failed, and return that ATen runs."""
+def _failed(handler: TableChoices, operands: Sequence[Any], named: Mapping[str, Any]) -> TensorBox | bool:
+    """Count a product whose look-up failed, and return that it has no row."""
     handler._count("failed", f"{V.graph.current_node.target}: the look-up failed, see the warning")
-    return None
+    return False
 
 
 @or_else(_failed)
-def _served(handler: TableChoices, operands: Sequence[Any], named: Mapping[str, Any]) -> TensorBox | None:
-    """Return the output of a row's kernel for the call that is lowered now; None where ATen runs."""
+def _served(handler: TableChoices, operands: Sequence[Any], named: Mapping[str, Any]) -> TensorBox | bool:
+    """Return the output of a row's kernel for the call that is lowered now; else whether its row chooses ATen."""
     node: Any = V.graph.current_node
     device = node.meta["val"].device
     found = grouped_product(node)
@@ -76,18 +76,18 @@ def _served(handler: TableChoices, operands: Sequence[Any], named: Mapping[str, 
         elsewhere = f"on the {device.type.upper()}"
         outcome, reason = ("no problem", found) if device.type == "cuda" else ("other device", elsewhere)
         handler._count(outcome, f"{node.target}: {reason}")
-        return None
+        return False
     product = LoweredProduct(found.m, found.hint, found.key, 0, PLAIN)
     key, row = _row(handler, product, device)
     if row is None:
         handler._count_miss(product, device)
-        return None
+        return False
     binaries = handler._binaries
     reason = binaries._why_not(row, product, device) if binaries and row.kernel else ""
     if binaries is None or reason or not row.kernel:
         instead_of = f" ({row.template} {reason})" if reason else ""
         handler._count("next choice" if reason else "aten row", product, row.otherwise or row, instead_of, key)
-        return None
+        return True
     handler._count("row", product, row, "", key)
     return _output(binaries.choices[row.kernel], node, operands_of(node.target, operands, named))
 
@@ -110,15 +110,10 @@ def _output(choice: Any, node: Any, operands: Mapping[str, Any]) -> TensorBox:  
     """Return the output of a kernel that reads all with the strides by which its row was found."""
     of_node = operands_of(node.target, node.args, node.kwargs)
     names = [name for name in ("self", "mat2", *SCALES) if name in operands]
-    read = [_strided(operands[name], of_node[name].meta["val"]) for name in names]
-    value = node.meta["val"]
+    value, held = node.meta["val"], [ExternKernel.realize_input(operands[name]) for name in names]
+    steps = [convert_shape_to_inductor(of_node[name].meta["val"].stride()) for name in names]
+    read = map(ExternKernel.require_exact_strides, held, steps)
     sizes, strides = map(convert_shape_to_inductor, (value.shape, value.stride()))
     nodes = [*read, ExternKernel.realize_input(operands["offs"])]
     output: TensorBox = choice.bind(nodes, FixedLayout(value.device, value.dtype, sizes, strides)).output_node()
     return output
-
-
-def _strided(operand: Any, value: torch.Tensor) -> Any:  # noqa: ANN401 (Inductor's)
-    """Return an operand in memory with the strides of its value in the graph."""
-    strides = convert_shape_to_inductor(value.stride())
-    return ExternKernel.require_exact_strides(ExternKernel.realize_input(operand), strides)

@@ -58,7 +58,14 @@ RANGES = (
 
 @pytest.fixture(scope="module")
 def report(unbuilt, probed, exported):
-    return probed("grouped_probe.py", exported(ROWS, RANGES), "stock", "table", "max=rows,no row,scales,fast scales")
+    return probed(
+        "grouped_probe.py",
+        exported(ROWS, RANGES),
+        "stock",
+        "table",
+        "max=rows,no row,scales,fast scales",
+        "autotune=layer,fast scales,no row",
+    )
 
 
 @pytest.fixture(scope="module")
@@ -96,6 +103,12 @@ def test_products_with_scales_have_rows_that_sum_as_they_do(report, uses):
     assert uses["fast scales"] == [(FAST, "aten row")]
     (selection,) = report["table"]["fast scales"]["selections"]
     assert selection == ["scaled_grouped_mm", ["_scaled_grouped_mm"]]
+
+
+def test_a_row_of_aten_is_not_tuned_again_where_products_without_a_row_are(report):
+    benchmarks = {name: found["benchmarks"] for name, found in report["autotune"].items()}
+    assert benchmarks.pop("no row") > 5
+    assert benchmarks == {"layer": 0, "fast scales": 0}
 
 
 def test_layers_share_a_row_beside_one_that_runs_aten(uses):
