@@ -9,6 +9,7 @@ from gemmtune.engine.records.artifact import Artifact
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.gemm.terms import Accumulation, DType
 from gemmtune.engine.records.grouped.product import grouped
+from gemmtune.engine.records.grouped.served import GENERATIONS
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
 from gemmtune.engine.seams.space import Launchable
@@ -43,6 +44,9 @@ class AtenGroupedSpace(TorchFunctionSpace):
     def check(self, task: Task, config: Config) -> Verdict:
         """Reject operands that torch refuses, or multiplies by a loop on the host, which no graph captures."""
         product = grouped(task.problem)
+        if task.device.capability[0] not in GENERATIONS:
+            reason = f"torch multiplies groups by a loop on the host on {task.device.arch}, which no graph captures"
+            return Verdict.no("architecture", reason)
         if product.dtype not in _KEYS:
             return Verdict.no("dtype", f"torch has kernels for {' and '.join(_KEYS)}, not for {product.dtype}")
         if product.dtype is DType.E4M3 and task.device.arch != _SCALED_ARCH:

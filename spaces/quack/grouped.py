@@ -6,6 +6,7 @@ from gemmtune.engine.records.artifact import Artifact
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.gemm.terms import Accumulation
 from gemmtune.engine.records.grouped.product import Form, grouped
+from gemmtune.engine.records.grouped.served import LAYOUTS
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
 from gemmtune.engine.seams.kernel_call import CLUSTERS, Argument
@@ -16,8 +17,6 @@ from gemmtune.spaces.quack.call import NO_EPILOGUE, NO_SPLIT
 from gemmtune.spaces.quack.rules import ARCHES, kernel_exists
 from gemmtune.spaces.quack.tiles import cta_rows
 
-_LAYOUTS = {Form.ROWS: ("nn", "nt"), Form.INNER: ("tn",)}
-"""Layouts by form: `_build_gemm_plan` in quack/gemm.py wants A k-major, and for groups of k A m-major and B n-major."""
 _STEP_BYTES = 128
 """Bytes of an operand's row that a kernel loads at once."""
 
@@ -28,9 +27,8 @@ def serves(task: Task) -> Verdict:
     product, arch = grouped(task.problem), task.device.arch
     if not (is_cut := cut(product)):
         return is_cut
-    if product.layout not in _LAYOUTS[product.form]:
-        known = " or ".join(_LAYOUTS[product.form])
-        return Verdict.no("layout", f"quack_grouped reads {product.form} as {known}, not {product.layout}")
+    if product.layout not in (known := LAYOUTS[product.form]):  # `_build_gemm_plan` in quack/gemm.py
+        return Verdict.no("layout", f"quack_grouped reads {product.form} as {' or '.join(known)}, not {product.layout}")
     if arch not in ARCHES:
         return Verdict.no("architecture", f"quack_grouped is for {' and '.join(ARCHES)}, not for {arch}")
     return strided(product, "TMA")

@@ -10,6 +10,7 @@ from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.grouped.product import Grouped
 from gemmtune.engine.records.task import Task
+from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.space import BuildError
 from gemmtune.spaces.triton_grouped import TritonGroupedSpace
 
@@ -57,3 +58,10 @@ def test_seeds_have_flat_tiles_for_few_rows_and_tall_ones_for_many():
 )
 def test_a_tile_that_the_template_cannot_run_is_rejected(name, sku, config, rule):
     assert SPACE.check(task(name, sku), config).rule == rule
+
+
+@pytest.mark.parametrize(("sku", "served"), [("H200", True), ("B200", True), ("A100-80GB", False), ("RTX-5090", False)])
+def test_torchs_own_product_is_no_baseline_where_it_loops_on_the_host(sku, served):
+    verdict = registry.space("aten_grouped").check(task(ROWS, sku), Config({}))
+    assert bool(verdict) is served
+    assert served or verdict.rule == "architecture"

@@ -137,9 +137,10 @@ class Lowering:
             for node, operation, reason in called:
                 grouped = grouped_product(node) if node.target in GROUPED else ""
                 if isinstance(grouped, GroupedProduct):
-                    self._add_grouped(grouped)
+                    self._append(Grouped.parse(problem_name(grouped.key, grouped.hint)), *grouped)
                 elif not isinstance(attention := flex_problem(node), str):
-                    self._add_attention(node.name, *attention)
+                    self._current.attentions[node.name] = len(self._current.products), (call := attention[1])
+                    self._append(attention[0], call.key, call.length, call.hint)
                 else:
                     named = f"{operation}{_attention_sizes(node)}"
                     self._current.calls[named, grouped or attention or reason][cost_of_node(node)] += 1
@@ -192,21 +193,11 @@ class Lowering:
         self._current.products += spread
         self.compiled.update(each.problem.name for one in spread for each in one.variants)
 
-    def _add_grouped(self, grouped: GroupedProduct) -> None:
-        """Take a grouped product of the graph that is lowered now."""
-        product = LoweredProduct(grouped.m, grouped.hint, grouped.key, 0, PLAIN)
-        found = CapturedProduct(Grouped.parse(problem_name(product.key, product.hint)), 1)
-        found = self._opened(product, found) if product.is_dynamic else found
-        self._current.products.append(found)
-        self.compiled[found.problem.name] += 1
-
-    def _add_attention(self, node: str, attention: Flex, call: FlexCall) -> None:
-        """Take an attention of the graph that is lowered now."""
-        product = LoweredProduct(call.length, call.hint, call.key, 0, PLAIN)
-        found = CapturedProduct(attention, 1)
-        self._current.attentions[node] = len(self._current.products), call
+    def _append(self, problem: Grouped | Flex, key: str, size: Any, hint: int) -> None:  # noqa: ANN401 (as below)
+        """Take a grouped product, or an attention, of the graph that is lowered now; its range size may be open."""
+        product, found = LoweredProduct(size, hint, key, 0, PLAIN), CapturedProduct(problem, 1)
         self._current.products.append(self._opened(product, found) if product.is_dynamic else found)
-        self.compiled[attention.name] += 1
+        self.compiled[problem.name] += 1
 
     def _opened(self, product: LoweredProduct, found: CapturedProduct) -> CapturedProduct:
         """Return a product with the range of its open m."""

@@ -10,6 +10,7 @@ from torch._inductor.utils import convert_shape_to_inductor
 from torch.fx import Node
 
 from gemmtune.engine.records.gemm.stated import layout_of, unusual_strides
+from gemmtune.engine.records.grouped.served import GENERATIONS, LAYOUTS
 
 _SCALED = torch.ops.aten._scaled_grouped_mm.default
 _SECOND = getattr(getattr(torch.ops.aten, "_scaled_grouped_mm_v2", None), "default", None)
@@ -21,8 +22,8 @@ GROUPED = (*LOWERED, *filter(None, (_SECOND,)))
 SCALES = ("scale_a", "scale_b")
 """Names of the scales of e4m3 in the operator's schema, in the order in which kernels take them."""
 _FORMS = {(2, 3): "rows", (2, 2): "inner"}
-"""Forms of a problem's text by the dimensions of A and B, as far as a space tunes them."""
-_UNSERVED = "a library's kernel, for no space tunes grouped products"
+"""Forms of a problem's text by the dimensions of A and B, as far as rows serve them."""
+_UNSERVED = "a library's kernel, for no row serves grouped products"
 _PER_ROW = {
     **dict.fromkeys(("recipe_a", "recipe_b"), ([1],)),  # RowWise of torch.nn.functional.ScalingType
     **dict.fromkeys(("swizzle_a", "swizzle_b"), ([], [0])),  # NO_SWIZZLE of SwizzleType
@@ -50,6 +51,9 @@ def grouped_product(node: Node) -> GroupedProduct | str:
     if named.get("bias") is not None:
         return f"{_UNSERVED} with a bias"
     a, b, out = (each.meta["val"] for each in (named["self"], named["mat2"], node))
+    device = out.device
+    if device.type != "cuda" or torch.cuda.get_device_capability(device)[0] not in GENERATIONS:
+        return f"{_UNSERVED} on {torch.cuda.get_device_name(device) if device.type == 'cuda' else 'the CPU'}"
     form = _FORMS.get((a.dim(), b.dim()))
     if form is None:
         return f"{_UNSERVED} of {a.dim()} by {b.dim()} dimensions"
@@ -63,8 +67,8 @@ def grouped_product(node: Node) -> GroupedProduct | str:
             return f"{_UNSERVED} with other scales than one in fp32 per row of A, and per group and column of B"
         dtype = "e4m3" if named.get("use_fast_accum") else "e4m3_exact"
     layouts = [_layout(a), _layout(b)]
-    if "" in layouts:
-        return f"{_UNSERVED} of operands that are not dense"
+    if (layout := "".join(layouts)) not in LAYOUTS[form]:
+        return f"{_UNSERVED} of operands that are not dense" if "" in layouts else f"{_UNSERVED} of {form} in {layout}"
     groups = out.shape[0] if form == "inner" else b.shape[0]
     rest, size = a.shape if form == "inner" else reversed(a.shape)
     m, *fixed = convert_shape_to_inductor([size, groups, b.shape[-1], rest])
@@ -75,7 +79,7 @@ def grouped_product(node: Node) -> GroupedProduct | str:
     if fixed[1] % _ALIGNED:
         return f"{_UNSERVED} whose n={fixed[1]} is no multiple of {_ALIGNED}"
     kind = "dynamic" if getattr(m, "free_symbols", None) else "static"
-    key = f"grouped_{form}:{dtype}:{''.join(layouts)}:{'x'.join(map(str, fixed))}:none:{kind}"
+    key = f"grouped_{form}:{dtype}:{layout}:{'x'.join(map(str, fixed))}:none:{kind}"
     return GroupedProduct(key, m, _hint(size))
 
 
@@ -136,6 +140,9 @@ def _layout(operand: torch.Tensor) -> str:
 
 
 def _hint(size: Any) -> int:  # noqa: ANN401 (a number, or torch's symbol)
-    """Return a size, of an open one the value that torch saw first, or one in its place."""
+    """Return a size, of an open one the value that torch saw first, or one within its bounds."""
     hint = size if isinstance(size, int) else size.node.hint
-    return _UNKNOWN if hint is None else int(hint)
+    if hint is None:
+        bounds = size.node.shape_env.bound_sympy(size.node.expr)
+        hint = max(bounds.lower, min(bounds.upper, _UNKNOWN))
+    return int(hint)

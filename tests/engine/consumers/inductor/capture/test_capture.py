@@ -15,6 +15,7 @@ import pytest
 
 import gemmtune as gt
 from gemmtune.engine.consumers.inductor.floor.shares import Kind
+from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.records.flex.attention import Flex
 from gemmtune.engine.records.grouped.product import Grouped
@@ -131,6 +132,9 @@ def ends(x, rows=16):
     return torch.arange(1, 5, device=x.device, dtype=torch.int32) * rows
 
 
+GROUPS = ("bf16[64,256]", "bf16[4,256,96]")
+
+
 def experts(x, gate, weights):
     return torch._grouped_mm(torch.relu(x @ gate), weights.transpose(1, 2), offs=ends(x), out_dtype=torch.bfloat16)
 
@@ -235,15 +239,38 @@ def test_open_rows_of_grouped_products_have_their_range():
         (scaled_weights, ("bf16[64,256]", "bf16[96,256]", "fp32[256]", "fp32[384]"), "other scales than one in fp32"),
         (torch._grouped_mm, ("bf16[4,64,256]", "bf16[4,256,96]"), "of 3 by 3 dimensions"),
         (lambda x, w: torch._grouped_mm(x[:, :64], w, offs=ends(x)), ("bf16[64,256]", "bf16[4,64,96]"), "not dense"),
+        (lambda x, w: torch._grouped_mm(x.t(), w, offs=ends(x)), ("bf16[256,64]", "bf16[4,256,96]"), "of rows in tn"),
+        (lambda a, b: torch._grouped_mm(a, b, offs=ends(a)), ("bf16[96,64]", "bf16[64,256]"), "of inner in nn"),
     ],
-    ids=["scales", "batch", "view"],
+    ids=["scales", "batch", "view", "columns", "rows"],
 )
-def test_a_grouped_product_that_no_space_tunes_has_its_reason(call, inputs, reason):
+def test_a_grouped_product_that_no_row_serves_has_its_reason(call, inputs, reason):
     found = captured(call, *inputs)
     assert not found.products
     (work,) = found.unseen
     assert "grouped_mm" in work.operation
     assert reason in work.reason
+
+
+@pytest.mark.parametrize("device", ["A100-80GB", "RTX-5090"])
+def test_grouped_products_are_none_of_a_gpu_on_which_torch_loops_over_groups(device):
+    found = gt.capture(lambda x, w: torch._grouped_mm(x, w, offs=ends(x)), *GROUPS, device=device)
+    assert [work.reason.partition("no row serves ")[2] for work in found.unseen] == [
+        f"grouped products on {catalogue.device(device).name}"
+    ]
+    assert not found.products
+
+
+def test_rows_that_depend_on_values_are_within_the_bounds_of_the_model():
+    def call(x, w, counts):
+        few = x.narrow(0, 0, counts.sum().item())
+        return torch._grouped_mm(few, w, offs=counts.cumsum(0, dtype=torch.int32))
+
+    with torch._dynamo.config.patch(capture_scalar_outputs=True):
+        found = captured(call, *GROUPS, "int64[4]%16")
+    (product,) = found.products
+    assert (product.problem.m, product.first, product.last) == (64, 2, 64)
+    assert found.floor.total_ns < 200  # of 64 rows
 
 
 def test_a_loop_over_experts_is_refused_with_the_way_to_grouped_products():

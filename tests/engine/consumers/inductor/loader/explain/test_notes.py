@@ -148,7 +148,9 @@ def test_a_graph_that_cannot_tell_of_its_end_is_noted_all_the_same(lowering):
     assert not hasattr(graph, "finalize")
 
 
-def test_grouped_products_are_misses_and_those_that_no_space_tunes_have_their_reason(lowering):
+def test_grouped_products_are_misses_and_those_that_no_row_serves_have_their_reason(lowering, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (9, 0))
+
     def node(target, *sizes, device="cuda", args=()):
         value = torch.empty(sizes, device="meta", dtype=torch.bfloat16)
         value = value if device == "meta" else SimpleNamespaceTensor(value, device)
@@ -174,7 +176,7 @@ def test_grouped_products_are_misses_and_those_that_no_space_tunes_have_their_re
     notes.see_graph(Graph(parent=None, module=SimpleNamespace(graph=SimpleNamespace(nodes=nodes))))
     assert lines(notes) == [
         "grouped:rows:m8:g2:n32:k64:bf16:nn: miss, ATen runs",
-        f"{scaled}: no problem, {LIBRARY}, for no space tunes grouped products of bfloat16",
+        f"{scaled}: no problem, {LIBRARY}, for no row serves grouped products of bfloat16",
     ]
 
 
