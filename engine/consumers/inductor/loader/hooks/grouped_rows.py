@@ -95,12 +95,13 @@ def _served(handler: TableChoices, operands: Sequence[Any], named: Mapping[str, 
 def _row(handler: TableChoices, product: LoweredProduct, device: torch.device) -> tuple[str, ProductRow | None]:
     """Return the row that serves a product, if any, with its key.
 
-    A fixed number of rows has a row of its own, or that of a range. Of a number that no value bounds it is the row of
-    the largest: nothing guards one that depends on values, and every kernel is right for all.
+    A fixed number of rows has a row of its own, or that of a range. One that depends on values has the row of the most
+    rows that the model allows, or of the largest range: nothing guards it, and every kernel is right for all.
     """
     key, row = handler._find(product, device)
     if key and free_unbacked_symbols(product.m) and (row is None or row.is_aten):
-        return key, max(handler._rows[key], key=lambda each: each.last)
+        most, rows = V.graph.sizevars.shape_env.bound_sympy(product.m).upper, handler._rows[key]
+        return key, next((each for each in rows if each.last >= most), rows[-1])  # they ascend
     if row is None and not product.is_dynamic:
         return handler._find(replace(product, key=f"{product.key.removesuffix('static')}dynamic"), device)
     return key, row
