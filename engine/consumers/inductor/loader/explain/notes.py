@@ -103,7 +103,7 @@ class ProductNotes(Counts):
 
     def _warn_of_misses(self, uses: Sequence[ProductUse]) -> None:
         """Warn if no product of a graph has a row; a table of another GPU has its own warning, and so has a failure."""
-        uses = [use for use in uses if not use.detail.startswith(LIBRARY)]
+        uses = [use for use in uses if not use.detail.startswith((LIBRARY, "it is empty"))]
         has_row = any(use.outcome not in ("miss", "no problem") for use in uses)
         elsewhere = any(use.detail.endswith(self._elsewhere) for use in uses)
         if not uses or has_row or elsewhere or self.report().count("failed"):

@@ -59,6 +59,7 @@ def second(x, experts, of_x, of_experts, ends):
 CASES["rows"] = Case(rows, (T((64, K)), EXPERTS, ENDS))
 CASES["in a range"] = Case(rows, (T((96, K)), EXPERTS, ENDS))
 CASES["no row"] = Case(rows, (T((64, 2 * K)), T((GROUPS, N, 2 * K)), ENDS))
+CASES["empty"] = Case(rows, (T((0, K)), EXPERTS, ENDS))
 CASES["inner"] = Case(inner, (T((64, N)), T((64, K)), ENDS))
 CASES["batch"] = Case(torch._grouped_mm, (T((GROUPS, 64, K)), T((GROUPS, K, N))))
 CASES["open rows"] = Case(rows, (T((64, K), dynamic=(0,)), EXPERTS, ENDS))

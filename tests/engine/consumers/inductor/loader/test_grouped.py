@@ -124,12 +124,13 @@ def test_open_and_unbacked_rows_are_served_by_ranges(report, uses):
     assert uses["bounded rows"][0][1] == "row"  # that of the one range that has them all
 
 
-def test_a_product_without_a_row_is_a_miss_and_what_no_space_tunes_has_its_reason(report, uses):
+def test_a_product_without_a_row_is_a_miss_and_what_no_row_serves_has_its_reason(report, uses):
     missing = "grouped:rows:m64:g4:n96:k512:bf16:nt"
     assert uses["no row"] == [(missing, "miss")]
     (said,) = report["table"]["no row"]["said"]
     assert missing in said
-    for name, reason in (("batch", "of 3 by 3 dimensions"), ("strided scales", "per group and column of B")):
+    reasons = {"batch": "of 3 by 3 dimensions", "strided scales": "per group and column of B", "empty": "it is empty"}
+    for name, reason in reasons.items():
         (use,) = report["table"][name]["uses"]
         assert use["outcome"] == "no problem"
         assert use["detail"].endswith(reason)
