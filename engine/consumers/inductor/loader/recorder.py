@@ -51,8 +51,11 @@ _LIBRARY_CALLS = (
     *("convolution", "_rnn", "lstm"),
 )
 """Parts of names of ATen's operations that multiply matrices and are no product to Inductor."""
-_FAST_PATH = ("_transformer_encoder_layer_fwd", "_native_multi_head_attention")
-"""Parts of names of ATen's operations that run a whole layer or attention with its projections."""
+_FAST_PATH = " for all products; torch.backends.mha.set_fastpath_enabled(False) gives them rows"
+_WAYS = dict.fromkeys(("_transformer_encoder_layer_fwd", "_native_multi_head_attention"), _FAST_PATH) | {
+    "grouped_mm_fallback": "; in bfloat16, transformers calls torch's grouped product, which rows serve"
+}
+"""Ways to products, by a part of the name of an operation that runs several in place of them."""
 _PRODUCTS = tuple(f"aten.{name}." for name in ("mm", "addmm", "bmm", "baddbmm", "mv", "addmv", "dot", "vdot"))
 """Beginnings of names of ATen's products, which Inductor takes for its own unless their numbers are complex."""
 _COMPILED = (
@@ -192,8 +195,8 @@ def _why_library(node: torch.fx.Node) -> str:
     """Return why no row serves a call that is no product to Inductor; empty for Inductor's own code and products."""
     operation, value = _operation(node), node.meta.get("val")
     name = str(operation)
-    if any(part in name for part in _FAST_PATH):
-        return "a library's kernel for all products; torch.backends.mha.set_fastpath_enabled(False) gives them rows"
+    if way := next((its for part, its in _WAYS.items() if part in name), ""):
+        return f"{LIBRARY}{way}"
     if name.startswith(_PRODUCTS) and isinstance(value, torch.Tensor) and value.is_complex():
         return f"tables have no rows of {str(value.dtype).removeprefix('torch.')}"
     space = name.partition(".")[0] if isinstance(operation, torch._ops.OpOverload) else "_operator"

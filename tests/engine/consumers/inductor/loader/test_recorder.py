@@ -86,6 +86,10 @@ def user_kernel(x, y):
     raise NotImplementedError
 
 
+def grouped_mm_fallback(x, y):
+    raise NotImplementedError
+
+
 @pytest.mark.parametrize(
     ("target", "dtype", "reason"),
     [
@@ -100,6 +104,11 @@ def user_kernel(x, y):
             aten._transformer_encoder_layer_fwd.default,
             torch.bfloat16,
             "a library's kernel for all products; torch.backends.mha.set_fastpath_enabled(False) gives them rows",
+        ),
+        (
+            grouped_mm_fallback,
+            torch.float16,
+            "a library's kernel; in bfloat16, transformers calls torch's grouped product, which rows serve",
         ),
     ],
 )
