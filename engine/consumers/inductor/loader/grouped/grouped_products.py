@@ -51,8 +51,7 @@ def grouped_product(node: Node) -> GroupedProduct | str:
     if named.get("bias") is not None:
         return f"{_UNSERVED} with a bias"
     a, b, out = (each.meta["val"] for each in (named["self"], named["mat2"], node))
-    device = out.device
-    if device.type != "cuda" or torch.cuda.get_device_capability(device)[0] not in GENERATIONS:
+    if (device := out.device).type != "cuda" or torch.cuda.get_device_capability(device)[0] not in GENERATIONS:
         return f"{_UNSERVED} on {torch.cuda.get_device_name(device) if device.type == 'cuda' else 'the CPU'}"
     form = _FORMS.get((a.dim(), b.dim()))
     if form is None:
@@ -68,7 +67,8 @@ def grouped_product(node: Node) -> GroupedProduct | str:
         dtype = "e4m3" if named.get("use_fast_accum") else "e4m3_exact"
     layouts = [_layout(a), _layout(b)]
     if (layout := "".join(layouts)) not in LAYOUTS[form]:
-        return f"{_UNSERVED} of operands that are not dense" if "" in layouts else f"{_UNSERVED} of {form} in {layout}"
+        known = f"{form} in {layout}, but in {' or '.join(LAYOUTS[form])}"
+        return f"{_UNSERVED} of {'operands that are not dense' if '' in layouts else known}"
     groups = out.shape[0] if form == "inner" else b.shape[0]
     rest, size = a.shape if form == "inner" else reversed(a.shape)
     m, *fixed = convert_shape_to_inductor([size, groups, b.shape[-1], rest])

@@ -239,8 +239,16 @@ def test_open_rows_of_grouped_products_have_their_range():
         (scaled_weights, ("bf16[64,256]", "bf16[96,256]", "fp32[256]", "fp32[384]"), "other scales than one in fp32"),
         (torch._grouped_mm, ("bf16[4,64,256]", "bf16[4,256,96]"), "of 3 by 3 dimensions"),
         (lambda x, w: torch._grouped_mm(x[:, :64], w, offs=ends(x)), ("bf16[64,256]", "bf16[4,64,96]"), "not dense"),
-        (lambda x, w: torch._grouped_mm(x.t(), w, offs=ends(x)), ("bf16[256,64]", "bf16[4,256,96]"), "of rows in tn"),
-        (lambda a, b: torch._grouped_mm(a, b, offs=ends(a)), ("bf16[96,64]", "bf16[64,256]"), "of inner in nn"),
+        (
+            lambda x, w: torch._grouped_mm(x.t(), w, offs=ends(x)),
+            ("bf16[256,64]", "bf16[4,256,96]"),
+            "of rows in tn, but in nn or nt",
+        ),
+        (
+            lambda a, b: torch._grouped_mm(a, b, offs=ends(a)),
+            ("bf16[96,64]", "bf16[64,256]"),
+            "of inner in nn, but in tn",
+        ),
     ],
     ids=["scales", "batch", "view", "columns", "rows"],
 )
