@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
 from gemmtune.engine.records.errors import ProblemError
+from gemmtune.engine.records.gemm.text import parsed_field
 from gemmtune.engine.records.workload import Workload, refuse_sizes, refuse_unknown
 
 SCALE_BLOCK = 128
@@ -64,12 +65,9 @@ class Layer(Workload):
         refuse_unknown(cls, record)
         if missing := [name for name in cls.letters.values() if name not in record]:
             raise ProblemError(f"{missing[0]} is missing: {cls.form}")
-        try:
-            numbers = {name: int(record[name]) for name in cls.letters.values()}
-            weight = float(record.get("weight", "1"))
-        except ValueError as error:
-            raise ProblemError(f"{error}: {cls.form}") from None
-        return cls(**numbers, **cls.traits_of(record), weight=weight)
+        types = {**dict.fromkeys(cls.letters.values(), int), "weight": float}
+        numbers = {name: parsed_field(name, record[name], types) for name in types if name in record}
+        return cls(**numbers, **cls.traits_of(record))
 
     @classmethod
     def traits_of(cls, record: Mapping[str, str]) -> Mapping[str, Any]:

@@ -217,8 +217,7 @@ class MoeLayer(Layer):
         dtype = record.get("dtype", MoeType.BF16.value)
         if dtype not in set(MoeType):
             raise ProblemError(f"no dtype {dtype!r}; known: {', '.join(MoeType)}")
-        routing = record.get("routing", _UNIFORM)
-        return {"dtype": MoeType(dtype), "block": record.get("block", ""), "routing": routing}
+        return {"dtype": MoeType(dtype)} | {name: record[name] for name in ("block", "routing") if name in record}
 
     @classmethod
     def field_of(cls, part: str) -> str:

@@ -46,8 +46,8 @@ def test_sizes_at_the_bounds_and_weights_are_kept():
     [
         (FIELDS | {"rows": "1"}, "unknown field 'rows'; .*known: k, n, tokens, weight"),
         ({"tokens": "1", "n": "128"}, "^k is missing: write "),
-        (FIELDS | {"n": "wide"}, "invalid literal .*'wide': write "),
-        (FIELDS | {"weight": "much"}, "could not convert .*'much': write "),
+        (FIELDS | {"n": "wide"}, "n='wide' is not an integer from 1 "),
+        (FIELDS | {"weight": "much"}, "weight='much' is not a number above 0"),
     ],
 )
 def test_fields_that_are_no_layer_are_refused(fields, said):
