@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["ProductNotes", "bias_of_product", "warmed_up"]
 
 _NAMED = 3  # problems that a warning names
+_OPEN = "; its size is open: tune several, with --ranges"
 _RUNS = {"aten": "ATen runs", "autotune": "Inductor tunes it"}
 _log = logging.getLogger("gemmtune")
 
@@ -48,7 +49,8 @@ class ProductNotes(Counts):
                 if isinstance(found, str):
                     self.record("no problem", graph, f"{node.target}: {found}")
                 else:
-                    self.record("miss", None, f"{problem_name(found.key, found.hint)}: {_RUNS[self.miss]}")
+                    runs = _RUNS[self.miss] + _OPEN * (":dynamic" in found.key)
+                    self.record("miss", None, f"{problem_name(found.key, found.hint)}: {runs}")
 
     def record(
         self,
@@ -75,7 +77,8 @@ class ProductNotes(Counts):
             operation, _, reason = product.partition(": ")
             use = ProductUse(operation, outcome, reason)
         elif row is None:
-            runs = "Inductor's default runs" if product.key.startswith("flex:") else _RUNS[self.miss]
+            is_flex, runs = product.key.startswith("flex:"), _RUNS[self.miss] + _OPEN * (":dynamic" in product.key)
+            runs = "Inductor's default runs" if is_flex else runs
             use = ProductUse(problem_name(product.full_key, product.hint), outcome, runs + why)
         else:
             size = "keys" if key.startswith("flex:") else "m"

@@ -119,6 +119,8 @@ def test_open_and_unbacked_rows_are_served_by_ranges(report, uses):
     assert uses["in a range"] == [(UP.replace("m64", "m96"), "row")]
     assert uses["open rows"] == [(UP, "row")]
     assert uses["open beyond"] == [(UP.replace("m64", "m4096"), "miss")]
+    (use,) = report["table"]["open beyond"]["uses"]
+    assert use["detail"] == "ATen runs; its size is open: tune several, with --ranges"
     assert uses["unbacked rows"] == [(UP, "row")]  # that of the range of 64
     assert uses["unbacked beyond"] == [(UP.replace("m64", "m4096"), "aten row")]  # that of the largest range
     assert uses["bounded rows"][0][1] == "row"  # that of the one range that has them all
