@@ -46,16 +46,17 @@ if TYPE_CHECKING:
 __all__ = ["ProductFile", "absent"]
 
 _LIBRARY_CALLS = (
-    *("grouped_mm", "int4pack", "int8pack", "semi_structured", ".addbmm", "_addmm_activation", "._trilinear"),
+    *("int4pack", "int8pack", "semi_structured", ".addbmm", "_addmm_activation", "._trilinear"),
     *("dot_product", "cudnn_attention", "_flash_attention", "_efficient_attention"),
     *("convolution", "_rnn", "lstm"),
 )
 """Parts of names of ATen's operations that multiply matrices and are no product to Inductor."""
 _FAST_PATH = " for all products; torch.backends.mha.set_fastpath_enabled(False) gives them rows"
 _WAYS = dict.fromkeys(("_transformer_encoder_layer_fwd", "_native_multi_head_attention"), _FAST_PATH) | {
-    "grouped_mm_fallback": "; in bfloat16, transformers calls torch's grouped product, which rows serve"
+    "grouped_mm_fallback": "; in bfloat16, transformers calls torch's grouped product, which rows serve",
+    "grouped_mm": "; gemmtune capture lists the model's grouped products, to tune them",
 }
-"""Ways to products, by a part of the name of an operation that runs several in place of them."""
+"""Ways to products, by a part of the name of an operation; the first part that fits counts."""
 _PRODUCTS = tuple(f"aten.{name}." for name in ("mm", "addmm", "bmm", "baddbmm", "mv", "addmv", "dot", "vdot"))
 """Beginnings of names of ATen's products, which Inductor takes for its own unless their numbers are complex."""
 _COMPILED = (
