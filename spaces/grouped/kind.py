@@ -105,7 +105,10 @@ class GroupedKind(WorkloadKind[Grouped]):
             first += count
             if workload.form is Form.ROWS:
                 product = a[part].double() @ b[group].double()
-                values[part] = (product * _scale(operands, part, group) if operands.scales else product).float()
+                if operands.scales:
+                    of_rows, of_columns = operands.scales
+                    product *= of_rows[part, None].double() * of_columns[group].double()
+                values[part] = product.float()
             elif workload.form is Form.INNER:
                 values[group] = (a[:, part].double() @ b[part].double()).float()
             else:
@@ -120,9 +123,3 @@ class GroupedKind(WorkloadKind[Grouped]):
         """Return a bf16 GEMM with about the operations and bytes of the product, at most 8192 in each size."""
         flops, nbytes = 2 * _MOST_BESIDE**3, 2 * _MOST_BESIDE**2
         return gemm_like(min(workload.flops, flops), min(workload.min_bytes, nbytes), workload.weight)
-
-
-def _scale(operands: GroupedOperands, rows: slice, group: int) -> torch.Tensor:
-    """Return the factor of each element of a group's rows, in float64."""
-    of_rows, of_columns = operands.scales
-    return of_rows[rows, None].double() * of_columns[group].double()

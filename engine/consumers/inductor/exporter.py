@@ -98,9 +98,8 @@ class InductorExporter(Exporter):
         table, joined = one_per_key(table)
         found = runnable(table)[1].items()
         lines = [f"{count(len(its), 'choice')} of {space} left out: {', '.join(its)}" for space, its in found]
-        if joined:
-            lines.append(f"attention that differs in its mask's values alone has one config: {', '.join(joined)}")
-        return "; ".join(lines)
+        said = f"what differs in a mask's values or its routing alone has one config: {', '.join(joined)}"
+        return "; ".join([*lines, *([said] if joined else [])])
 
     def shared(self, exports: Sequence[Mapping[str, str]]) -> Mapping[str, str]:
         """Return the loader with the parts that the rows of any GPU need."""
@@ -197,8 +196,6 @@ def _rows(table: Table, kernels: Mapping[tuple[Task, Config], Built]) -> dict[st
         problem = multiplied(row.problem)
         key, facts = product_key(problem), {"regret_bound": row.regret_bound, "loss": row.loss}
         entry = _entry(table.device, problem, row.choices[0], problem.size, problem.size, facts)
-        if not isinstance(problem, Problem) and any(each["first"] == problem.size for each in found[key]):
-            raise TableError(f"{problem.name}: another row has its sizes, and torch knows no routing: export one")
         if is_cute(row.choices[0].space):
             entry |= _kernel(table, problem, row.choices[0], _next_choice(row), kernels)
         if isinstance(problem, Grouped) or not problem.takes_size_at_launch:

@@ -1,4 +1,4 @@
-"""Rows of attention that torch cannot tell apart: a compiled graph serves all values of the tensors that a mask reads.
+"""Rows that torch cannot tell apart: a compiled graph serves all values of a mask's tensors, and every routing.
 
 | of several | what stays |
 |---|---|
@@ -12,30 +12,37 @@ from dataclasses import replace
 
 from gemmtune.engine.consumers.inductor.next_choice import unless_beaten
 from gemmtune.engine.records.flex.attention import Flex
+from gemmtune.engine.records.grouped.product import Grouped
+from gemmtune.engine.records.grouped.routing import UNIFORM
 from gemmtune.engine.records.table import Choice, Row, Table
 from gemmtune.engine.records.workload import Workload
 
 
 def one_per_key(table: Table) -> tuple[Table, Sequence[str]]:
-    """Return the table with one row or series of ranges per kernel of attention, and the names of those joined."""
+    """Return the table with one row or series of ranges per problem as torch sees it, and the names of those joined."""
     groups: defaultdict[str, list[Row]] = defaultdict(list)
     weights: defaultdict[Workload, float] = defaultdict(float)
     for row in table.rows:
         weights[row.problem.series] += row.problem.weight
-        if isinstance(row.problem, Flex) and not row.problem.dynamic:
-            groups[row.problem.kernel_name].append(row)
+        if (seen := _seen(row.problem)) and not getattr(row.problem, "dynamic", ""):
+            groups[seen].append(row)
     several = [rows for rows in groups.values() if len(rows) > 1]
     joined = {rows[0].problem: _joined(rows, table.margin) for rows in several}
     gone = {row.problem for rows in several for row in rows[1:]}
-    series: defaultdict[str, dict[Workload, None]] = defaultdict(dict)
-    for problem in (ranged.problem for ranged in table.ranges if isinstance(ranged.problem, Flex)):
-        series[problem.kernel_name][problem.series] = None
-    kept = {max(found, key=lambda each: weights[each]) for found in series.values()}
-    rest = {each for found in series.values() for each in found} - kept
+    series = [*dict.fromkeys(ranged.problem.series for ranged in table.ranges if _seen(ranged.problem))][::-1]
+    kept = {_seen(each): each for each in sorted(series, key=lambda each: weights[each])}  # heaviest last
+    rest = {*series} - {*kept.values()}
     rows = tuple(joined.get(row.problem, row) for row in table.rows if row.problem not in gone)
     ranges = tuple(ranged for ranged in table.ranges if ranged.problem.series not in rest)
     names = [row.problem.name for rows in several for row in rows] + sorted(each.series_name for each in rest)
     return replace(table, rows=rows, ranges=ranges), names
+
+
+def _seen(problem: Workload) -> str:
+    """Return the name of a problem without what torch does not see; empty for one of which it sees all."""
+    if isinstance(problem, Grouped):
+        return replace(problem, routing=UNIFORM).name
+    return problem.kernel_name if isinstance(problem, Flex) else ""
 
 
 def _joined(rows: Sequence[Row], margin: float) -> Row:

@@ -37,8 +37,7 @@ def canonical(routing: str, groups: int) -> str:
 
 def exponent_text(value: str) -> str:
     """Return the canonical text of an exponent of zipf; raises ProblemError for one that is none."""
-    is_number = re.fullmatch(r"[0-9]*\.?[0-9]+", value)
-    if not is_number or not _LEAST_EXPONENT <= float(value) <= _MOST_EXPONENT:
+    if not re.fullmatch(r"[0-9]*\.?[0-9]+", value) or not _LEAST_EXPONENT <= float(value) <= _MOST_EXPONENT:
         bounds = f"{_LEAST_EXPONENT} to {_MOST_EXPONENT}"
         raise ProblemError(f"routing: the exponent {value[:80]!r} of zipf is not a number from {bounds}")
     return number_text(float(value))
@@ -48,8 +47,9 @@ def counts_in(value: str, groups: int, each: str) -> list[int]:
     """Return the counts of `3.0.5`, one per group; raises ProblemError for others, and calls a group `each`."""
     texts = value.split(".") if value else []
     if wrong := [text for text in texts if not re.fullmatch("[0-9]{1,18}", text)]:
-        bounds = f"0 to {_MOST_ROWS}, as in counts of 3.0.5"
-        raise ProblemError(f"routing: the count {wrong[0][:80]!r} is not an integer from {bounds}")
+        raise ProblemError(
+            f"routing: the count {wrong[0][:80]!r} is not an integer from 0 to {_MOST_ROWS}, as in 3.0.5"
+        )
     if len(texts) != groups:
         raise ProblemError(f"routing has {len(texts)} counts for {groups} {each}s: give one per {each}")
     return [int(text) for text in texts]

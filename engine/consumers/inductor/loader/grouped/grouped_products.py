@@ -98,9 +98,8 @@ def operands_of(operator: Any, arguments: Sequence[Any], named: Mapping[str, Any
 def call_first(graph: torch.fx.Graph) -> None:
     """Let the products of a graph that mean the same call the first operator, which Inductor lowers."""
     for node in graph.nodes:
-        if node.target is not _SECOND or node.meta["val"].device.type != "cuda":
-            continue
-        if "recipe_a" in (named := operands_of(_SECOND, node.args, node.kwargs)):
+        is_second = node.target is _SECOND and node.meta["val"].device.type == "cuda"
+        if not is_second or "recipe_a" in (named := operands_of(_SECOND, node.args, node.kwargs)):
             continue
         if "eager_input_vals" in node.meta:  # Inductor keeps their strides, and reads them by the operator's schema
             node.meta["eager_input_vals"] = _arguments(_of_first(_by_name(_SECOND, *node.meta["eager_input_vals"]))), {}

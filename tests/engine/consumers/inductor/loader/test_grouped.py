@@ -144,13 +144,33 @@ def test_a_product_without_a_row_is_a_miss_and_what_no_row_serves_has_its_reason
     [
         ((row(UP.replace("bf16", "fp16"), "aten_grouped"),), "rows are of groups of rows or of k, in bf16 or e4m3"),
         ((row("grouped:batched:m64:g4:n96:k256:bf16:nn", "aten_grouped"),), "of groups of rows or of k, in bf16"),
-        ((row(UP, "aten_grouped"), row(f"{UP}:routing=zipf", "aten_grouped")), "torch knows no routing: export one"),
         ((row(UP, "triton_grouped"),), "known: aten, quack_grouped"),
     ],
 )
 def test_what_inductor_cannot_tell_or_run_is_refused_by_name(rows, said):
     with pytest.raises(TableError, match=f"grouped:.*{said}"):
         export_table(InductorExporter(), replace(example_table(), rows=rows, ranges=()))
+
+
+@pytest.mark.usefixtures("unbuilt")
+def test_rows_of_several_routings_become_the_one_that_loses_least_over_them():
+    fast = {each: choice("quack_grouped", QUACK | {"max_swizzle_size": each}) for each in (4, 8)}
+    times = {UP: {4: 90.0, 8: 95.0}, f"{UP}:routing=zipf": {4: 150.0, 8: 100.0}}
+    base = replace(choice("aten_grouped"), time_ns=160.0, high_ns=161.0)
+    rows = []
+    for problem, of in times.items():
+        choices = [replace(fast[each], time_ns=time, low_ns=time, high_ns=time) for each, time in of.items()]
+        rows.append(Row(Grouped.parse(problem), (*sorted(choices, key=lambda each: each.time_ns), base), base, 0.0, ()))
+    ranges = [RangeRow(Grouped.parse(each).resized(256), 2, 256, choice("aten_grouped"), ()) for each in times]
+    table = replace(example_table(), rows=tuple(rows), ranges=tuple(ranges))
+    content = json.loads(export_table(InductorExporter(), table)["inductor_table.json"])["rows"]
+    (ranged,), (served,) = content.values()
+    assert served["kwargs"]["max_swizzle_size"] == 8
+    assert served["facts"]["loss"] == pytest.approx(95 / 90 - 1)
+    assert ranged["facts"]["problem"] == ranges[0].problem.name
+    said = InductorExporter().left_out(table)
+    assert said.startswith("what differs in a mask's values or its routing alone has one config: ")
+    assert all(problem in said for problem in times)
 
 
 @pytest.mark.usefixtures("unbuilt")
