@@ -125,7 +125,7 @@ def _values(content: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     for table in tables:
         if misplaced := sorted((set(KEY_NAMES) - {"batch", "hold_out"}) & table.keys()):
             raise UsageError(f"{misplaced[0]!r} stands in [[problem]]: keys of the campaign come before the first one")
-        listed = _kind(table).listed
+        listed = _kind(table).listed_in(table)
         if table.get(listed) == []:
             raise UsageError(f"{listed}=[] names no size; name some, or leave the problem out")
         problems += _problems(table, listed, table.get(listed, ""))

@@ -108,6 +108,10 @@ class WorkloadKind(ABC, Generic[_Work]):
     dry_consumer: ClassVar[str] = ""
     """Exporter whose files `launch_dry` loads; empty for a kind whose program gemmtune does not have."""
 
+    def listed_in(self, fields: Mapping[str, object]) -> str:
+        """Return the field that a `[[problem]]` of these fields may give several values of; `listed` by default."""
+        return self.listed
+
     @abstractmethod
     def parse(self, text: str) -> _Work:
         """Return the workload of a canonical name, or of another text that a user may write for it.

@@ -54,7 +54,10 @@ class GroupedKind(WorkloadKind[Grouped]):
 
     sizes: ClassVar[tuple[str, ...]] = ("m", "groups", "n", "k")
     needed: ClassVar[tuple[str, ...]] = ("m", "groups", "n", "k")
-    listed: ClassVar[str] = "m"
+
+    def listed_in(self, fields: Mapping[str, object]) -> str:
+        """Return `k` for groups of k, and `m` for others."""
+        return "k" if fields.get("form") == Form.INNER else "m"
 
     def parse(self, text: str) -> Grouped:
         """Return the product of its text; see `Grouped.parse`."""

@@ -61,9 +61,8 @@ def _joined(rows: Sequence[Row], margin: float) -> Row:
     base = next((each for each in shared if each[0] == heaviest.problem.baseline_space), None)
     key = unless_beaten(base, shared, score, margin)
     first = _by_config(heaviest)[key]
-    others = tuple(choice for choice in heaviest.choices if choice is not first)
-    loss = max(its[key].time_ns / best - 1 for its, best in zip(measured, fastest, strict=True))
-    return replace(heaviest, choices=(first, *others), loss=max(0.0, loss)).with_lead()
+    loss = max(0.0, *(its[key].time_ns / best - 1 for its, best in zip(measured, fastest, strict=True)))
+    return replace(heaviest, choices=(first, *(x for x in heaviest.choices if x is not first)), loss=loss).with_lead()
 
 
 def _by_config(row: Row) -> Mapping[tuple[str, str], Choice]:

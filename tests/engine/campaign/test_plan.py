@@ -188,6 +188,18 @@ def test_a_problem_table_lists_several_m_and_held_out_ones(tmp_path):
     assert {p.weight for p in plan.problems} == {2.0}
 
 
+def test_a_table_of_groups_of_k_lists_several_k_and_held_out_ones(tmp_path):
+    path = tmp_path / "campaign.toml"
+    table = (
+        '[[problem]]\nkind = "grouped"\nform = "inner"\nk = [64, 256]\nhold_out = [128]\nm = 8\nn = 16\ngroups = 4\n'
+    )
+    path.write_text(f"ranges = true\n{table}")
+    plan = read_plan(path)
+    name = "grouped:inner:m8:g4:n16:k{}:bf16:tn"
+    assert [p.name for p in plan.problems] == [name.format(k) for k in (64, 256)]
+    assert [p.name for p in plan.held_out] == [name.format(128)]
+
+
 MORE = {"spaces": (), "problems": (Problem(1, 2, 3), Problem(1, 2, 3, weight=2.0)), "held_out": (Problem(1, 2, 3),)}
 
 
