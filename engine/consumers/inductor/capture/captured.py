@@ -31,11 +31,10 @@ ROUTING = (
 
 _BLOCKS = ("block_q", "block_kv")
 _NO_TEXTS = ("m", "n", "k", "groups", "batch", "dynamic_m", "allow_tf32", *STATED, *SIZES.values(), *_BLOCKS)
-_LISTED = "m"  # field that a table may give several values of
 _FEW_ROWS = 64  # largest m of the space cute_splitk
-_PRODUCTS = (
+PRODUCTS = (  # of ATen, without an underscore in front
     *("mm", "addmm", "bmm", "baddbmm", "addbmm", "mv", "addmv", "dot"),
-    *("int_mm", "scaled_mm", "grouped_mm", "scaled_grouped_mm"),
+    *("int_mm", "scaled_mm", "scaled_mm_v2", "grouped_mm", "scaled_grouped_mm", "scaled_grouped_mm_v2"),
 )
 _REST = "everything else"
 _INDUCTORS = "kernels that Inductor writes"
@@ -126,7 +125,7 @@ class Unseen:
     def work(self) -> Work:
         """Runs by their cost, with the reason why no row can serve them."""
         name = self.operation.partition(".")[2] or self.operation
-        is_product = name.partition(".")[0].lstrip("_") in _PRODUCTS
+        is_product = name.partition(".")[0].partition("[")[0].lstrip("_") in PRODUCTS
         kind = Kind.ATTENTION if "attention" in name else Kind.PRODUCT if is_product else Kind.LIBRARY
         return Work(self.operation, kind, self.costs, self.reason)
 
@@ -327,7 +326,7 @@ def _tables(product: CapturedProduct, weights: dict[Problem | Grouped | Flex, fl
         fields = {"kind": problem.kind, **{name: text for name, text in fields.items() if text}}
         if fields.get("dynamic") == "s":  # queries are as many as keys
             del fields["queries"]
-        if problem.range_size != _LISTED:  # of attention it has no name, and the size is 1
+        if isinstance(problem, Flex):  # its range size has no name, and the size is 1
             listed = [(weight, [size]) for weight, sizes in listed for size in sizes]
     else:
         implied = dict(Problem.parse(f"1x{problem.n}x{problem.k}").to_fields())

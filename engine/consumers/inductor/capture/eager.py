@@ -14,13 +14,9 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from gemmtune.engine.consumers.inductor.capture.captured import PRODUCTS
 from gemmtune.engine.consumers.inductor.floor.call_costs import cost_of_call
 from gemmtune.engine.consumers.inductor.floor.shares import Cost
-
-_PRODUCTS = (
-    *("mm", "addmm", "bmm", "baddbmm", "addbmm", "mv", "addmv", "dot"),
-    *("_int_mm", "_scaled_mm", "_grouped_mm", "_scaled_grouped_mm", "_scaled_grouped_mm_v2"),
-)
 
 _KERNELS = ("convolution", "attention")
 """Parts of names of other operations that multiply matrices."""
@@ -113,7 +109,7 @@ class EagerProducts(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch
     ) -> Any:  # noqa: ANN401 (as above)
         """Count an operation that multiplies matrices, and run it."""
         name = getattr(func, "_opname", "")
-        is_counted = name in _PRODUCTS or any(part in name for part in _KERNELS)
+        is_counted = name.lstrip("_") in PRODUCTS or any(part in name for part in _KERNELS)
         if is_counted and not self._in_layer and not self._is_compiled() and not torch.compiler.is_compiling():
             sizes = "×".join(str(list(a.shape)) for a in args if isinstance(a, torch.Tensor))
             out = func(*args, **(kwargs or {}))

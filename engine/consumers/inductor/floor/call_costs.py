@@ -21,7 +21,7 @@ _TYPES = {
     torch.int8: "int8",
 }
 _LIKE_MM = (
-    *("_int_mm", "_weight_int8pack_mm", "_weight_int4pack_mm", "mv"),
+    *("_int_mm", "_weight_int8pack_mm", "_weight_int4pack_mm", "mv", "_scaled_mm_v2"),
     *("_grouped_mm", "_scaled_grouped_mm", "_scaled_grouped_mm_v2"),
 )
 """Products that torch has no formula for: columns of the first operand are summed."""

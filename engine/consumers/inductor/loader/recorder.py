@@ -47,8 +47,7 @@ __all__ = ["ProductFile", "absent"]
 
 _LIBRARY_CALLS = (
     *("int4pack", "int8pack", "semi_structured", ".addbmm", "_addmm_activation", "._trilinear"),
-    *("dot_product", "cudnn_attention", "_flash_attention", "_efficient_attention"),
-    *("convolution", "_rnn", "lstm"),
+    *("dot_product", "cudnn_attention", "_flash_attention", "_efficient_attention", "convolution", "_rnn", "lstm"),
 )
 """Parts of names of ATen's operations that multiply matrices and are no product to Inductor."""
 _FAST_PATH = " for all products; torch.backends.mha.set_fastpath_enabled(False) gives them rows"

@@ -13,7 +13,9 @@ with warnings.catch_warnings():
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     from gemmtune.engine.consumers.inductor.capture import gradients
+    from gemmtune.engine.consumers.inductor.capture.captured import Unseen
     from gemmtune.engine.consumers.inductor.capture.eager import EagerProducts
+    from gemmtune.engine.consumers.inductor.floor.shares import Kind
 
 A, B, V = torch.ones(2, 3), torch.ones(3, 4), torch.ones(3)
 PRODUCTS = {
@@ -39,6 +41,17 @@ def test_a_product_is_counted_by_its_operands_and_runs(name, run):
         torch.relu(A)
     assert {each: costs.total() for each, costs in eager.costs.items()} == {name: 2}
     assert torch.equal(results[0], run())
+
+
+@pytest.mark.skipif(not hasattr(torch, "_scaled_mm_v2"), reason="this torch has no such operator")
+def test_a_scaled_product_of_the_second_operator_is_counted_with_its_flops():
+    one, scale = torch.ones(16, 16).to(torch.float8_e4m3fn), [torch.ones(1)]
+    with EagerProducts(lambda: False) as eager:
+        torch._scaled_mm_v2(one, one.t(), scale, [0], [], scale, [0], [], None, torch.bfloat16)
+    ((name, costs),) = eager.costs.items()
+    (cost,) = costs
+    assert (name, cost.flops) == ("aten._scaled_mm_v2[16, 16]×[16, 16]", 2 * 16**3)
+    assert Unseen(name, "why", 1, costs).work.kind is Kind.PRODUCT
 
 
 def test_what_a_graph_runs_is_not_counted_twice():
