@@ -26,8 +26,8 @@ def canonical(routing: str, groups: int) -> str:
     if not found or (name == UNIFORM and value is not None):
         raise ProblemError(f"routing={routing[:80]!r} is none of {_FORMS}")
     if name == "zipf" and value is not None:
-        if not re.fullmatch(r"[0-9]+(\.[0-9]+)?", value) or not 0 < float(value) <= _MOST_EXPONENT:
-            raise ProblemError(f"routing={routing[:80]!r}: the exponent is a number above 0 and up to {_MOST_EXPONENT}")
+        if not re.fullmatch(r"[0-9]+(\.[0-9]+)?", value) or not 1e-4 <= float(value) <= _MOST_EXPONENT:
+            raise ProblemError(f"routing={routing[:80]!r}: the exponent is a number from 0.0001 to {_MOST_EXPONENT}")
         return "zipf" if float(value) == 1 else f"zipf({number_text(float(value))})"
     if name == "counts":
         counts = value.split(".") if value else []

@@ -89,8 +89,8 @@ class MoeLayer(Layer):
             raise ProblemError(f"top_k={self.top_k} > experts={self.experts}: a token takes each expert once at most")
         kind, _, value = self.routing.partition("=")
         if kind == "zipf":
-            if not re.fullmatch(r"[0-9]+(\.[0-9]+)?", value) or not 0 < float(value) <= 10:
-                raise ProblemError(f"routing={self.routing!r}: the exponent of zipf is a number above 0 and up to 10")
+            if not re.fullmatch(r"[0-9]+(\.[0-9]+)?", value) or not 1e-4 <= float(value) <= 10:
+                raise ProblemError(f"routing={self.routing!r}: the exponent of zipf is a number from 0.0001 to 10")
             if value != f"{float(value):g}":
                 object.__setattr__(self, "routing", f"zipf={float(value):g}")
         elif kind == "counts":
