@@ -37,7 +37,7 @@ from gemmtune.engine.consumers.inductor.loader.lowered import (
     lowered_product,
     root_of,
 )
-from gemmtune.engine.consumers.inductor.loader.one_order import every_m, of_one_row
+from gemmtune.engine.consumers.inductor.loader.one_order import every_m, unstrided
 
 if TYPE_CHECKING:
     from torch._inductor.codegen.common import KernelTemplate
@@ -194,7 +194,7 @@ class TableChoices(AtenChoices):
         if isinstance(product, str) or self.is_other_gpu(device):
             return "", None
         for key in dict.fromkeys((product.full_key, product.key)):
-            rows = self._rows.get(key, self._rows.get(of_one_row(key), ()) if product.m == 1 else ())
+            rows = self._rows.get(key, self._rows.get(unstrided(key, product.m), ()) if self.is_batch_invariant else ())
             row = dynamic_row(product, rows) if product.is_dynamic else None
             if row is None and (self.is_batch_invariant or not product.is_dynamic):
                 serving = [each for each in rows if each.first <= product.hint <= each.last]
