@@ -60,7 +60,7 @@ class FlexOperands:
 
 
 class FlexKind(WorkloadKind[Flex]):
-    """Kernels of flex_attention."""
+    """Kernels of flex_attention: forward, backward and decode, see `Flex`."""
 
     sizes: ClassVar[tuple[str, ...]] = (
         "batch", "heads", "kv_heads", "queries", "keys", "head_dim", "value_dim", "block_q", "block_kv",
