@@ -32,7 +32,7 @@ def record_of(text: str) -> dict[str, str]:
     """
     sizes, *rest = text.strip().lower().split(":")
     plain = [part for part in rest if "=" not in part]
-    others = [tuple(part.split("=", 1)) for part in rest if "=" in part]
+    others = [part.partition("=")[::2] for part in rest if "=" in part]
     if not re.fullmatch(r"\d+x\d+x\d+(x\d+)?", sizes) or len(plain) > 3:
         several = re.search(r"[,;\s]\s*\d+x\d+x\d", text)
         way_out = "it names several problems, each of which needs a --problem of its own, or a place in the list"

@@ -33,8 +33,8 @@ def without_data(tensor: torch.Tensor) -> torch.Tensor:
             "(__tensor_flatten__) to compute without data: capture the model on a machine with the GPU"
         )
     elif tensor.layout is not torch.strided:
-        way_out = "convert it with to_dense() before the capture"
-        raise UsageError(f"a tensor of {[*tensor.shape]} has {tensor.layout}, whose products have no rows: {way_out}")
+        what = f"a tensor of {[*tensor.shape]} has {tensor.layout}"
+        raise UsageError(f"{what}, whose products have no rows: convert it with to_dense()")
     else:
         made = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=GPU)
         if has_values(tensor) and (moved := tensor.detach().to(GPU)).stride() == made.stride():

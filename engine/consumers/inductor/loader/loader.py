@@ -99,7 +99,7 @@ def install(
         refused, counts = changed if policy == "strict" else (), _counts_of(table, miss)
         try:
             choices = TableChoices(table, policy, counts, _recordings, refused=refused, binaries=binaries)
-            if torch.cuda.is_initialized():  # asking would end a later fork
+            if torch.cuda.is_initialized():  # type: ignore[no-untyped-call] # asking would end a later fork
                 choices.is_other_gpu(torch.device("cuda", torch.cuda.current_device()))
             _put(choices)
             _counts[:] = [counts]

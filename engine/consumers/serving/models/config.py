@@ -15,7 +15,6 @@ _BESIDE = "hf_quant_config.json"
 _MOST_LAYERS, _MOST = 1024, 2**20
 """Largest number of layers, and largest of all other numbers."""
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?", re.ASCII)
-_LAYERS = ("num_hidden_layers", "n_layers")
 EXPERTS = ("num_experts", "moe_num_experts", "n_routed_experts", "num_local_experts")
 """Keys of the number of experts, in vLLM's order."""
 _STEPS = ("decoder_sparse_step", "interleave_moe_layer_step", "moe_layer_interval", "moe_layer_frequency")
@@ -74,7 +73,7 @@ class ModelConfig:
     @property
     def layers(self) -> range:
         """Numbers of the text part's layers."""
-        return range(min(self.needed(*_LAYERS), _MOST_LAYERS))
+        return range(min(self.needed("num_hidden_layers", "n_layers"), _MOST_LAYERS))
 
     @cached_property
     def expert_layers(self) -> frozenset[int]:
