@@ -107,7 +107,7 @@ class FlexAttentionSpace(Space):
         return build_flex(self, task, config, folder)
 
     def load(self, artifact: Artifact, task: Task) -> Launchable:
-        """Load the cubin."""
+        """Load the cubin of an artifact; return the kernel, which is launched with the task's operands."""
         from gemmtune.spaces.inductor.flex_kernel import FlexKernel
 
         return FlexKernel(artifact, flex(task.problem))

@@ -39,5 +39,5 @@ class FlexDefaultSpace(OneConfigSpace):
         return build_flex(self, task, None, folder)
 
     def load(self, artifact: Artifact, task: Task) -> Launchable:
-        """Load the cubin."""
+        """Load the cubin of an artifact; return the kernel, which is launched with the task's operands."""
         return FlexAttentionSpace().load(artifact, task)

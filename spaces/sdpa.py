@@ -43,7 +43,7 @@ class SdpaSpace(TorchFunctionSpace):
         return _KEY
 
     def load(self, artifact: Artifact, task: Task) -> Launchable:
-        """Return torch's function."""
+        """Return torch's function, called with queries, keys and values alone; its result is the output."""
         import torch
 
         call = partial(torch.nn.functional.scaled_dot_product_attention, **_options(flex(task.problem)))

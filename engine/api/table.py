@@ -18,7 +18,7 @@ from gemmtune.engine.records.table import Table as TableRecord
 from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.exporter import Exporter
-from gemmtune.engine.seams.kinds import parse_workload
+from gemmtune.engine.seams.kinds import parse_workload, settled
 from gemmtune.engine.seams.plugin_class import adopted
 from gemmtune.engine.store.dataframe import config_columns, dataframe
 from gemmtune.engine.tables import table_file
@@ -64,9 +64,9 @@ class Table(TableRecord):
             ProblemError: the text is not a problem.
         """
         wanted = parse_workload(problem) if isinstance(problem, str) else problem
-        for row in self.rows:
-            if row.problem == wanted:
-                return row.choices[0]
+        rows = {row.problem: row for row in self.rows}
+        if named := next((each for each in settled(wanted) if each in rows), None):
+            return rows[named].choices[0]
         series = wanted.series
         covering = (row for row in self.ranges if row.first <= wanted.size <= row.last)
         return next((row.choice for row in covering if row.problem.series == series), None)

@@ -120,5 +120,5 @@ class Config(Mapping[str, Value]):
 
 
 def values_text(values: Mapping[str, object]) -> str:
-    """Return `BLOCK_M=64 num_warps=4`."""
+    """Return values as text in their order, with a space between two: `BLOCK_M=64 num_warps=4`."""
     return " ".join(f"{name}={value}" for name, value in values.items())

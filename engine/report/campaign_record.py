@@ -141,7 +141,7 @@ def _problem(
     comparable = [
         _evaluation(m, objective)
         for m in database.measurements(row.problem, device=table.device.sku)
-        if not m.task.is_baseline and (m.evidence, m.protocol) in kinds
+        if m.task.problem == row.problem and not m.task.is_baseline and (m.evidence, m.protocol) in kinds
     ]
     finals = database.finals(row.problem, table.device, row.choices[0].protocol)
     return ProblemRecord(row, tuple(comparable), finals[-1] if finals else None, optima.get(row.problem.name))

@@ -153,11 +153,11 @@ def diff_report(found: TableDiff, device: Device) -> Report:
         "same": found.same,
         "batch_invariant": list(found.batch_invariant),
         "generated": list(found.generated),
+        **{name: [{"problem": row.problem.name, "choice": _first(row)} for row in of] for name, of in rows.items()},
         **{
-            name: [{"problem": row.problem.name, "choice": _choice_json(row.choices[0])} for row in of]
-            for name, of in rows.items()
+            name: [{"problem": c.after.problem.name, "before": _first(c.before), "after": _first(c.after)} for c in of]
+            for name, of in changes.items()
         },
-        **{name: [_change_json(change) for change in of] for name, of in changes.items()},
         **{name: [range_row_json(row) for row in of] for name, of in ranges.items()},
     }
     which = "first" if found.batch_invariant[0] else "second"
@@ -175,7 +175,7 @@ def merged_tables_report(table: Table, conflicts: Sequence[Conflict]) -> Report:
         name = range_text(each.kept) if isinstance(each.kept, RangeRow) else each.kept.problem.name
         texts = [choice_text(table.device, row.problem, first_choice(row)) for row in (each.kept, each.other)]
         lines.append([name, each.source, each.other_source, each.reason, *texts])
-        choices = {"kept": _choice_json(first_choice(each.kept)), "other": _choice_json(first_choice(each.other))}
+        choices = {"kept": _first(each.kept), "other": _first(each.other)}
         facts.append({"problem": name, "from": each.source, "not": each.other_source, "reason": each.reason} | choices)
     title = ", ".join([count(len(table.rows), "row"), count(len(table.ranges), "range"), count(len(lines), "conflict")])
     headers = ("problem", "from", "not from", "because", "kept", "left out")
@@ -270,14 +270,9 @@ def _shift(change: Change) -> str:
     return f"{after.time_ns / before.time_ns - 1:+.1%}" if terms(before) == terms(after) else "-"
 
 
-def _change_json(change: Change) -> dict[str, object]:
-    before, after = change.before.choices[0], change.after.choices[0]
-    return {"problem": change.after.problem.name, "before": _choice_json(before), "after": _choice_json(after)}
-
-
-def _choice_json(choice: Choice) -> dict[str, object]:
+def _first(row: Row | RangeRow) -> dict[str, object]:
     times = ("time_ns", "low_ns", "high_ns")
-    return json_fields(choice, "space", "config", *times, "evidence", "protocol", "toolchain")
+    return json_fields(first_choice(row), "space", "config", *times, "evidence", "protocol", "toolchain")
 
 
 def _repaired(found: Verified) -> list[str]:
@@ -339,8 +334,8 @@ def earlier_json(found: Sequence[EarlierRow]) -> list[dict[str, object]]:
             "problem": each.before.problem.name,
             "fate": each.fate,
             "reason": each.reason,
-            "before": _choice_json(first_choice(each.before)),
-            "now": each.now and _choice_json(first_choice(each.now)),
+            "before": _first(each.before),
+            "now": each.now and _first(each.now),
         }
         for each in found
     ]

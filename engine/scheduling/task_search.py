@@ -53,7 +53,7 @@ class Elsewhere(Protocol):
         """Pass on the outcomes of the batch."""
 
     def close(self) -> None:
-        """Drop the search."""
+        """Drop the search; nothing is asked of it or told to it afterwards."""
 
 
 class TaskSearch(Tuner):

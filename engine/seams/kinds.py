@@ -1,10 +1,11 @@
 """Read and write workloads of every kind, by the plug-in of their kind."""
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from functools import cache
 from typing import NoReturn
 
-from gemmtune.engine.records.errors import UsageError
+from gemmtune.engine.records.errors import ProblemError, UsageError
 from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.seams import registry
@@ -40,6 +41,13 @@ def parse_workload(text: str) -> Workload:
 def expand_workloads(text: str) -> tuple[Workload, ...]:
     """Return every workload that a text stands for, such as all cases of a kernel; raises like `parse_workload`."""
     return _kind_in(text).expand(text)
+
+
+def settled(workload: Workload) -> tuple[Workload, ...]:
+    """Return a workload, then each that a campaign may measure and name in its place: with another untuned config."""
+    with suppress(ProblemError):  # the user's file is not read here, or was edited: the workload alone
+        return tuple(dict.fromkeys((workload, *kind_of(workload.kind).untuned(workload))))
+    return (workload,)
 
 
 def require_kinds(spaces: Mapping[str, Space], workloads: Iterable[Workload]) -> None:

@@ -27,6 +27,7 @@ from sqlalchemy.sql.functions import FunctionElement
 from gemmtune.engine.records.measurement import Evidence, Status
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.workload import Workload
+from gemmtune.engine.seams.kinds import settled
 from gemmtune.engine.store import schema
 
 TASK_FIELDS = ("key", "space", "problem", "device")
@@ -118,9 +119,9 @@ def task_ids(
     if isinstance(workload, Task):  # the key, too: a damaged row is no task's
         of_task = columns.key == workload.key, columns.device == workload.device, columns.space == workload.space
         statement = statement.where(*of_task)
-        workload = workload.problem
-    if workload is not None:
-        statement = statement.where(columns.problem == workload)
+        statement = statement.where(columns.problem == workload.problem)
+    elif workload is not None:
+        statement = statement.where(columns.problem.in_(settled(workload)))
     if space is not None:
         statement = statement.where(columns.space == space)
     if device is not None:

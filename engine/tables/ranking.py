@@ -163,16 +163,13 @@ def _comparable(
     measured = [m for m in ok if m.evidence is Evidence.MEASURED and m.protocol == objective.protocol]
     replayed = [m for m in ok if m.evidence is Evidence.REPLAYED]
     estimated = [m for m in ok if m.evidence is Evidence.ESTIMATED]
-    return list({_key(m): m for m in sorted(measured or replayed or estimated, key=_reliability)}.values())
+    found = measured or replayed or estimated
+    found.sort(key=lambda m: (len(m.samples_ns), m.created_at, m.worker, m.samples_ns))  # more samples last, then newer
+    return list({_key(m): m for m in found}.values())
 
 
 def _key(measurement: Measurement) -> tuple[str, Config]:
     return measurement.task.space, measurement.config
-
-
-def _reliability(m: Measurement) -> tuple[int, str, str, tuple[float, ...]]:
-    """Return a sort key: more samples last, then newer; the rest only makes the order total."""
-    return len(m.samples_ns), m.created_at, m.worker, m.samples_ns
 
 
 def _contender(m: Measurement, objective: Objective, final: Final | None) -> Contender:

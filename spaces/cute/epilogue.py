@@ -36,10 +36,6 @@ def _quotient(x: Float32, y: Float32) -> Float32:
     return Float32(_math.div(x, y, full=True))
 
 
-def _sigmoid(x: Float32) -> Float32:
-    return _quotient(Float32(1.0), Float32(1.0) + _math.exp(-x, fastmath=True))
-
-
 _OPERATIONS: Mapping[str, Callable[..., Any]] = {
     "abs": _math.absf,
     "add": lambda x, y: x + y,
@@ -66,7 +62,7 @@ _OPERATIONS: Mapping[str, Callable[..., Any]] = {
     "reciprocal": partial(_quotient, Float32(1.0)),
     "relu": lambda x: cute.arch.fmax(x, 0.0, nan=True),
     "rsqrt": _math.rsqrt,
-    "sigmoid": _sigmoid,
+    "sigmoid": lambda x: _quotient(Float32(1.0), Float32(1.0) + _math.exp(-x, fastmath=True)),
     "sin": _math.sin,
     "sqrt": _math.sqrt,
     "sub": lambda x, y: x - y,

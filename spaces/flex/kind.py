@@ -13,7 +13,7 @@ from gemmtune.engine.records.flex.functions import TENSORS
 from gemmtune.engine.records.flex.masks import NONE
 from gemmtune.engine.records.flex.tensors import tensors_of, values_of
 from gemmtune.engine.records.gemm.problem import Problem
-from gemmtune.engine.records.gemm.terms import DType
+from gemmtune.engine.records.gemm.terms import MAX_SIZE, DType
 from gemmtune.engine.records.gemm.text import SHOWN
 from gemmtune.engine.records.workload import spanning
 from gemmtune.engine.seams.workload import Expected, Operands, TensorSource, WorkloadKind, gemm_like
@@ -60,7 +60,7 @@ class FlexOperands:
 
 
 class FlexKind(WorkloadKind[Flex]):
-    """Kernels of flex_attention."""
+    """Kernels of flex_attention: forward, backward and decode, see `Flex`."""
 
     sizes: ClassVar[tuple[str, ...]] = (
         "batch", "heads", "kv_heads", "queries", "keys", "head_dim", "value_dim", "block_q", "block_kv",
@@ -78,12 +78,14 @@ class FlexKind(WorkloadKind[Flex]):
         Raises:
             ProblemError: the text is malformed, or the range has no length.
         """
-        found = re.search(r":(s|kv)([0-9]+)\.\.([0-9]+)(?=:|$)", text)
+        found = re.search(r":(s|kv)(-?[0-9.]+)\.\.(-?[0-9.]*)(?=:|$)", text)
         if found is None:
             return (self.parse(text),)
-        sizes = spanning(max(_LEAST_LENGTH, int(found[2])), int(found[3]))
-        if not sizes:
-            raise ProblemError(f"{found[0][1:]} in {text[:SHOWN]!r} has no length from {_LEAST_LENGTH} on")
+        first, last = (int(each) if re.fullmatch("[0-9]{1,18}", each) else 0 for each in found.groups()[1:])
+        if not 1 <= first <= last <= MAX_SIZE or last < _LEAST_LENGTH:
+            way_out = f"write the least length first, as in s128..16384, from 1 to {MAX_SIZE}"
+            raise ProblemError(f"{text[:SHOWN]!r}: {found[0][1:SHOWN]} is no range of lengths: {way_out}")
+        sizes = spanning(max(_LEAST_LENGTH, first), last)
         head, tail = text[: found.start()], text[found.end() :]
         return tuple(self.parse(f"{head}:{found[1]}{size}{tail}:dynamic={found[1]}") for size in sizes)
 

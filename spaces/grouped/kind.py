@@ -32,7 +32,7 @@ class GroupedOperands:
     b: torch.Tensor
     """Right operand, with the product's type and layout."""
     out: torch.Tensor
-    """Output, row-major."""
+    """Output in the product's `out_dtype`, row-major, with the last of `Grouped.shapes`."""
     offs: torch.Tensor | None
     """End of each group's rows, or of its part of k, in int32, shape (groups,); None where nothing is cut."""
     scales: tuple[torch.Tensor, ...] = ()

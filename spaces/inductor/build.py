@@ -53,7 +53,7 @@ def _grid(task: Task, config: Config, rendering: Rendering) -> tuple[tuple[str, 
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """Compiled Triton kernel."""
+    """Triton kernel that was compiled for a GPU, with the names of its arguments and its blocks."""
 
     binary: Any
     """Kernel as Triton returns it."""

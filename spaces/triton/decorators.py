@@ -47,7 +47,7 @@ class Decorators:
     keys: tuple[str, ...] | None = None
     """Names in the autotuner's key; None without an autotuner."""
     prune: Callable[..., Sequence[Any]] | None = None
-    """Autotuner's `early_config_prune`."""
+    """Autotuner's `early_config_prune`, which returns the configs to keep; None without one."""
     zeroed: tuple[str, ...] = ()
     """Arguments that the autotuner's `reset_to_zero` names."""
     restored: tuple[str, ...] = ()

@@ -66,7 +66,7 @@ class Make:
         return tensor.random_(low, high, generator=torch.Generator(self.device).manual_seed(seed))
 
     def zeros(self, shape: tuple[int, ...], dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
-        """Return zeros."""
+        """Return zeros of a shape and type, contiguous, on the device of the operands."""
         return torch.zeros(shape, dtype=dtype, device=self.device)
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:

@@ -25,7 +25,7 @@ class Workspace:
     dtype: str
     """Element type as Triton's signatures write it, `fp32`."""
     nbytes: int
-    """Size in bytes."""
+    """Size of the memory in bytes."""
     number: int = 0
     """Number of the memory; launches with equal numbers share it."""
 
@@ -64,7 +64,7 @@ class KernelLaunch:
     grid: tuple[int, int, int]
     """Blocks along each axis."""
     num_warps: int
-    """Warps per block."""
+    """Warps per block, each of 32 threads."""
     num_stages: int
     """Stages of the pipeline."""
     unaligned: frozenset[str] = field(default_factory=frozenset)

@@ -5,6 +5,7 @@ import re
 from gemmtune.engine.records.epilogue.chain import NO_EPILOGUE, Epilogue, Output, epilogue_of
 from gemmtune.engine.records.epilogue.terms import ELEMENT_BYTES, OPERATIONS, Call, Operand, OperandShape, Product, Term
 from gemmtune.engine.records.errors import did_you_mean
+from gemmtune.engine.records.number_text import number_of
 
 _SHOWN = 200  # characters of a wrong text in a message
 _MOST_ROWS = 2**31 - 1  # per vector of a gate
@@ -67,7 +68,7 @@ class _Parser:
         token = self._peek()
         if re.match(r"-?(\d|inf$)", token):
             self._next += 1
-            return float(token)
+            return number_of(token)
         name = self._name()
         if name == "x":
             return Product()

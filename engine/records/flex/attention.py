@@ -125,10 +125,12 @@ class Flex(Workload):
 
     def _check_values(self) -> None:
         """Refuse texts of values that no tensor has."""
-        for name in ("lengths", "seen"):
-            text = getattr(self, name)
-            if text and not (re.fullmatch(r"[0-9]{1,3}\.[0-9]{1,3}", text) and max(pair_of(text)) <= 100):
-                raise ProblemError(f"{name}={text[:SHOWN]!r} is not two percentages such as 25.50")
+        for text in filter(None, (self.lengths, self.seen)):
+            one, other = pair_of(text) if re.fullmatch(r"[0-9]{1,3}\.[0-9]{1,3}", text) else (101, 101)
+            if text == self.lengths and not (one <= other and 0 < other <= 100):
+                raise ProblemError(f"lengths={text[:SHOWN]!r} is not least and greatest of 1 to 100 %, as in 50.100")
+            if text == self.seen and one + other > 100:
+                raise ProblemError(f"seen={text[:SHOWN]!r} is not two percentages of 100 together, as in 25.50")
         if not self.documents:
             return
         if not re.fullmatch(r"[1-9][0-9]{0,8}(\.[1-9][0-9]{0,8})*", self.documents):

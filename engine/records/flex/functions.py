@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
-from gemmtune.engine.records.number_text import number_text
+from gemmtune.engine.records.number_text import number_of, number_text
 
 Function: TypeAlias = "int | float | str | tuple[Any, ...]"
 """Number, name, or operation with its operands."""
@@ -39,7 +39,7 @@ _SWAPPED = {"ge": "le", "gt": "lt"}
 _ONE, _DIVIDED = ("not", "neg", "tanh", "exp", "abs"), ("div", "floordiv", "mod")
 _SEVERAL = ("and", "or", "add", "mul", "at")
 _DEEPEST = 100  # operations within each other, of a text
-_TOKEN = re.compile(r"\s*(-?\d+(?:\.\d+)?(?:e-?\d+)?|-?inf\b|[a-z]\w*|[(),])", re.ASCII)
+_TOKEN = re.compile(r"\s*(-?\d+(?:\.\d+)?(?:e[+-]?\d+)?|-?inf\b|[a-z]\w*|[(),])", re.ASCII)
 
 
 def parse_function(text: str) -> Function:
@@ -61,7 +61,7 @@ def _parsed(tokens: list[str], text: str, depth: int = 0) -> tuple[Function, lis
         raise ValueError(f"{text[:80]!r} is no function: an operand is missing")
     head, *rest = tokens
     if re.match(r"-?(\d|inf\b)", head):
-        return _number(float(head)), rest
+        return _number(number_of(head)), rest
     if rest[:1] != ["("]:
         if head not in NAMES:
             raise ValueError(f"{text[:80]!r} reads {head!r}; known: {', '.join(NAMES)}")

@@ -20,6 +20,9 @@ _NUMBERED = {
     "softcap": "mul(tanh(div(s,{0})),{0})",
 }
 
+_SPELLED = ("an integer", "[0-9]+"), ("a number", r"[0-9]+(\.[0-9]+)?")
+_MOST = 2**31
+
 
 def function_of(text: str) -> Function:
     """Return the function of a mask or a score by its text or short text; 1 for a mask `none`, `s` for a score's.
@@ -35,9 +38,10 @@ def function_of(text: str) -> Function:
     Raises:
         ValueError: the text is no function.
     """
-    if found := re.fullmatch(r"(window|prefix|softcap)\(([0-9]+(?:\.[0-9]+)?)\)", text):
-        if not 0 < float(found[2]) < 2**31:
-            raise ValueError(f"{text[:80]!r}: {found[2][:20]} is not above 0 and below {2**31}")
+    if found := re.fullmatch(r"(window|prefix|softcap)\((.*)\)", text):
+        kind, spelled = _SPELLED[found[1] == "softcap"]
+        if not re.fullmatch(spelled, found[2]) or not 0 < float(found[2]) < _MOST:
+            raise ValueError(f"{text[:80]!r}: {found[2][:20]!r} is not {kind} above 0 and below {_MOST}")
         return parse_function(_NUMBERED[found[1]].format(found[2]))
     return parse_function(_FIXED.get(text, text))
 
@@ -51,8 +55,10 @@ def short(text: str) -> str:
     if whole in (*known, "1", "s"):
         return known.get(whole, NONE)
     numbers = {float(each) for each in re.findall(r"\d+(?:\.\d+)?", whole)}
-    asked = {f"{name}({number_text(each + step)})" for name in _NUMBERED for each in numbers for step in (0, 1)}
-    return next((each for each in sorted(asked) if "(0)" not in each and text_of(function_of(each)) == whole), whole)
+    near = {each + step for each in numbers for step in (0, 1) if 0 < each + step < _MOST}
+    fits = [(name, each) for name in _NUMBERED for each in near if name == "softcap" or each.is_integer()]
+    asked = sorted(f"{name}({number_text(each)})" for name, each in fits if "e" not in number_text(each))
+    return next((each for each in asked if text_of(function_of(each)) == whole), whole)
 
 
 def lengths_of(documents: str, size: int) -> tuple[int, ...]:

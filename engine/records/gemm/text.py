@@ -32,14 +32,17 @@ def record_of(text: str) -> dict[str, str]:
     """
     sizes, *rest = text.strip().lower().split(":")
     plain = [part for part in rest if "=" not in part]
-    others = dict(part.split("=", 1) for part in rest if "=" in part)
+    others = [part.partition("=")[::2] for part in rest if "=" in part]
     if not re.fullmatch(r"\d+x\d+x\d+(x\d+)?", sizes) or len(plain) > 3:
         several = re.search(r"[,;\s]\s*\d+x\d+x\d", text)
         way_out = "it names several problems, each of which needs a --problem of its own, or a place in the list"
         raise ProblemError(f"malformed problem {text[:SHOWN]!r}: {way_out if several else _TEXT_HELP}")
-    *batch, m, n, k = sizes.split("x")
-    record = {"m": m, "n": n, "k": k, "batch": batch[0] if batch else "1"}
-    return {**record, **dict(zip(("dtype", "layout", "op"), plain, strict=False)), **others}
+    placed = zip(("k", "n", "m", "batch"), sizes.split("x")[::-1], strict=False)
+    given = [*placed, *zip(("dtype", "layout", "op"), plain, strict=False), *others]
+    record = dict(given)
+    if twice := [name for name in record if [each for each, _ in given].count(name) > 1]:
+        raise ProblemError(f"{text[:SHOWN]!r} gives {twice[0]} twice: leave one out")
+    return record
 
 
 def values_of(record: Mapping[str, str], types: Mapping[str, Any]) -> dict[str, Any]:

@@ -43,7 +43,7 @@ class Card:
 
 @dataclass(frozen=True, slots=True)
 class Sheet:
-    """Table of numbers."""
+    """Table of numbers and texts: a header per column, and a cell of each column per row."""
 
     headers: Sequence[str]
     """Header of each column."""

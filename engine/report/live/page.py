@@ -90,9 +90,10 @@ def _problems(found: CampaignStatus) -> Section | None:
     timed = [(each, row) for each, row in zip(problems, ids, strict=True) if each.best_ns and each.baseline_ns]
     longest = max((max(1.0, _ratio(each)) for each, _ in timed), default=1.0)
     bars = [
-        Bar(each.problem, 1 / longest, ratio / longest, "win" if ratio < 1 else "tie", _figure(each), row)
+        Bar(each.problem, 1 / longest, ratio / longest, "win" if ratio < 1 else "tie", figure, row)
         for each, row in timed[:_BARS]
         for ratio in [_ratio(each)]
+        for figure in [f"{microseconds(each.best_ns)} µs, {lead_text(lead_of(each.baseline_ns, each.best_ns))}"]
     ]
     several = {name: [getattr(each, name) for each in problems] for name in ("device", "evidence", "protocol")}
     columns = {
@@ -118,10 +119,6 @@ def _problems(found: CampaignStatus) -> Section | None:
 
 def _ratio(each: ProblemProgress) -> float:
     return (each.best_ns or 0.0) / (each.baseline_ns or 1.0)
-
-
-def _figure(each: ProblemProgress) -> str:
-    return f"{microseconds(each.best_ns)} µs, {lead_text(lead_of(each.baseline_ns, each.best_ns))}"
 
 
 def _workers(found: CampaignStatus, now: datetime) -> Section | None:

@@ -113,7 +113,7 @@ class SearchProcesses:
         return RemoteSearch(process, _Turn(next(process.numbers), terms=terms, history=number, sources=sources))
 
     def close(self) -> None:
-        """End every process."""
+        """End every process and the searches in it; call it once, at the campaign's end."""
         for process in self._processes:
             process.close()
 

@@ -24,7 +24,7 @@ class PointColumns(Points):
     positions: dict[Config, int] = field(default_factory=dict)
     """Position of each config in the columns."""
     statuses: list[Status] = field(default_factory=list)
-    """Status per config."""
+    """Status per config, in the order of `positions`."""
     times_ns: array[float] = field(default_factory=lambda: array("d"))
     """Recorded time per config in ns; 0 unless the status is ok."""
     samples_ns: array[float] = field(default_factory=lambda: array("d"))

@@ -45,7 +45,7 @@ class Tiling:
 
     @property
     def threads(self) -> int:
-        """Threads per block."""
+        """Threads per block, a multiple of 32."""
         return WARP * self.warps_n * self.warps_k
 
     @property

@@ -12,15 +12,18 @@ pytest.importorskip("triton", reason="triton is not installed")
 
 import gemmtune as gt
 from gemmtune.engine.api.plans import parse_problems
+from gemmtune.engine.api.reporting import table_of_database
 from gemmtune.engine.records import catalogue
+from gemmtune.engine.records.artifact import Toolchain
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.records.landscape import Landscape, Point
-from gemmtune.engine.records.measurement import Status
+from gemmtune.engine.records.measurement import Estimate, Evidence, Measurement, Status
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams import registry
-from gemmtune.engine.seams.kinds import expand_workloads
+from gemmtune.engine.seams.kinds import expand_workloads, kind_of
 from gemmtune.engine.search.enumeration import feasible_configs
+from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.landscapes.landscape_file import read_landscapes, write_landscapes
 
 FILE = Path(__file__).parents[3] / "docs/examples/own_kernel/softmax.py"
@@ -79,3 +82,52 @@ def test_a_class_stands_for_its_cases():
     assert [case.size for case in parse_problems([SOFTMAX, "16x4096x4096:bf16:nt"])] == [32768, 4096, 16]
     with pytest.raises(UsageError, match="is in no file, which builders read it from"):
         parse_problems(type("Nowhere", (), {"__module__": "no_such_module"}))
+
+
+TWO_DEFAULTS = """
+import torch, triton, triton.language as tl
+
+@triton.autotune([triton.Config({"BLOCK": block}) for block in (128, 64)], key=["n"])
+@triton.jit
+def kernel(x, out, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + at, tl.load(x + at, mask=at < n), mask=at < n)
+
+class Copy:
+    kernel = kernel
+    cases = {"one": {"n": 256}}
+    outputs = ("out",)
+
+    def arguments(self, case, make):
+        n = case["n"]
+        return {"x": make.normal((n,), torch.float32), "out": make.empty((n,), torch.float32), "n": n}
+
+    def grid(self, case, config):
+        return (triton.cdiv(case["n"], config["BLOCK"]),)
+
+    def reference(self, case, arguments):
+        return arguments["x"]
+"""
+
+
+def test_a_case_finds_what_a_campaign_measured_with_another_untuned_config(tmp_path):
+    file = tmp_path / "copy_of.py"
+    file.write_text(TWO_DEFAULTS)
+    case = expand_workloads(f"triton:{file}:Copy")[0]
+    first, second = kind_of("triton").untuned(case)
+    assert first == case != second
+    task, ns = Task(second, H200, "triton_kernel"), 1000.0
+    estimate = Estimate(ns, ns, ns)
+    how = {"toolchain": Toolchain((("triton", "3.7.0"),)), "worker": "host:0:1", "created_at": "2026-11-21T10:00:00Z"}
+    how |= {"protocol": "graph-cold-l2", "samples_ns": (ns,) * 8, "estimate": estimate}
+    measured = Measurement(task=task, config=second.untuned_config, status=Status.OK, evidence=Evidence.MEASURED, **how)
+    with Database.open(tmp_path / "found.db") as database:
+        database.add([measured])
+        for text in (case, case.name, f"triton:{file}:Copy", second):
+            assert [m.task for m in database.measurements(text)] == [task]
+            assert database.best(text).task == task
+        assert not list(database.measurements(Task(case, H200, "triton_kernel")))
+        table = table_of_database(database)
+    choice = table.rows[0].choices[0]
+    assert table.lookup(case) == table.lookup(case.name) == choice
+    assert table.code(f"triton:{file}:Copy", "config").startswith('triton.Config({"BLOCK": 64}')

@@ -114,9 +114,8 @@ def _without_data(name: str, tensor: torch.Tensor) -> torch.Tensor:
     except UsageError:
         raise
     except Exception as error:  # that of a class of tensors
-        raise UsageError(
-            f"{name}, a {type(tensor).__name__}, cannot be made without data: {described(error)}"
-        ) from error
+        what = f"{name}, a {type(tensor).__name__}, cannot be made without data"
+        raise UsageError(f"{what}: {described(error)}; capture the model on a machine with the GPU") from error
 
 
 def models_of(call: Call) -> list[torch.nn.Module]:

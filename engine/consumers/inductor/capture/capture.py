@@ -4,6 +4,7 @@ import contextlib
 import gc
 import inspect
 import logging
+import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -46,7 +47,8 @@ _OBJECTS_PER_COLLECTION = 500_000  # further ones in memory that start a search 
 _NEVER = 2**31 - 1  # searches of new objects before one of all; Python 3.14 searches these bit by bit instead
 _READ = {DRAWN: "captured as one draw", FINITE: "captured as if all are", IN_BINS: "captured as minlength"}
 """Assumption about each kind of value that a model reads and no device knows."""
-_WAY_OF_TORCH = "; torch's own compile fails there, and plain torch.compile fails alike: change that line of the model"
+_LOOP = re.compile("decompose_(scan|map)_to_while_loop")
+"""Function of Inductor that lowers an operator of torch by a loop."""
 _OUTSIDE = "runs outside of compiled graphs"
 _WAY_OF_EXPERTS = (
     "; a loop over experts has products of as many rows as the routing sends: choose "
@@ -259,8 +261,12 @@ def _refusal(error: Exception, call: str, values: Mapping[str, int], way: str, *
     if "Cannot access accelerator device" in str(error):
         way += "; without the GPU a device has no number: name it 'cuda'"
     elif not reads and type(cause := cause_of(error)).__name__ == "InductorError":
-        *_, (raising, _) = walk_tb(cause.__traceback__)
-        way += _WAY_OF_TORCH if str(raising.f_globals.get("__name__")).startswith("torch.") else ""
+        frames = [frame for frame, _ in walk_tb(cause.__traceback__)]
+        of = next((found[1] for each in frames if (found := _LOOP.match(each.f_code.co_name))), "")
+        way_out = f"on {of}", f"write the loop of {of} in Python"
+        what, change = way_out if of else ("there", "change that line of the model")
+        if str(frames[-1].f_globals.get("__name__")).startswith("torch."):
+            way += f"; torch's own compile fails {what}, and plain torch.compile fails alike: {change}"
     return UsageError(f"{call}the callable fails{at}: {described(error)}{way}")
 
 

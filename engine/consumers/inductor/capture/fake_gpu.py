@@ -72,7 +72,9 @@ def fake_gpu(device: Device, data: DataOnCpu | None = None) -> Iterator[FakeTens
         "torch._subclasses.fake_tensor.run_fallback_kernel": _run_kernel,
         "torch.nn.init._no_grad_trunc_normal_": _truncate_normal,
         "torch.Tensor.pin_memory": lambda tensor, *_: tensor,
-        "torch._subclasses.functional_tensor.FunctionalTensor.cuda": _to_gpu,
+        "torch._subclasses.functional_tensor.FunctionalTensor.cuda": lambda its, to=None, *rest, **named: its.to(
+            to or GPU, *rest, **named
+        ),  # a traced tensor's, which asks for a device by its number
         "torch._inductor.graph.GraphLowering.constant_name": lambda _, name, __: name,
         "torch._inductor.codecache.CacheBase.get_system": lambda: {"hash": "absent"},  # it hashes all of Triton
         "torch._dynamo.repro.after_aot.save_graph_repro": lambda *_, **__: None,  # texts of graphs, for logs
@@ -190,11 +192,6 @@ def _within(mode: FakeTensorMode) -> Callable[..., Any]:
 def _truncate_normal(tensor: torch.Tensor, *bounds: Any, **named: Any) -> torch.Tensor:  # noqa: ANN401 (torch's)
     """Replace torch's initialisation that draws again until it reads no value out of bounds."""
     return tensor if isinstance(tensor, FakeTensor) else _fill_truncated(tensor, *bounds, **named)
-
-
-def _to_gpu(tensor: torch.Tensor, device: object = None, *rest: Any, **named: Any) -> torch.Tensor:  # noqa: ANN401
-    """Replace `cuda` of a traced tensor, which asks for a device by its number."""
-    return tensor.to(device or GPU, *rest, **named)  # type: ignore[no-any-return, call-overload] # torch's
 
 
 def _fold_on_cpu(folder: UniformValueConstantFolder) -> object:

@@ -124,7 +124,10 @@ def _passed_on(
     written_in_python = hasattr(node, "apply")
     if written_in_python:  # such a function gets zeros for outputs without a gradient
         metadata = node._input_metadata
-        arguments = [_zeros(its) if each is None else each for each, its in zip(arguments, metadata, strict=True)]
+        arguments = [
+            torch.zeros(tuple(its.shape), dtype=its.dtype, device=its.device) if each is None else each
+            for each, its in zip(arguments, metadata, strict=True)
+        ]
     result = node.apply(*arguments) if written_in_python else node(*arguments)
     gradients = result if isinstance(result, tuple) else (result,)
     if not written_in_python:
@@ -133,10 +136,6 @@ def _passed_on(
     # A function in Python has a gradient per input, and a node only per input that is a tensor.
     wanted = (each for each, is_needed in zip(gradients, node.needs_input_grad, strict=True) if is_needed)
     yield from zip((edge for edge in node.next_functions if edge[0] is not None), wanted, strict=True)
-
-
-def _zeros(metadata: Any) -> torch.Tensor:  # noqa: ANN401 (torch's, untyped)
-    return torch.zeros(tuple(metadata.shape), dtype=metadata.dtype, device=metadata.device)
 
 
 def _in_order(roots: Iterable[_Node]) -> list[_Node]:

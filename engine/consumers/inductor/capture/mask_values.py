@@ -28,8 +28,9 @@ def stated_values(
         elif value is not None and tensor.holds is Holds.DOCUMENTS and "documents" not in found:
             found |= _documents(attention, tensor, value)
         elif value is not None and tensor.holds is Holds.LENGTHS and "lengths" not in found:
-            ends = (round(min(100.0, 100 * float(its) / attention.keys)) for its in (value.min(), value.max()))
-            found["lengths"] = ".".join(str(max(0, each)) for each in ends)
+            ends = (100 * float(its) / attention.keys for its in (value.min(), value.max()))
+            least, most = (min(100, max(0, round(each))) for each in ends)
+            found |= {"lengths": f"{least}.{max(1, most)}"} if value.max() > 0 else {}  # zeros are not filled in yet
     return found
 
 

@@ -19,7 +19,7 @@ def without_data(tensor: torch.Tensor) -> torch.Tensor:
     A wrapper, such as a quantised weight or a shard, is made of parts without data.
 
     Raises:
-        UsageError: the tensor's class does not say of which parts it is made.
+        UsageError: the tensor is sparse, or its class does not say of which parts it is made.
     """
     if is_traceable_wrapper_subclass(tensor):
         names, context = tensor.__tensor_flatten__()
@@ -32,6 +32,9 @@ def without_data(tensor: torch.Tensor) -> torch.Tensor:
             f"a tensor of the model is a {type(tensor).__name__}, which computes its own way and names no parts "
             "(__tensor_flatten__) to compute without data: capture the model on a machine with the GPU"
         )
+    elif tensor.layout is not torch.strided:
+        what = f"a tensor of {[*tensor.shape]} has {tensor.layout}"
+        raise UsageError(f"{what}, whose products have no rows: convert it with to_dense()")
     else:
         made = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=GPU)
         if has_values(tensor) and (moved := tensor.detach().to(GPU)).stride() == made.stride():

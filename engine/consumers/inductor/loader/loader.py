@@ -67,7 +67,7 @@ def install(
             a batch-invariant table refuses.
         sha256: digest that the file must have, as `sha256sum` prints it; by default any file is taken.
         binaries: whether rows may run binaries of the table; if False, the next choices of such rows run.
-        device: name of the GPU whose table to take of a file that has several; by default that of torch's current GPU.
+        device: name of the GPU whose table to take, such as `NVIDIA H200`; by default that of torch's current GPU.
 
     Raises:
         OSError: the file cannot be read.
@@ -86,8 +86,7 @@ def install(
             _leave(table, policy, _lacks(missing))
             return
         _check_place()
-        changed = changed_templates(table) if policy != "ignore" else []
-        if changed:
+        if changed := changed_templates(table) if policy != "ignore" else []:
             made = "; ".join(f"{package} {', '.join(its)}" for package, its in sorted(table.made_with.items()))
             then = "their rows do not apply" if policy == "strict" else "verify it with gemmtune verify, or tune again"
             message = (
@@ -99,8 +98,13 @@ def install(
             warnings.warn(message, stacklevel=2)
         refused, counts = changed if policy == "strict" else (), _counts_of(table, miss)
         try:
-            _put(TableChoices(table, policy, counts, _recordings, refused=refused, binaries=binaries))
+            choices = TableChoices(table, policy, counts, _recordings, refused=refused, binaries=binaries)
+            if torch.cuda.is_initialized():  # type: ignore[no-untyped-call] # asking would end a later fork
+                choices.is_other_gpu(torch.device("cuda", torch.cuda.current_device()))
+            _put(choices)
             _counts[:] = [counts]
+        except Warning:
+            raise
         except Exception as error:  # a torch that changed fails in any way
             _leave(table, policy, _lacks(f"place for a table, {type(error).__name__}: {error}"))
 
@@ -200,10 +204,8 @@ def options() -> dict[str, bool | str]:
     """
     if lacking() or (_counts and _counts[-1].unused):
         return {}
-    table = _table_in_place()
-    settings = _OPTIONS | (AUTOTUNING if table is not None and table.autotunes else {})
-    gone = [name for name in settings if not hasattr(config, name)]
-    if gone:
+    settings = _OPTIONS | (AUTOTUNING if (table := _table_in_place()) is not None and table.autotunes else {})
+    if gone := [name for name in settings if not hasattr(config, name)]:
         warnings.warn(f"torch {torch.__version__} has no setting {', '.join(gone)}", stacklevel=2)
     return {name: value for name, value in settings.items() if name not in gone}
 
@@ -258,6 +260,8 @@ def _read(path: str | Path | None, sha256: str | None = None, device: str | None
             raise ValueError(f"sha256 {found} is not {shortened(sha256)}, which was asked for: take the reviewed file")
         of_gpu, others = picked(content, device)
         table = parse_inductor_table(of_gpu)
+        if device is not None and (others or table.device != device):
+            raise ValueError(f"device={shortened(device)} has no table there: name {others or table.device}")
         return table._replace(device=others) if others else table
 
     source = Path(__file__).parent.with_name("inductor_table.json") if path is None else Path(path)

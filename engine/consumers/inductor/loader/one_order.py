@@ -19,9 +19,10 @@ def every_m(rows: Mapping[str, Sequence[Any]]) -> Mapping[str, Sequence[Any]]:
 
     All rows of a product add in one order, so each may serve any m with equal bits, and ATen may not: its bits would be
     others. The first range begins at 0, the last one has no end. A kind of graph without ranges has those of the other
-    kind, and without any, each row also serves the m below it.
+    kind, and without any, each row also serves the m below it. Rows of a strided A serve every other A, too.
     """
     found: dict[str, Sequence[Any]] = {}
+    rows = {unstrided(key, 0): its for key, its in rows.items()} | dict(rows)
     for key in dict.fromkeys((*rows, *map(other_kind, rows))):
         own, other = (rows.get(each, ()) for each in (key, other_kind(key)))
         lone, ranges = ([row for row in own if (row.first == row.last) is alone] for alone in (True, False))
@@ -33,14 +34,14 @@ def every_m(rows: Mapping[str, Sequence[Any]]) -> Mapping[str, Sequence[Any]]:
         found[key] = [*lone, *spread[:-1], spread[-1]._replace(last=_NO_END)]
     for key in [each for each in found if ":static" in each]:
         at_one = next(row for row in found[key] if row.first <= 1 <= row.last)
-        found.setdefault(of_one_row(key), [at_one._replace(first=1, last=1)])
+        found.setdefault(unstrided(key, 1), [at_one._replace(first=1, last=1)])
     return found
 
 
-def of_one_row(key: str) -> str:
-    """Return a key without what a graph of m = 1 says otherwise: one row has no stride, and is a matrix, too."""
-    dense = rf":lda=\d+|:batch_stride_a={key.split(':')[3].rpartition('x')[2]}\b"
-    return re.sub(r"\b(vector|matrix|rows?)\d*\b", "x", re.sub(dense, "", key))
+def unstrided(key: str, m: int) -> str:
+    """Return a key without strides of A, which change no bit; at m = 1 a row is a matrix, too, and the key says so."""
+    dense = re.sub(r":(lda|batch_stride_a)=\d+", "", key)
+    return re.sub(r"\b(vector|matrix|rows?)\d*\b", "x", dense) if m == 1 else dense
 
 
 def other_kind(key: str) -> str:

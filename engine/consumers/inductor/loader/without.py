@@ -72,4 +72,4 @@ def row_of(product: Any, find: Callable[[Any], Any]) -> tuple[Any, Any]:  # noqa
     return product, find(product)
 
 
-every_m, of_one_row = _unchanged, _unchanged  # the table is not batch-invariant
+every_m, unstrided = _unchanged, _unchanged  # the table is not batch-invariant

@@ -47,8 +47,9 @@ def _parts(floor: Floor) -> Section:
     kinds = ", ".join(f"{plural(kind)} {share:.1%}" for kind, share in floor.by_kind.items() if share)
     longest = max((part.share for part in shown), default=1.0)
     bars = [
-        Bar(_short(part.name), 0.0, part.share / longest, _kind(part), f"{part.share:.1%}", ids[id(part)])
+        Bar(name, 0.0, part.share / longest, _kind(part), f"{part.share:.1%}", ids[id(part)])
         for part in shown[:_MOST_BARS]
+        for name in [part.name.removeprefix("aten.").removesuffix(".default")]
     ]
     said = f" Green: a row of a table can serve it; grey: no row can. {kinds[:1].upper()}{kinds[1:]}."
     said += "".join(f" Not known, and left out: {each}." for each in floor.unknown)
@@ -80,10 +81,6 @@ def _calls(captured: Captured) -> Section | None:
 
 def _kind(part: Part) -> str:
     return "tie" if part.reason else "win"
-
-
-def _short(name: str) -> str:
-    return name.removeprefix("aten.").removesuffix(".default")
 
 
 def _row(part: Part) -> list[str]:

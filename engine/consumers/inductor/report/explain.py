@@ -54,7 +54,7 @@ def graphs_report(
     target = catalogue.device(device) if device else table.device if table else catalogue.device("H200")
     if table is not None:
         require_device(table, target)
-    version = torch or explained_torch()
+    version = torch or release_of(installed_torch() or TORCH_VERSIONS[-1])  # the newest whose guards are known
     if not (of == "all" or of[:1].isdecimal()):
         specs, size = dynamic_inputs(inputs)
         dtype = dtype_of(specs)
@@ -67,7 +67,10 @@ def graphs_report(
     if not layers and of != "all":
         raise UsageError(f"{of} is no linear layer's product: MxNxK:DTYPE:nt, DTYPE of {', '.join(PADDED_DTYPES)}")
     found = [explain_layer(each, version, target, table, shape_padding=shape_padding) for each in layers]
-    return layers_report(found) if of == "all" else found[0].report()
+    reports = [layer.report() for layer in found]
+    if of != "all":
+        return reports[0]
+    return Report({"layers": [each.to_json() for each in reports]}, [s for each in reports for s in each.sections])
 
 
 def _called(path: str) -> Callable[..., object]:
@@ -180,12 +183,6 @@ class LayerGraphs:
         return notes
 
 
-def layers_report(layers: Sequence[LayerGraphs]) -> Report:
-    """Report the graphs of several layers, one after the other."""
-    reports = [layer.report() for layer in layers]
-    return Report({"layers": [each.to_json() for each in reports]}, [s for each in reports for s in each.sections])
-
-
 def explain_layer(
     layer: Linear, torch: str, device: Device, table: Table | None, *, shape_padding: bool = True
 ) -> LayerGraphs:
@@ -200,11 +197,6 @@ def explain_layer(
     static = tuple(row for row in rows if not row.problem.takes_size_at_launch)
     spans = tuple(x for x in ranged if layer.has_forward(x.problem) and not x.problem.takes_size_at_launch)
     return LayerGraphs(layer, torch, device, found, unpadded, static, spans, rows_of(products, layer.dtype, ranged))
-
-
-def explained_torch() -> str:
-    """Return major and minor version of the installed torch; without one, the newest whose guards are known."""
-    return release_of(installed_torch() or TORCH_VERSIONS[-1])
 
 
 def explain_call(

@@ -63,7 +63,7 @@ class _LinearExporter(Exporter):
             TableError: two rows have one key, a kernel does not build here, or the plug-in serves no row.
         """
         found = (*_rows(table, self.spaces), *_ranges(table, self.spaces))
-        served = [each for each in found if _is_row_wise(each.problem) in self.row_wise]
+        served = [each for each in found if getattr(each.problem.scaling, "is_row_wise", False) in self.row_wise]
         if table.rows and not served:
             first = table.rows[0]
             raise TableError(
@@ -147,11 +147,6 @@ def _is_scaled(problem: Problem) -> bool:
         and f"{problem.a_layout}{problem.b_layout}" == "nt"
         and not problem.is_strided
     )
-
-
-def _is_row_wise(problem: Problem) -> bool:
-    assert problem.scaling is not None
-    return problem.scaling.is_row_wise
 
 
 def _runnable(row: Row) -> Iterator[Choice]:

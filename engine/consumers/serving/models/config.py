@@ -15,9 +15,10 @@ _BESIDE = "hf_quant_config.json"
 _MOST_LAYERS, _MOST = 1024, 2**20
 """Largest number of layers, and largest of all other numbers."""
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?", re.ASCII)
-_LAYERS = "num_hidden_layers"
 EXPERTS = ("num_experts", "moe_num_experts", "n_routed_experts", "num_local_experts")
 """Keys of the number of experts, in vLLM's order."""
+_STEPS = ("decoder_sparse_step", "interleave_moe_layer_step", "moe_layer_interval", "moe_layer_frequency")
+"""Keys of the number of layers from one with experts to the next, at the end of each such part of the model."""
 
 
 @dataclass(frozen=True)
@@ -31,9 +32,12 @@ class ModelConfig:
 
     @cached_property
     def text(self) -> Mapping[str, object]:
-        """Keys of the text part: all but one of a model with pictures are there."""
-        nested = self.whole.get("text_config")
-        return nested if isinstance(nested, dict) else self.whole
+        """Keys of the text part: all but one of a model with pictures are there, and DBRX's lie in parts below it."""
+        thinker = self.whole.get("thinker_config")  # Qwen3-Omni's
+        nested = (thinker if isinstance(thinker, dict) else self.whole).get("text_config")
+        found = nested if isinstance(nested, dict) else self.whole
+        parts = [its for its in map(found.get, ("ffn_config", "attn_config")) if isinstance(its, dict)]
+        return {name: value for part in (*parts, found) for name, value in part.items()} if parts else found
 
     @property
     def architecture(self) -> str:
@@ -69,7 +73,7 @@ class ModelConfig:
     @property
     def layers(self) -> range:
         """Numbers of the text part's layers."""
-        return range(min(self.needed(_LAYERS), _MOST_LAYERS))
+        return range(min(self.needed("num_hidden_layers", "n_layers"), _MOST_LAYERS))
 
     @cached_property
     def expert_layers(self) -> frozenset[int]:
@@ -77,16 +81,19 @@ class ModelConfig:
         if self.number(*EXPERTS) < 2:
             return frozenset()
         listed, sparse = self.text.get("moe_layers"), self.text.get("moe_layer_freq")
+        if isinstance(named := self.text.get("moe_layers_enum"), str):  # Step3's, `4,5,6`
+            listed = [int(each) for each in re.findall(r"[0-9]{1,4}", named)]
         if isinstance(listed, list):
             return frozenset(self.layers) & frozenset(each for each in listed if type(each) is int)
         if isinstance(sparse, list):
             return frozenset(number for number, has in zip(self.layers, sparse, strict=False) if has)
         dense = self.text.get("mlp_only_layers")
         without = frozenset(each for each in dense if type(each) is int) if isinstance(dense, list) else frozenset()
-        first, every = self.number("first_k_dense_replace"), self.number("moe_layer_freq") or 1
-        step = self.number("decoder_sparse_step", "interleave_moe_layer_step") or 1
-        with_experts = (n for n in self.layers if n >= first and n % every == 0 and (n + 1) % step == 0)
-        return frozenset(with_experts) - without
+        first = self.number("first_k_dense_replace", "moe_layer_start_index", "num_dense_layers")
+        found = self.layers[first : (self.number("moe_layer_end_index") or _MOST) + 1]
+        every, offset = self.number("moe_layer_freq", "expert_layer_period") or 1, self.number("expert_layer_offset")
+        step = self.number(*_STEPS) or 1
+        return frozenset(n for n in found if n % every == offset % every and (n + 1) % step == 0) - without
 
 
 def find_model(name: str, environment: Mapping[str, str]) -> ModelConfig:

@@ -15,7 +15,7 @@ _TOP_K = (
 _INTER = (
     "moe_intermediate_size", "expert_hidden_dim", "expert_ffn_hidden_size", "ffn_hidden_size", "intermediate_size",
 )  # fmt: skip
-_HIDDEN = ("routed_expert_hidden_size", "moe_latent_size", "hidden_size")
+_HIDDEN = ("routed_expert_hidden_size", "moe_latent_size", "hidden_size", "d_model")
 _UNGATED = ("relu2", "relu")
 """Activations of experts without a gate, whose first product has half the columns of a gated one's."""
 _DEEPSEEK_EXPERTS = 256

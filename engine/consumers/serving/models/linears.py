@@ -62,13 +62,13 @@ def _attention(config: ModelConfig, sharding: Sharding) -> Iterator[_Part]:
     name = config.architecture
     for end in _ENDS:
         name = name.removesuffix(end)
+    if name not in (*_LATENT, *_HEADS):
+        raise UsageError(f"gemmtune does not know the attention of {config.architecture or 'a nameless architecture'}")
     hidden, heads = config.needed("hidden_size"), config.needed("num_attention_heads")
     own = sharding.cut(heads, sharding.tp, "the attention heads")
     if name in _LATENT:
         yield from _latent(config, hidden, own)
         return
-    if name not in _HEADS:
-        raise UsageError(f"gemmtune does not know the attention of {config.architecture or 'a nameless architecture'}")
     size = config.number("head_dim") or hidden // heads
     pairs = config.number("num_key_value_heads") or heads
     own_pairs = max(1, pairs // sharding.tp)  # keys and values of one head are on several ranks

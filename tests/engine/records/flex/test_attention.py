@@ -55,6 +55,9 @@ def test_functions_that_differ_in_their_spelling_alone_have_one_text(text, expec
     assert text_of(function_of(expected)) == text_of(parse_function(text))
 
 
+PADDED = "mask=lt(kv,at(t0,b))"
+
+
 @pytest.mark.parametrize(
     "fault", ["le(kv,x)", "frob(kv,q)", "le(kv,q", "le(kv,q)q", "le(s,0)", f"window({10**20})", "window(0)"]
 )
@@ -94,6 +97,14 @@ def test_an_operation_is_refused_by_its_operands(mask, says):
         Flex.parse(f"{HEAD}:mask={mask}")
 
 
+@pytest.mark.parametrize(
+    "part", ["score=where(le(kv,q),s,-1e30)", "mask=le(kv,add(9999999999,q))", "mask=and(le(kv,q),lt(sub(q,kv),1.5))"]
+)
+def test_a_function_of_any_number_is_read_again(part):
+    attention = Flex.parse(f"{HEAD}:{part}")
+    assert Flex.parse(attention.name) == attention
+
+
 def test_the_deepest_function_is_read():
     assert Flex.parse(f"{HEAD}:mask=" + "not(" * 99 + "at(t0,q,kv)" + ")" * 99).flops > 0
 
@@ -107,6 +118,13 @@ def test_the_deepest_function_is_read():
         ("block=64x64", "block=64x64 has no mask"),
         ("mask=document:documents=999999999", "documents=999999999 is above 65536"),
         ("b-1", "'b-1' is neither a size such as b2 nor a dtype"),
+        (f"{PADDED}:lengths=100.50", "lengths='100.50' is not least and greatest of 1 to 100 %"),
+        (f"{PADDED}:lengths=0.0", "lengths='0.0' is not least and greatest"),
+        ("mask=at(t0,q,kv):seen=60.60", "seen='60.60' is not two percentages of 100 together"),
+        ("mask=window(1.5)", "'1.5' is not an integer above 0"),
+        ("mask=prefix(-3)", "'-3' is not an integer above 0"),
+        ("score=softcap(1e3)", "'1e3' is not a number above 0"),
+        ("score=add(s,1e400)", "1e400 is above the largest number"),
         ("dv٣", "value_dim='٣' has characters outside of ASCII"),
         ("mask=window(٣)", "has characters outside of ASCII"),
     ],
@@ -188,7 +206,12 @@ def test_a_range_of_lengths_stands_for_a_few():
 
 
 @pytest.mark.parametrize(
-    "fault", ["q1:kv9:d64:dynamic=s", "s9:d64:dynamic=q", "s9:d64:mask=document:documents=4.5:dynamic=s", "s9..2:d64"]
+    "fault",
+    [
+        *("q1:kv9:d64:dynamic=s", "s9:d64:dynamic=q", "s9:d64:mask=document:documents=4.5:dynamic=s"),
+        *("s9..2:d64", "s0..9:d64", "s1..1:d64", "s-2..9:d64", "s2.5..9:d64", "s2..:d64", "s2..2147483648:d64"),
+        pytest.param(f"s2..{'9' * 5000}:d64", id="huge"),
+    ],
 )
 def test_a_dynamic_length_that_is_none_is_refused(fault):
     with pytest.raises(ProblemError, match=r"dynamic|documents|length"):

@@ -70,6 +70,7 @@ def test_other_texts_have_the_canonical_name(short, name):
         ("grouped:rows:m16:g8:n64:k8:bf16:nt:rooting=zipf", "rooting.*routing"),
         ("grouped:rows:m16:g8:n64:k8:bf16:nt:routing=even", "none of uniform"),
         ("grouped:rows:m16:g8:n64:k8:bf16:nt:routing=zipf(11)", "exponent"),
+        ("grouped:rows:m16:g8:n64:k8:bf16:nt:routing=zipf(0.00001)", "of zipf is not a number from 0.0001"),
         ("grouped:rows:m16:g8:n64:k8:bf16:nt:routing=counts(1.2)", "2 counts for 8 groups"),
         (
             "grouped:rows:m16:g8:n64:k8:bf16:nt:routing=zipf(0.00001)",

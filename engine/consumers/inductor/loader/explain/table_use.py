@@ -88,7 +88,8 @@ class TableUse:
         if self.unused:
             return f"no table is used, and torch compiles as without one: {self.unused}"
         if not self.counts:
-            return "no product was compiled since install: torch compiled nothing, or took it from its caches"
+            none = "no product was compiled since install: torch compiled nothing, or took it from its caches"
+            return f"{none}; the table is for {self.device}"
         counts = [f"{self.count(outcome)} {text}" for outcome, (_, text) in _OUTCOMES.items() if self.count(outcome)]
         products, was = f"{self.products} product{'s' * (self.products > 1)}", "were" if self.products > 1 else "was"
         lines = [f"{products} compiled: {', '.join(counts)}"]

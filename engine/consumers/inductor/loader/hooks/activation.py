@@ -17,7 +17,7 @@ from collections.abc import Callable, MutableMapping
 from contextlib import ExitStack, nullcontext
 from functools import partial
 from operator import delitem, setitem
-from typing import Any, cast
+from typing import Any
 from uuid import uuid4
 
 import torch
@@ -114,7 +114,7 @@ def activate(handler: AtenChoices) -> None:
     handler that it resolved under the name `_key`, so each install changes the name. Cache keys also hold memory
     formats, pickled as attributes of any module that has a `torch`; a reducer names torch itself in every process.
     """
-    choices, replaced = virtualized._choices, _Replaced()
+    choices, replaced, uuid = virtualized._choices, _Replaced(), handler.uuid()
     _replaced.append(replaced)
     replaced.place(choices, "_key", f"{choices._key}_gemmtune_{uuid4().hex}")
     if _register and _unregister:
@@ -123,7 +123,9 @@ def activate(handler: AtenChoices) -> None:
     else:
         replaced.place(choices, "_default", lambda: handler)
         init_backend_registration()
-        replaced.place(custom_backend_passes, _NAME, _cache_tag(handler.uuid()))
+        # A pass for a device that does not exist never runs, but its uuid is part of every cache key.
+        tag = {"__call__": lambda *_: None, "uuid": lambda _: uuid}
+        replaced.place(custom_backend_passes, _NAME, type("CacheTag", (CustomGraphModulePass,), tag)())
     replaced.place(copyreg.dispatch_table, torch.memory_format, lambda its: str(its).removeprefix("torch."))
     replaced.place(lowerings, CONVOLUTION, partial(lower_convolution, lowerings[CONVOLUTION]))
     replaced.function(pad_mm, "should_pad", pads)
@@ -163,12 +165,6 @@ def lacking() -> str:
         <= set(vars(getattr(virtualized, "_choices", lacking))),
     }
     return next((name for name, is_there in has.items() if not is_there), "")
-
-
-def _cache_tag(uuid: str) -> CustomGraphModulePass:
-    """Return a pass for a device that does not exist: it never runs, but its uuid is part of every cache key."""
-    kind = type("CacheTag", (CustomGraphModulePass,), {"__call__": lambda *_: None, "uuid": lambda _: uuid})
-    return cast("CustomGraphModulePass", kind())
 
 
 def pads(earlier: Callable[..., bool], *asked: Any, **named: Any) -> bool:  # noqa: ANN401 (torch's)

@@ -51,7 +51,7 @@ def _generated(
     def fixed() -> str | None:
         config = handler._table.generated.get(key := key_of(source))
         device = V.graph.get_current_device_or_throw()
-        if config is None or kernel.fixed_config or not may_choose(device) or handler._is_other_gpu(device):
+        if config is None or kernel.fixed_config or not may_choose(device) or handler.is_other_gpu(device):
             return None
         if why := _refusal(config, kernel, source):
             warn_once(f"generated.{key}.config {why}: torch chooses the config of this kernel")

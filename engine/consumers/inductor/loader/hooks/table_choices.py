@@ -37,7 +37,7 @@ from gemmtune.engine.consumers.inductor.loader.lowered import (
     lowered_product,
     root_of,
 )
-from gemmtune.engine.consumers.inductor.loader.one_order import every_m, of_one_row
+from gemmtune.engine.consumers.inductor.loader.one_order import every_m, unstrided
 
 if TYPE_CHECKING:
     from torch._inductor.codegen.common import KernelTemplate
@@ -158,7 +158,7 @@ class TableChoices(AtenChoices):
         if isinstance(product, str):
             self._count("no problem", product)
         else:
-            self._count("miss", product, None, f"; the table is for {self._table.device}" * self._is_other_gpu(device))
+            self._count("miss", product, None, f"; the table is for {self._table.device}" * self.is_other_gpu(device))
 
     @or_else(lambda *_: False)
     def takes_convolution(self, product: LoweredProduct, device: torch.device) -> bool:
@@ -191,10 +191,10 @@ class TableChoices(AtenChoices):
 
     def _find(self, product: LoweredProduct | str, device: torch.device) -> tuple[str, ProductRow | None]:
         """Return the row that serves all m of a product, or of the plain product, with its key; None without one."""
-        if isinstance(product, str) or self._is_other_gpu(device):
+        if isinstance(product, str) or self.is_other_gpu(device):
             return "", None
         for key in dict.fromkeys((product.full_key, product.key)):
-            rows = self._rows.get(key, self._rows.get(of_one_row(key), ()) if product.m == 1 else ())
+            rows = self._rows.get(key, self._rows.get(unstrided(key, product.m), ()) if self.is_batch_invariant else ())
             row = dynamic_row(product, rows) if product.is_dynamic else None
             if row is None and (self.is_batch_invariant or not product.is_dynamic):
                 serving = [each for each in rows if each.first <= product.hint <= each.last]
@@ -241,8 +241,8 @@ class TableChoices(AtenChoices):
         self.counts.warn(f"gemmtune's table has a {row.template} row that Inductor cannot render ({row}); ATen runs")
         return None
 
-    def _is_other_gpu(self, device: torch.device) -> bool:
-        """Return whether no row applies because the GPU is not the table's."""
+    def is_other_gpu(self, device: torch.device) -> bool:
+        """Return whether no row applies because the GPU is not the table's, and warn once if so."""
         if self._policy == "ignore" or (name := torch.cuda.get_device_properties(device).name) == self._table.device:
             return False
         self.counts.warn(f"gemmtune's table is for {self._table.device}; on {name} no row applies")

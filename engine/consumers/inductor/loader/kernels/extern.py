@@ -72,7 +72,8 @@ class _Launcher:
         first = len(inputs) - len(self._names)
         (*bias, a, b), further = inputs[:first], inputs[first:]
         outputs = out.unbind() if len(self._epilogue.outputs) > 1 else (out,)
-        added = _one_row(bias[0]) if bias else outputs[0]
+        added = bias[0] if bias else outputs[0]
+        added = added[0] if bias and added.dim() == 2 and added.stride(0) == 0 else added  # a vector that was expanded
         if not (_reads(a, self._a) and _reads(b, self._b) and self._reads_further(added, further, out)):
             needs = f"{self._kernel.name} reads rows at multiples of 16 bytes, {self._kernel.layouts} in memory"
             found = f"one of the operands, whose strides are {a.stride()} and {b.stride()}, has others"
@@ -104,8 +105,3 @@ def _reads(matrix: torch.Tensor, along: int) -> bool:
     """Return whether a matrix has contiguous elements along a dimension, and rows at multiples of 16 bytes."""
     row = matrix.stride(1 - along) * matrix.itemsize
     return matrix.stride(along) == 1 and not (matrix.data_ptr() | row) & ALIGNMENT
-
-
-def _one_row(bias: torch.Tensor) -> torch.Tensor:
-    """Return the vector of a bias that Inductor has expanded to the rows of the output."""
-    return bias[0] if bias.dim() == 2 and bias.stride(0) == 0 else bias

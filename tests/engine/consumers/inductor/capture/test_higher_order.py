@@ -8,13 +8,19 @@ import gemmtune as gt
 from gemmtune.engine.campaign.plan_file import read_plan
 from gemmtune.engine.consumers.inductor.floor.shares import Kind
 from gemmtune.engine.consumers.inductor.report.captures import products_grid
+from gemmtune.engine.records.errors import UsageError
+from gemmtune.engine.records.flex.attention import Flex
+from gemmtune.engine.toolchain.releases import release_of
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 triton = pytest.importorskip("triton", reason="triton is not installed")
 
+from torch._higher_order_ops.scan import scan  # noqa: E402 (torch is there)
 from torch._higher_order_ops.while_loop import while_loop  # noqa: E402 (torch is there)
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention  # noqa: E402 (as above)
 from triton import language as tl  # noqa: E402 (triton is there)
+
+from gemmtune.engine.consumers.inductor.capture.mask_values import stated_values  # noqa: E402 (as above)
 
 pytestmark = [pytest.mark.slow(12), pytest.mark.filterwarnings("ignore:::torch")]  # torch warns of itself
 
@@ -120,6 +126,35 @@ def test_the_values_that_a_mask_reads_are_those_of_the_capture():
         f"{head}:mask=at(t0,q,kv):seen=38.25",
     ]
     assert found.compiled == names(found)
+
+
+@pytest.mark.skipif(release_of(torch.__version__) >= "2.14", reason="this torch may lower both")
+@pytest.mark.parametrize("name", ["scan", "map"])
+def test_a_loop_that_torch_cannot_lower_is_said_to_be_torchs_by_its_name(name):
+    def looped(x, w):
+        if name == "map":
+            return torch._higher_order_ops.map(lambda row: row @ w, x)
+        return scan(lambda state, row: (torch.tanh(state @ w + row), state.clone()), x[0].clone(), x, dim=0)[1]
+
+    says = f"torch's own compile fails on {name}, and plain torch.compile fails alike: write the loop of {name}"
+    with pytest.raises(UsageError, match=says):
+        captured(looped, "fp32[8,16,64]", "fp32[64,64]")
+
+
+def test_a_packed_sequence_is_refused_with_its_line_and_the_way_out():
+    lstm = torch.nn.LSTM(64, 64)
+
+    def packed(x, lengths):
+        return lstm(torch.nn.utils.rnn.pack_padded_sequence(x, lengths))[0].data
+
+    with pytest.raises(UsageError, match=r"_pack_padded_sequence.*line \d+\); it reads values .* with the GPU$"):
+        captured(packed, "fp32[16,2,64]", "int64[2]%16")
+
+
+def test_lengths_that_are_not_filled_in_yet_are_no_values_of_a_problem():
+    attention = Flex.parse("flex:forward:b2:h4:s512:d16:mask=lt(kv,at(t0,b))")
+    stated = [stated_values(attention, [torch.tensor(each)], ()) for each in ([0, 0], [0, 1], [512, 0], [9, 10**6])]
+    assert [each.get("lengths") for each in stated] == [None, "0.1", "0.100", "2.100"]
 
 
 def test_few_queries_whose_heads_see_other_keys_have_the_kernel_that_inductor_makes():

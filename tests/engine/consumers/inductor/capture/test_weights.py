@@ -170,3 +170,18 @@ def test_scales_that_no_row_serves_are_named_with_their_size():
     assert (unseen.operation, [*found.products]) == ("scaled_mm", [])
     assert unseen.reason.startswith("block-wise scales of 32x4 and 4x2, for blocks of 1x128 and 128x128, in a product")
     assert unseen.reason.endswith("of 32x256x512")
+
+
+@pytest.mark.filterwarnings("ignore:Sparse")  # torch warns of itself
+@pytest.mark.parametrize("kind", ["to_sparse", "to_sparse_csr", "to_sparse_csc"])
+def test_a_sparse_tensor_is_refused_with_the_way_out(kind):
+    class Sparse(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(getattr(torch.eye(64), kind)(), requires_grad=False)
+
+        def forward(self, x):
+            return self.weight @ x
+
+    with pytest.raises(UsageError, match=rf"\[64, 64\] has torch\.{kind[3:]}.*convert it with to_dense\(\)"):
+        gt.capture(Sparse(), "fp32[64,64]", device="H200")

@@ -72,7 +72,7 @@ def test_a_row_serves_a_graph_that_may_choose_on_the_gpu_of_the_table(
     graph = SimpleNamespace(get_current_device_or_throw=lambda: device)
     monkeypatch.setattr(generated_rows, "V", SimpleNamespace(graph=graph))
     rows = {generated_rows.key_of(SOURCE): CONFIG}
-    handler = SimpleNamespace(_table=SimpleNamespace(generated=rows), _is_other_gpu=lambda its: other_gpu)
+    handler = SimpleNamespace(_table=SimpleNamespace(generated=rows), is_other_gpu=lambda its: other_gpu)
     kernel = SimpleNamespace(fixed_config=fixed, max_block={"X": 4096}.__getitem__)
     seen = []
 
@@ -101,7 +101,7 @@ def test_a_kernel_that_cannot_be_generated_with_its_row_is_inductors_own(monkeyp
     monkeypatch.setattr(generated_rows, "V", SimpleNamespace(graph=graph))
     monkeypatch.setattr(boundary, "_warned", set())
     rows = {generated_rows.key_of(SOURCE): config}
-    handler = SimpleNamespace(_table=SimpleNamespace(generated=rows), _is_other_gpu=lambda its: False)
+    handler = SimpleNamespace(_table=SimpleNamespace(generated=rows), is_other_gpu=lambda its: False)
     kernel = SimpleNamespace(fixed_config=None, max_block={"X": 4096}.__getitem__)
     sources: Any = iter([SOURCE])
     with pytest.warns(UserWarning, match=message):

@@ -27,6 +27,7 @@ from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.records.table import Choice, RangeRow, Row
 from gemmtune.engine.seams.kernel_call import RUNTIME_PACKAGES
+from gemmtune.engine.tables.export import export_bundle
 from gemmtune.engine.tables.kernels.binary import kernel_name, packed
 from gemmtune.engine.testing.exporter_conformance import example_table
 from gemmtune.engine.toolchain.releases import TORCH_VERSIONS, source_hash
@@ -289,6 +290,38 @@ def test_a_warning_that_is_an_error_leaves_the_first_table_in_place(loader, file
         with pytest.raises(UserWarning, match="another source"):
             loader.install(file)
     assert V.choices is before
+
+
+@pytest.mark.parametrize("device", ["H200", "NVIDIA H100", ""])
+def test_a_gpu_that_the_file_has_no_table_for_is_refused_with_those_it_has(loader, file, device):
+    of_h200, named = replace(example_table(), ranges=()), f"device='{device}' has no table there: name NVIDIA H"
+    file.write_text(exported())
+    with pytest.raises(ValueError, match=f"{named}200"):
+        loader.install(file, device=device)
+    of_b200 = replace(of_h200, device=replace(of_h200.device, sku="B200", name="NVIDIA B200"))
+    file.write_text(export_bundle(InductorExporter(), [of_h200, of_b200])["inductor_table.json"])
+    with pytest.raises(ValueError, match="has no table there: name NVIDIA B200 or NVIDIA H200"):
+        loader.install(file, device=device)
+    assert chooser() == "InductorChoices"
+
+
+@pytest.mark.parametrize("device", ["NVIDIA H200", None])
+def test_another_gpu_that_torch_uses_already_is_warned_of_by_install(loader, file, monkeypatch, device):
+    import torch
+
+    file.write_text(exported())
+    loader.install(file, device=device)
+    assert str(loader.report()).endswith("; the table is for NVIDIA H200")
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda of: SimpleNamespace(name="NVIDIA L4"))
+    with pytest.warns(UserWarning, match="table is for NVIDIA H200; on NVIDIA L4 no row applies"):
+        loader.install(file, device=device)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        loader.install(file, device=device, policy="ignore")
+        with pytest.raises(UserWarning, match="on NVIDIA L4 no row applies"):
+            loader.install(file, device=device)
 
 
 def test_many_rows_of_one_product_need_no_quadratic_work(loader, file):

@@ -1,7 +1,7 @@
 """Rows of a batch-invariant table serve every m, in graphs of both kinds."""
 
 from gemmtune.engine.consumers.inductor.loader.loader_rows import ProductRow
-from gemmtune.engine.consumers.inductor.loader.one_order import every_m, of_one_row
+from gemmtune.engine.consumers.inductor.loader.one_order import every_m, unstrided
 
 END = 2**63 - 1
 STATIC, DYNAMIC = (f"mm:bfloat16:nt:1x4096x4096:none:{kind}" for kind in ("static", "dynamic"))
@@ -49,10 +49,20 @@ def test_one_row_of_a_product_has_no_stride_and_a_bias_that_is_a_matrix_too():
         )
     )
     found = every_m({biased: [row(2, 64)], strided: [row(2, 16), row(17, 64)]})
-    assert found[dense] == [row(1, 1)._replace(kwargs=row(2, 16).kwargs)]
     asked = biased.replace(":lda=512", "").replace("vector", "matrix")
-    assert [(its.first, its.last) for its in found[of_one_row(asked)]] == [(1, 1)]
+    assert [(its.first, its.last) for its in found[unstrided(asked, 1)]] == [(1, 1)]
     assert every_m({dense: [row(2, 64)], strided: [row(2, 16)]})[dense] == [
         row(0, END)._replace(kwargs=row(2, 64).kwargs)
     ]
-    assert of_one_row(f"{dense}:silu.mul(matrix)") == of_one_row(f"{dense}:silu.mul(row)") != dense
+    assert unstrided(f"{dense}:silu.mul(matrix)", 1) == unstrided(f"{dense}:silu.mul(row)", 1) != dense
+
+
+def test_rows_of_one_stride_serve_every_other_at_every_m():
+    strided = "bmm:bfloat16:nt:8x96x256:none:static:lda=512:batch_stride_a=900"
+    dense = strided.partition(":lda")[0]
+    found = every_m({strided: [row(2, 16), row(17, 64)]})
+    assert {key.replace("dynamic", "static") for key in found} == {strided, dense}
+    assert {tuple((its.first, its.last) for its in rows) for rows in found.values()} == {((0, 16), (17, END))}
+    for asked in (strided.replace("512", "768"), dense, f"{dense}:batch_stride_a=0"):
+        assert [unstrided(asked, m) for m in (1, 2)] == [dense] * 2
+    assert unstrided(f"{dense}:ldb=300", 2) == f"{dense}:ldb=300"

@@ -75,6 +75,7 @@ def test_layers_of_one_series_differ_in_tokens_and_weight_alone():
         ("vllm_moe:m1:e4:k1:h64:n32:int3", "no dtype 'int3'"),
         ("vllm_moe:m1:m2:e4:k1:h64:n32", "tokens twice"),
         ("vllm_moe:m1:e4:k1:h64:n32:zipf=0", "exponent"),
+        ("vllm_moe:m1:e4:k1:h64:n32:zipf=0.00001", "of zipf is not a number from 0.0001"),
         ("vllm_moe:m1:e4:k1:h64:n32:counts=1.2", "2 counts for 4 experts"),
         ("vllm_moe:m1:e4:k1:h64:n32:counts=1.2.x.4", "count 'x' is not an integer from 0"),
         ("vllm_moe:m1:e4:k2:h64:n32:counts=1.0.0.0", "1 experts with a count above 0"),

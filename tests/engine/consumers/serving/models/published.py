@@ -53,6 +53,18 @@ GLM_45 = {
     "intermediate_size": 12288, "moe_intermediate_size": 1536, "n_routed_experts": 160, "n_shared_experts": 1,
     "num_attention_heads": 96, "num_experts_per_tok": 8, "num_hidden_layers": 92, "num_key_value_heads": 8,
 }  # fmt: skip
+DBRX = {
+    "architectures": ["DbrxForCausalLM"], "attn_config": {"kv_n_heads": 8}, "d_model": 6144, "n_heads": 48,
+    "ffn_config": {"ffn_hidden_size": 10752, "moe_num_experts": 16, "moe_top_k": 4}, "n_layers": 40,
+}  # fmt: skip
+JAMBA = {
+    "architectures": ["JambaForCausalLM"], "expert_layer_offset": 1, "expert_layer_period": 2, "hidden_act": "silu",
+    "hidden_size": 4096, "intermediate_size": 14336, "num_attention_heads": 32, "num_experts": 16,
+    "num_experts_per_tok": 2, "num_hidden_layers": 32, "num_key_value_heads": 8,
+}  # fmt: skip
+QWEN3_OMNI = {
+    "architectures": ["Qwen3OmniMoeForConditionalGeneration"], "thinker_config": {"text_config": QWEN3_30B},
+}  # fmt: skip
 SCOUT = {
     "architectures": ["Llama4ForConditionalGeneration"], "torch_dtype": "bfloat16",
     "text_config": {

@@ -40,6 +40,9 @@ EXPERTS = [
     ("GLM_45", "vllm", 8, 1, "vllm_moe:m1:e160:k8:h5120:n192:bf16", "E=160,N=192,device_name=*.json"),
     ("GLM_45", "sglang", 8, 1, "sglang_moe:m1:e161:k9:h5120:n192:bf16", "E=161,N=192,device_name=*.json"),
     ("SCOUT", "vllm", 8, 1, "vllm_moe:m1:e16:k1:h5120:n1024:bf16", "E=16,N=1024,device_name=*.json"),
+    ("DBRX", "vllm", 8, 1, "vllm_moe:m1:e16:k4:h6144:n1344:bf16", "E=16,N=1344,device_name=*.json"),
+    ("JAMBA", "vllm", 8, 1, "vllm_moe:m1:e16:k2:h4096:n1792:bf16", "E=16,N=1792,device_name=*.json"),
+    ("QWEN3_OMNI", "vllm", 4, 1, "vllm_moe:m1:e128:k8:h2048:n192:bf16", "E=128,N=192,device_name=*.json"),
     ("GPT_OSS", "vllm", 1, 1, "vllm_moe:m1:e32:k4:h2880:n2880:bf16", "E=32,N=2880,device_name=*.json"),
 ]  # fmt: skip
 UNSHIPPED = {"vllm": "E=32,N=2880,device_name=*.json", "sglang": f"E=32,N=2048,{SPACED}"}
@@ -65,6 +68,18 @@ def test_experts_are_cut_and_named_as_the_engine_does(model, name, engine, tp, e
     found = engine_problems(engine, model(getattr(PUBLISHED, name)), tp=tp, ep=ep)
     assert found.layers[0].name == layer
     assert found.report("").record["layers"][0]["file"] == file
+
+
+@pytest.mark.parametrize(("name", "runs"), [("DBRX", 40), ("JAMBA", 16), ("SCOUT", 48), ("GLM_45", 89)])
+def test_experts_run_in_the_layers_that_the_model_gives_them(model, name, runs):
+    (layer,) = engine_problems("vllm", model(getattr(PUBLISHED, name))).layers
+    assert layer.weight == runs
+
+
+@pytest.mark.parametrize("name", ["T5ForConditionalGeneration", "WhisperForConditionalGeneration", "CLIPModel"])
+def test_an_attention_that_is_not_known_is_named_whatever_else_the_file_states(model, name):
+    with pytest.raises(UsageError, match=f"does not know the attention of {name}"):
+        engine_problems("vllm", model({"architectures": [name], "quantization_config": PUBLISHED.BLOCKS}))
 
 
 @pytest.mark.parametrize("engine", ["vllm", "sglang"])

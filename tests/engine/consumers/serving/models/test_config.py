@@ -71,6 +71,11 @@ def test_modelopt_s_file_beside_says_how_weights_are_quantised(tmp_path):
         ({"moe_layer_freq": 2}, [0, 2]),
         ({"moe_layer_freq": [0, 1, 1, 0]}, [1, 2]),
         ({"moe_layers": [2, 9]}, [2]),
+        ({"moe_layers_enum": "1,3,9"}, [1, 3]),
+        ({"expert_layer_period": 2, "expert_layer_offset": 1}, [1, 3]),
+        ({"num_dense_layers": 3}, [3]),
+        ({"moe_layer_start_index": 1, "moe_layer_end_index": 2, "moe_layer_interval": 1}, [1, 2]),
+        ({"moe_layer_frequency": 2}, [1, 3]),
         ({"num_experts": 1}, []),
     ],
 )

@@ -127,7 +127,8 @@ def test_a_report_says_why_no_table_is_used_or_that_nothing_was_compiled():
         "no table is used, and torch compiles as without one: torch lacks it"
     )
     assert str(UseLog("NVIDIA H200").report()) == (
-        "no product was compiled since install: torch compiled nothing, or took it from its caches"
+        "no product was compiled since install: torch compiled nothing, or took it from its caches; the table is for "
+        "NVIDIA H200"
     )
     log = UseLog("NVIDIA H200")
     for device in ("the CPU", "the XPU"):

@@ -165,6 +165,16 @@ def test_a_product_has_the_one_choice_of_its_row(inductor, row, templates, found
     assert (chosen(choices, templates), notes(choices)) == (found, [note] if note else [])
 
 
+@pytest.mark.parametrize("bits_count", [True, False])
+@pytest.mark.parametrize("stated", ["", ":lda=300"])
+def test_rows_of_one_stride_serve_every_other_at_every_m_where_bits_count(inductor, bits_count, stated):
+    strided = table({f"{KEY}:lda=256": (TRITON,)})._replace(batch_invariant=bits_count)
+    choices = TableChoices(strided, "warn", Counts("NVIDIA H200", "aten"), (), refused=(), binaries=True)
+    for m in (1, 16, 5000):
+        inductor.product = LoweredProduct(m, m, KEY + stated * (m > 1), 128, PLAIN)
+        assert chosen(choices) == ["rendered" if bits_count else "aten"]
+
+
 def test_a_loader_without_its_report_serves_the_rows_and_counts(inductor):
     choices = handler([TRITON], counts=Counts)
     assert (chosen(choices), chosen(choices)) == (["rendered"], ["rendered"])
