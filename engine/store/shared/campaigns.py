@@ -142,7 +142,10 @@ class Campaigns:
         self._transactions = transactions
 
     def register(self, name: str, digest: str, location: str, problems: int) -> int:
-        """Add the campaign of this process; return its row's number. Problems that were added to its name stay added.
+        """Add the campaign of this process; return its row's number.
+
+        It takes over what drivers of its name were told: added problems, and the priority and a pause of those that run
+        or did not end by themselves.
 
         Args:
             name: name of the campaign; empty for the user's, with the digest.
@@ -155,13 +158,16 @@ class Campaigns:
         """
         name = name or f"{_user()}-{digest}"
         values = {"name": name, "owner": _user(), "host": socket.gethostname(), "pid": os.getpid()}
-        values |= {"location": location, "problems": problems, "state": State.RUNNING, "wanted": Wish.RUN}
-        added = select(_COLUMNS.added).where(_COLUMNS.name == name).order_by(_COLUMNS.id.desc()).limit(1)
-        times = {"started": server_seconds(), "seen": server_seconds(), "priority": 0}
+        values |= {"location": location, "problems": problems, "state": State.RUNNING, "answers": ""}
+        values |= {"started": server_seconds(), "seen": server_seconds(), **asdict(Account())}
+        told = select(_COLUMNS.state, _COLUMNS.wanted, _COLUMNS.priority, _COLUMNS.added).where(_COLUMNS.name == name)
+        last = told.order_by(_COLUMNS.seen.desc(), _COLUMNS.id.desc()).limit(1)
 
         def write(connection: Connection) -> int:
-            texts = {"added": connection.execute(added).scalar() or "", "answers": ""}
-            row = values | times | asdict(Account()) | texts
+            state, wanted, priority, added = connection.execute(last).first() or (State.DONE, "", 0, "")
+            goes_on = state not in (State.DONE, State.CANCELLED)
+            wish = Wish.PAUSE if goes_on and wanted == Wish.PAUSE else Wish.RUN
+            row = values | {"wanted": wish, "priority": priority if goes_on else 0, "added": added}
             return int(connection.execute(insert(schema.campaigns).values(row).returning(_COLUMNS.id)).scalar_one())
 
         return self._transactions.write(write)
