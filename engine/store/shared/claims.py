@@ -6,6 +6,8 @@ import secrets
 import socket
 import time
 from collections.abc import Sequence, Set
+from contextlib import suppress
+from pathlib import Path
 
 from sqlalchemy import ColumnElement, Connection, Double, delete, func, select, true, tuple_, update
 from sqlalchemy.ext.compiler import compiles
@@ -48,7 +50,7 @@ class Claims:
 
     def __init__(self, transactions: Transactions, lease_seconds: float = LEASE_SECONDS) -> None:
         """Claim nothing yet, in the name of a driver that nobody else is."""
-        self.owner = f"{socket.gethostname()} process {os.getpid()} {secrets.token_hex(4)}"
+        self.owner = f"{this_host()} process {os.getpid()} {secrets.token_hex(4)}"
         """Name of this driver: its host, process and a random number."""
         self._transactions = transactions
         self._lease_seconds = lease_seconds
@@ -144,9 +146,17 @@ def work_of(*facts: object) -> str:
     return hashlib.sha256(repr(facts).encode()).hexdigest()[:32]
 
 
+def this_host() -> str:
+    """Return the name of this host, with a digest that tells its processes from those of another boot or container."""
+    scope = ""
+    with suppress(OSError):  # a system without /proc
+        scope = Path("/proc/sys/kernel/random/boot_id").read_text() + os.readlink("/proc/self/ns/pid")
+    return f"{socket.gethostname()}#{work_of(scope)[:8]}"
+
+
 def is_dead(host: str, pid: int) -> bool:
-    """Return whether a driver was a process of this host that is gone."""
-    if host != socket.gethostname():
+    """Return whether a driver was a process that is gone, by the name of its host; False where nothing tells."""
+    if host != this_host():
         return False
     try:
         os.kill(pid, 0)
