@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import fields
 from datetime import UTC, datetime
+from functools import partial
 
-from sqlalchemy import Connection, and_, delete, func, insert, inspect, literal, or_, select
+from sqlalchemy import Connection, Table, and_, delete, func, insert, inspect, literal, or_, select
 
 from gemmtune.engine.records.verdict import BoardVerdict
 from gemmtune.engine.seams.codec import decoded
@@ -63,16 +64,19 @@ class BoardRecords:
 
         return self._transactions.read(read)
 
-    def withdrawn(self) -> int:
-        """Return the number of withdrawn measurements; raises StoreError if the database cannot be read."""
+    def withdrawn(self) -> tuple[int, int]:
+        """Return the numbers of withdrawn measurements and finals.
 
-        def read(connection: Connection) -> int:
-            table = WITHDRAWN[schema.measurements]
-            if not inspect(connection).has_table(table.name):
-                return 0
-            return int(connection.execute(select(func.count()).select_from(table)).scalar_one())
+        Raises:
+            StoreError: the database cannot be read.
+        """
 
-        return self._transactions.read(read)
+        def number(connection: Connection, table: Table) -> int:
+            held = inspect(connection).has_table(table.name)
+            return int(connection.execute(select(func.count()).select_from(table)).scalar_one()) if held else 0
+
+        measurements, finals = (self._transactions.read(partial(number, table=each)) for each in WITHDRAWN.values())
+        return measurements, finals
 
     def withdraw(self, board: str, why: str, *, since: str = "", workers: Sequence[str] = ()) -> tuple[int, int]:
         """Take what a board measured out of the database's use; return the numbers of its measurements and finals.

@@ -61,7 +61,7 @@ def test_rows_of_a_board_go_failures_too_and_can_be_measured_again(url):
         assert list(database.measurements()) == [early, other]
         assert database.finals() == [final(early), final(other)]
         assert database.searches(["key"]) == {}, "its sampler was told what is withdrawn"
-        assert database.boards.withdrawn() == 2
+        assert database.boards.withdrawn() == (2, 1)
         again = replace(failed, worker="worker of GPU-good", reason="again")
         assert database.add([again]) == 1
         assert database.boards.withdraw(BAD, "it lies") == (1, 1), "all that it ever measured"
@@ -101,6 +101,6 @@ def test_a_database_of_an_older_version_gets_the_tables_and_is_read_without(tmp_
         for name in ("boards", "withdrawn_measurements", "withdrawn_finals"):
             database._transactions.write(lambda connection, name=name: connection.execute(text(f"DROP TABLE {name}")))
     with Database.open(path, read_only=True) as database:
-        assert (database.boards.verdicts(), database.boards.withdrawn()) == ({}, 0)
+        assert (database.boards.verdicts(), database.boards.withdrawn()) == ({}, (0, 0))
     with Database.open(path) as database:
         assert database.boards.withdraw(BAD, "it lies") == (1, 0)
