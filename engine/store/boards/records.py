@@ -5,7 +5,7 @@ from dataclasses import fields
 from datetime import UTC, datetime
 from functools import partial
 
-from sqlalchemy import Connection, Table, and_, delete, func, insert, inspect, literal, or_, select
+from sqlalchemy import Connection, Table, and_, delete, func, insert, inspect, literal, or_, select, union
 
 from gemmtune.engine.records.verdict import BoardVerdict
 from gemmtune.engine.seams.codec import decoded
@@ -77,6 +77,15 @@ class BoardRecords:
 
         measurements, finals = (self._transactions.read(partial(number, table=each)) for each in WITHDRAWN.values())
         return measurements, finals
+
+    def withdrawn_from(self) -> set[tuple[str, str]]:
+        """Return workers of withdrawn rows with the times at which they measured them, UTC.
+
+        Raises:
+            StoreError: the database cannot be read.
+        """
+        statement = union(*(select(each.c.worker, each.c.created_at) for each in WITHDRAWN.values()))
+        return self._transactions.read(lambda connection: {tuple(row) for row in connection.execute(statement)})
 
     def withdraw(self, board: str, why: str, *, since: str = "", workers: Sequence[str] = ()) -> tuple[int, int]:
         """Take what a board measured out of the database's use; return the numbers of its measurements and finals.
