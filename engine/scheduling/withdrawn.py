@@ -26,11 +26,7 @@ class Withdrawals:
     """Rows that are withdrawn while searches run: by this driver, by another one, or by hand."""
 
     def __init__(self, database: Database, executor: Executor, now: Callable[[], float]) -> None:
-        """Count what is withdrawn already; `now` returns the seconds of a monotonic clock.
-
-        Raises:
-            StoreError: the database cannot be read.
-        """
+        """Count what is withdrawn already; `now` returns monotonic seconds. StoreError: it cannot be read."""
         self._boards = database.boards if executor.evidence is Evidence.MEASURED else None
         self.is_due = False
         """Whether the next call of `are_new` looks, however short ago the last one did."""
@@ -39,11 +35,7 @@ class Withdrawals:
         self._before = self._boards and self._boards.withdrawn()
 
     def are_new(self) -> bool:
-        """Return whether there are further ones, and look for them every two seconds.
-
-        Raises:
-            StoreError: the database cannot be read.
-        """
+        """Return whether there are further ones; look every two seconds. StoreError: they cannot be read."""
         if self._boards is None or (not self.is_due and self._now() - self._looked < _LOOK_SECONDS):
             return False
         self._looked, self.is_due = self._now(), False

@@ -67,10 +67,6 @@ class Ranking:
         """Whether the fastest contender is the leader of the final."""
         return self.final is not None and self.fastest.finalist is self.final.leader
 
-    def best_of(self, space: str) -> Contender | None:
-        """Return the fastest contender of one space; None without any."""
-        return next((contender for contender in self.contenders if contender.choice.space == space), None)
-
     def of_space(self, space: str) -> list[Contender]:
         """Return the contenders of one space, fastest first."""
         return [contender for contender in self.contenders if contender.choice.space == space]
@@ -163,16 +159,14 @@ def _comparable(
     measured = [m for m in ok if m.evidence is Evidence.MEASURED and m.protocol == objective.protocol]
     replayed = [m for m in ok if m.evidence is Evidence.REPLAYED]
     estimated = [m for m in ok if m.evidence is Evidence.ESTIMATED]
-    return list({_key(m): m for m in sorted(measured or replayed or estimated, key=_reliability)}.values())
+    by_reliability = sorted(  # more samples last, then newer; the rest only makes the order total
+        measured or replayed or estimated, key=lambda m: (len(m.samples_ns), m.created_at, m.worker, m.samples_ns)
+    )
+    return list({_key(m): m for m in by_reliability}.values())
 
 
 def _key(measurement: Measurement) -> tuple[str, Config]:
     return measurement.task.space, measurement.config
-
-
-def _reliability(m: Measurement) -> tuple[int, str, str, tuple[float, ...]]:
-    """Return a sort key: more samples last, then newer; the rest only makes the order total."""
-    return len(m.samples_ns), m.created_at, m.worker, m.samples_ns
 
 
 def _contender(m: Measurement, objective: Objective, final: Final | None) -> Contender:

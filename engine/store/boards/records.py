@@ -65,11 +65,7 @@ class BoardRecords:
         return self._transactions.read(read)
 
     def withdrawn(self) -> tuple[int, int]:
-        """Return the numbers of withdrawn measurements and finals.
-
-        Raises:
-            StoreError: the database cannot be read.
-        """
+        """Return the numbers of withdrawn measurements and finals; raises StoreError if they cannot be read."""
 
         def number(connection: Connection, table: Table) -> int:
             held = inspect(connection).has_table(table.name)
@@ -79,11 +75,7 @@ class BoardRecords:
         return measurements, finals
 
     def withdrawn_from(self) -> set[tuple[str, str]]:
-        """Return workers of withdrawn rows with the times at which they measured them, UTC.
-
-        Raises:
-            StoreError: the database cannot be read.
-        """
+        """Return workers of withdrawn rows and their UTC times; raises StoreError if they cannot be read."""
         statement = union(*(select(each.c.worker, each.c.created_at) for each in WITHDRAWN.values()))
         return self._transactions.read(lambda connection: {tuple(row) for row in connection.execute(statement)})
 

@@ -115,7 +115,7 @@ class Claims:
         columns = schema.claims.c
         others = select(columns.owner, func.count()).where(columns.owner != self.owner).group_by(columns.owner)
         found = dict(map(tuple, self._transactions.read(lambda connection: connection.execute(others).all())))
-        self._dead = [owner for owner in found if _owner_is_dead(owner)]
+        self._dead = [each for each in found if is_dead((words := each.split())[0], int(words[2]))]
         return {owner: number for owner, number in found.items() if owner not in self._dead}
 
     def wait(self, seconds: float) -> bool:
@@ -165,9 +165,3 @@ def is_dead(host: str, pid: int) -> bool:
     except OSError:  # it is another user's
         return False
     return False
-
-
-def _owner_is_dead(owner: str) -> bool:
-    host, _, rest = owner.partition(" process ")
-    pid = rest.partition(" ")[0]
-    return pid.isdecimal() and is_dead(host, int(pid))

@@ -62,7 +62,7 @@ def built_kernels(wanted: Iterable[_Wanted], entry: Entry) -> dict[_Wanted, Buil
     if not jobs:
         return found
     pool: ProcessPool[_Wanted, Built | str] = ProcessPool(
-        partial(_builder, entry),
+        partial(partial, _built, entry),
         min(len(os.sched_getaffinity(0)), len(jobs)),
         _SECONDS,
         preload=[__name__, *registry.preload(task.space for task, _ in jobs)],
@@ -76,10 +76,6 @@ def built_kernels(wanted: Iterable[_Wanted], entry: Entry) -> dict[_Wanted, Buil
                 raise TableError(f"the kernels of a table cannot be built: {outcome.result or outcome.reason}")
             found[outcome.job] = outcome.result
     return found
-
-
-def _builder(entry: Entry) -> Callable[[_Wanted], Built | str]:
-    return partial(_built, entry)
 
 
 def _built(entry: Entry, job: _Wanted) -> Built | str:

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 
 from gemmtune.engine.consumers.inductor.loader.loader_rows import InductorTable
 from gemmtune.engine.seams.kernel_call import CLUSTERS
-from gemmtune.engine.tables.kernels.binary import KernelBinary
 from gemmtune.engine.tables.standalone import package
 
 _LOADER = "gemmtune.engine.consumers.inductor.loader"
@@ -49,7 +48,7 @@ def loader_files(*tables: InductorTable) -> Mapping[str, str]:
         lacking += [f"{_LOADER}.hooks.binaries", "gemmtune.engine.tables.kernels.binary"]
     if f"{_LOADER}.hooks.grouped_rows" in lacking:
         lacking.append(f"{_LOADER}.kernels.grouped_call")
-    if not any(map(_has_clusters, kernels)):
+    if not any(f'"{CLUSTERS}.' in json.dumps(kernel.call) for kernel in kernels):  # nothing depends on a GPU's clusters
         lacking.append("gemmtune.engine.toolchain.occupancy")
     if not any(table.batch_invariant for table in tables):
         lacking.append(f"{_LOADER}.one_order")
@@ -68,8 +67,3 @@ def loader_files(*tables: InductorTable) -> Mapping[str, str]:
         **{name: package(module, _RESOLVER, types_of="gemmtune_inductor") for module, name in _BESIDE.items()},
     }
     return {f"{name}/{file}": text for name, files in packages.items() for file, text in files.items()}
-
-
-def _has_clusters(kernel: KernelBinary) -> bool:
-    """Return whether the launch of a kernel depends on the number of clusters that a GPU runs at once."""
-    return f'"{CLUSTERS}.' in json.dumps(kernel.call)

@@ -54,7 +54,7 @@ def graphs_report(
     target = catalogue.device(device) if device else table.device if table else catalogue.device("H200")
     if table is not None:
         require_device(table, target)
-    version = torch or explained_torch()
+    version = torch or release_of(installed_torch() or TORCH_VERSIONS[-1])  # the newest whose guards are known
     if not (of == "all" or of[:1].isdecimal()):
         specs, size = dynamic_inputs(inputs)
         dtype = dtype_of(specs)
@@ -200,11 +200,6 @@ def explain_layer(
     static = tuple(row for row in rows if not row.problem.takes_size_at_launch)
     spans = tuple(x for x in ranged if layer.has_forward(x.problem) and not x.problem.takes_size_at_launch)
     return LayerGraphs(layer, torch, device, found, unpadded, static, spans, rows_of(products, layer.dtype, ranged))
-
-
-def explained_torch() -> str:
-    """Return major and minor version of the installed torch; without one, the newest whose guards are known."""
-    return release_of(installed_torch() or TORCH_VERSIONS[-1])
 
 
 def explain_call(
