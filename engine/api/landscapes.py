@@ -86,7 +86,7 @@ def write_landscapes(
 
 def sources_of(backend: LandscapeSource | Iterable[LandscapeSource]) -> tuple[tuple[Landscape, ...], str | None]:
     """Return the landscapes that a backend names, or else the device that it names; neither for "auto"."""
-    if isinstance(backend, str) and not _names_a_file(backend):
+    if isinstance(backend, str) and not (backend.endswith(_SUFFIXES) or os.sep in backend):
         return (), None if backend == "auto" else backend
     return read_sources(backend), None
 
@@ -101,7 +101,3 @@ def read_sources(sources: LandscapeSource | Iterable[LandscapeSource]) -> tuple[
     if not those:
         raise LandscapeError("no landscape is named: name a file or a device, for example 'h200'")
     return landscapes(*those)
-
-
-def _names_a_file(source: str | os.PathLike[str]) -> bool:
-    return not isinstance(source, str) or source.endswith(_SUFFIXES) or os.sep in source

@@ -63,11 +63,12 @@ def _execute(
     scheduler = partial(
         Scheduler, executor=executor, database=database, objective=objective, callbacks=callbacks, orders=orders
     )
-    limits = plan.limits.after(time.monotonic() - began, executor.parallel) or replace(plan.limits, seconds=_OVER)
     searches: list[TaskSearch] = []
     held: dict[Task, dict[str, Measurement]] = {}
     fresh: Sequence[TaskSearch] = backend.searches
+    orders.takes_problems = True
     while fresh:
+        limits = plan.limits.after(time.monotonic() - began, executor.parallel) or replace(plan.limits, seconds=_OVER)
         tasks = [search.task for search in (*searches, *fresh)]
         problems = {task.problem for task in tasks}
         excluded = {*probe_problems(problems), *interior_problems(problems)} if plan.ranges else set()
@@ -84,8 +85,8 @@ def _execute(
         finished.write()
         searches += resumed
         held |= finished.held
-        left = plan.limits.after(time.monotonic() - began, executor.parallel)
-        limits, fresh = left or limits, [] if left is None else _added_searches(orders, backend, searches, callbacks)
+        fresh = _added_searches(orders, backend, searches, callbacks)
+    orders.takes_problems = False
 
     plan = _with_searched(plan, searches)
     reader = ResultReader(plan, backend, database, held, keep=plan.ranges is not None or plan.batch_invariant)

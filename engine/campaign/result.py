@@ -255,7 +255,7 @@ class ResultReader:
         measurements = [m for found in known.values() for m in found.values()]
         rankings = rank(self._backend.device, self._objective, measurements, finals=finals)
         ranking = rankings[0] if rankings else None
-        best = {task: ranking.best_of(task.space) if ranking else None for task in known}
+        best = {task: next(iter(ranking.of_space(task.space)), None) if ranking else None for task in known}
         kept = measurements
         if not self._keeps_measurements:
             kept = [

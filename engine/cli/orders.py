@@ -56,9 +56,9 @@ def campaigns(
     end. Problems that are added are searched when the campaign's own are done; its driver answers how many it adds, has
     already, or cannot measure.
 
-    What a forgotten GPU measured is kept, with the time of its withdrawal, and not used; the next campaign measures
-    those configs again. A campaign withdraws by itself what a GPU measured that it finds to be bad. A merge leaves what
-    DB holds as it is; one that was stopped goes on where it was.
+    What a forgotten GPU measured is kept, with the time of its withdrawal, and not used; campaigns that run, or the
+    next one, measure those configs again. A campaign withdraws by itself what a GPU measured that it finds to be bad. A
+    merge leaves what DB holds as it is, and out what DB has withdrawn; one that was stopped goes on where it was.
     """
     if watch and (as_json or order):
         raise UsageError("--watch shows a database to a person; leave out --json and the order")

@@ -62,7 +62,7 @@ def order_report(order: str, name: str, told: int | Added) -> Report:
     numbers = {**{kind: len(names) for kind, names in of.items()}, "unknown": len(unknown)}
     numbers |= {"not answered in time": len(unanswered)} if unanswered else {}
     text += f"\n{tally(numbers)}"
-    lines = [f"{name} is unknown: {why}" for name, why in unknown.items()]
+    lines = [f"{name} is not added: {why}" for name, why in unknown.items()]
     return Report(record | of | {"unknown": unknown, "unanswered": unanswered}, ["\n".join([text, *lines])])
 
 

@@ -105,7 +105,7 @@ def status_report(database: Database, now: datetime, progress: Progress | None =
         StoreError: the database cannot be read.
     """
     found = read_status(database, now)
-    problems, withdrawn, measured_at = found.problems, database.boards.withdrawn(), found.measured_at
+    problems, (withdrawn, _), measured_at = found.problems, database.boards.withdrawn(), found.measured_at
     title = f"{count(len(problems), 'problem')}, {count(found.measurements, 'measurement')}"
     campaigns = database.campaigns.all()
     sections: list[str | Grid] = []

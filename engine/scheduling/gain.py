@@ -76,7 +76,7 @@ class Gain(Callback):
         now = self._now()
         if now - self._samples[-1][0] >= max(1.0, (now - self._started) / _MOST_SAMPLES):
             self._samples.append((now, self._saved))
-        begin = now - self._window
+        begin = now - max(_LEAST_SECONDS, (self._now() - self._started) / _SHARE)
         while len(self._samples) > 1 and self._samples[1][0] <= begin:
             self._samples.popleft()
 
@@ -94,7 +94,3 @@ class Gain(Callback):
         at, before = self._samples[0]
         grown = (self._saved - before) / self._before if self._before > 0 else 0.0
         return grown / max(now - at, 1e-3) * 3600
-
-    @property
-    def _window(self) -> float:
-        return max(_LEAST_SECONDS, (self._now() - self._started) / _SHARE)

@@ -20,3 +20,5 @@ class Orders:
     """Whether searching is to end."""
     added: Sequence[Workload] = ()
     """Problems to search once the plan's have ended, each once."""
+    takes_problems: bool = True
+    """Whether a problem that is added now is still searched; the campaign says so."""

@@ -22,7 +22,7 @@ from gemmtune.engine.scheduling.stopping import Limits
 from gemmtune.engine.scheduling.task_priority import TaskPriority
 from gemmtune.engine.scheduling.task_search import TaskSearch, accept
 from gemmtune.engine.scheduling.tuner import score_of, trial_of
-from gemmtune.engine.scheduling.withdrawn import RowsWithdrawn, stored_canaries
+from gemmtune.engine.scheduling.withdrawn import RowsWithdrawn, Withdrawals, stored_canaries
 from gemmtune.engine.seams.executor import Executor, Finished
 from gemmtune.engine.seams.objective import Objective
 from gemmtune.engine.store.database import Database
@@ -98,7 +98,7 @@ class Scheduler:
         self._started = self._seen = now()
         self._most_in_work = _CONFIGS_PER_WORKER * self._gpus
         self._unfinished = {search.task: search for search in searches}
-        self._withdrawn = False
+        self._withdrawals = Withdrawals(database, executor, now)
         self._waiting = deque(searches)  # searches that have not begun
         self._ready = TaskPriority(searches)  # searches with a batch to submit
         self._active: dict[Task, TaskSearch] = {}  # searches with a submitted batch
@@ -126,11 +126,14 @@ class Scheduler:
         try:
             while self._is_open or self._executor.check_boards():
                 self._collect(0.0 if more else _THINKING_SECONDS if self._thinking else _WAIT_SECONDS)
-                if self._withdrawn:
+                if self._withdrawals.are_new():
                     self._drain()
                 self._look_elsewhere(idle=not more)
                 more = self._submit_batches()
-        except STOPS:
+            self._withdrawals.is_due = True
+            if self._withdrawals.are_new():
+                self._drain()
+        except (*STOPS, RowsWithdrawn):
             self._shared.release_all()
             raise
         self._shared.release_all()  # a server that died may have forgotten that some were given back
@@ -291,11 +294,10 @@ class Scheduler:
     def _collect(self, timeout_seconds: float) -> None:
         """Store what has finished, and find the batches that are complete."""
         finished, stop = self._gathered(timeout_seconds)
-        measured = [m for m in finished if isinstance(m, Measurement)]
-        self._database.add(measured)
-        self._shared.release(measured)
-        measured = [self._normalization.normalize(measurement) for measurement in measured]
-        for measurement in measured:
+        stored = [m for m in finished if isinstance(m, Measurement)]
+        self._database.add(stored)
+        self._shared.release(stored)
+        for measurement in (measured := list(map(self._normalization.normalize, stored))):
             accept(measurement, self._active.get(measurement.task), self._executor)
             self._report(measurement, known=False)
         for other in finished:
@@ -336,9 +338,9 @@ class Scheduler:
             numbers = boards.withdraw(verdict.board, verdict.reason, since=since, workers=workers)
             named = zip(numbers, ("measurement", "final"), strict=True)
             if what := " and ".join(f"{number} {name}{'s' * (number > 1)}" for number, name in named if number):
-                self._withdrawn = True
-                of = f"of {verdict.board} since {since}"
-                notify(self._callbacks, f"{what} {of} are withdrawn, and made again elsewhere")
+                self._withdrawals.is_due = True
+                line = f"{what} of {verdict.board} since {since} are withdrawn, and made again elsewhere"
+                notify(self._callbacks, line)
 
     def _complete_those(self, tasks: Iterable[Task]) -> None:
         """Find the complete batches among those of tasks that got a result."""

@@ -1,5 +1,6 @@
 """Share the configs of a campaign with other drivers on its database, so that each is evaluated once."""
 
+import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 
@@ -155,7 +156,8 @@ class SharedWork:
         others = self._claims.others()
         if others and now - self._said >= _SAY_SECONDS:
             self._said = now
-            held = ", ".join(f"{owner.rpartition(' ')[0]} has {number}" for owner, number in sorted(others.items()))
+            named = ((re.sub(r"#\w+| \w+$", "", owner), number) for owner, number in sorted(others.items()))
+            held = ", ".join(f"{owner} has {number}" for owner, number in named)
             self._say(f"other drivers on this database evaluate a part: {held}")
         return True
 

@@ -13,12 +13,33 @@ from gemmtune.engine.store.known import Wanted
 _T = TypeVar("_T")
 _CANARIES = 3
 """Stored measurements of one problem, at most, that the campaign's boards are compared with."""
+_LOOK_SECONDS = 2.0  # between two looks for rows that somebody else withdrew
 _LOOKED_AT = 32
 """Tasks, at most, in which stored measurements are looked for."""
 
 
 class RowsWithdrawn(Exception):  # noqa: N818 (the name says what happened)
     """Measurements that the searches were told do not count any more: they begin again, with what is left."""
+
+
+class Withdrawals:
+    """Rows that are withdrawn while searches run: by this driver, by another one, or by hand."""
+
+    def __init__(self, database: Database, executor: Executor, now: Callable[[], float]) -> None:
+        """Count what is withdrawn already; `now` returns monotonic seconds. StoreError: it cannot be read."""
+        self._boards = database.boards if executor.evidence is Evidence.MEASURED else None
+        self.is_due = False
+        """Whether the next call of `are_new` looks, however short ago the last one did."""
+        self._now = now
+        self._looked = now()
+        self._before = self._boards and self._boards.withdrawn()
+
+    def are_new(self) -> bool:
+        """Return whether there are further ones; look every two seconds. StoreError: they cannot be read."""
+        if self._boards is None or (not self.is_due and self._now() - self._looked < _LOOK_SECONDS):
+            return False
+        self._looked, self.is_due = self._now(), False
+        return self._boards.withdrawn() != self._before
 
 
 def repeated(searches: Sequence[TaskSearch], attempt: Callable[[], _T]) -> _T:

@@ -29,14 +29,15 @@ class Merged:
 def merge(into: Database, source: Database) -> Merged:
     """Add the measurements and finals of `source` that `into` does not hold; `source` is only read.
 
-    `Database.add` says which measurements are equal; the one of `into` stays. A merge that was killed at any instant
-    continues when it is run again.
+    `Database.add` says which measurements are equal; the one of `into` stays. What `into` has withdrawn stays out. It
+    takes over the last verdict on each board that it does not know. A merge that was killed at any instant continues
+    when it is run again.
 
     Raises:
         StoreError: `source` cannot be read, or `into` cannot be written to.
     """
     held = new = finals = new_finals = 0
-    missing = array("q")
+    missing, withdrawn, boards = array("q"), into.boards.withdrawn_from(), into.boards.verdicts()
     for task, theirs in source.keys_by_task():
         ours = {} if task is None else into.keys_of(task)
         held += len(theirs)
@@ -46,9 +47,12 @@ def merge(into: Database, source: Database) -> Merged:
         page = ids[start : start + _PAGE]
         measurements = source.measurements_of_ids(page)
         held -= len(page) - len(measurements)
-        new += into.add(measurements)
+        new += into.add([m for m in measurements if (m.worker, m.created_at) not in withdrawn])
     every_final = source.all_finals()
     while batch := list(islice(every_final, _FINALS)):
         finals += len(batch)
-        new_finals += into.add_finals(batch)
+        new_finals += into.add_finals([f for f in batch if (f.worker, f.created_at) not in withdrawn])
+    for verdict in source.boards.verdicts().values():
+        if verdict.board not in boards:
+            into.boards.add(verdict)
     return Merged(held, new, finals, new_finals, source.damaged)

@@ -67,10 +67,6 @@ class Ranking:
         """Whether the fastest contender is the leader of the final."""
         return self.final is not None and self.fastest.finalist is self.final.leader
 
-    def best_of(self, space: str) -> Contender | None:
-        """Return the fastest contender of one space; None without any."""
-        return next((contender for contender in self.contenders if contender.choice.space == space), None)
-
     def of_space(self, space: str) -> list[Contender]:
         """Return the contenders of one space, fastest first."""
         return [contender for contender in self.contenders if contender.choice.space == space]

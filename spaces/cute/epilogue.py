@@ -27,10 +27,6 @@ def computed(epilogue: Epilogue, product: Float32, operands: Mapping[Operand, Fl
     return tuple(outputs) or (product,)
 
 
-def _where(condition: Any, one: Float32, other: Float32) -> Float32:  # noqa: ANN401 (Boolean)
-    return Float32(cutlass.select_(condition, one, other))
-
-
 def _quotient(x: Float32, y: Float32) -> Float32:
     """Return x / y within 2 units in the last place, as Triton does; the DSL's own division calls a function."""
     return Float32(_math.div(x, y, full=True))
@@ -67,6 +63,6 @@ _OPERATIONS: Mapping[str, Callable[..., Any]] = {
     "sqrt": _math.sqrt,
     "sub": lambda x, y: x - y,
     "tanh": _math.tanh,
-    "where": _where,
+    "where": lambda condition, one, other: Float32(cutlass.select_(condition, one, other)),
 }
 """Operations of an epilogue, by name, on elements in fp32."""

@@ -109,14 +109,11 @@ def lower_epilogue(
         if isinstance(output.term, Product) and wanted == product.get_dtype():
             outputs.append(product)
             continue
-        found = lowering.to_dtype(evaluated(expanded(output.term), values, _number, _operation), wanted)
+        found = evaluated(expanded(output.term), values, lambda x: int(x) if x.is_integer() else x, _operation)
+        found = lowering.to_dtype(found, wanted)
         found.realize()
         outputs.append(found)
     return outputs
-
-
-def _number(value: float) -> float:
-    return int(value) if value.is_integer() else value
 
 
 def generated_kernels(graph: GraphLowering, outputs: Mapping[str, ir.TensorBox]) -> list[GeneratedKernel]:

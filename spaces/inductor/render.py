@@ -84,7 +84,9 @@ def render(problem: Problem, config: Config) -> Rendering:
         if problem.a_dtype.is_float8:
             own["USE_FAST_ACCUM"] = problem.accumulation is Accumulation.FAST
         template = _TEMPLATES[problem.op]
-        first = next(InductorChoices().get_ktc(inputs, template, operation_of(problem), own))
+        operations = {1: "int_mm" if problem.a_dtype.is_integer else "scaled_mm"}
+        operation = operations.get(problem.a_dtype.itemsize, str(problem.op))  # Inductor asks for choices by this name
+        first = next(InductorChoices().get_ktc(inputs, template, operation, own))
         choice = template.generate(
             input_nodes=tuple((first.inputs if problem.scaling else inputs).nodes()),  # its scales have two dimensions
             layout=inputs.output_layout(flexible=False),
@@ -130,11 +132,6 @@ def render_sum(problem: Problem, parts: int) -> list[GeneratedKernel]:
         found = lowering.to_dtype(whole, getattr(torch, problem.out_dtype.torch_name))
         found.realize()
         return generated_kernels(graph, {"out": found})
-
-
-def operation_of(problem: Problem) -> str:
-    """Return the name under which Inductor asks for choices of the problem."""
-    return {1: "int_mm" if problem.a_dtype.is_integer else "scaled_mm"}.get(problem.a_dtype.itemsize, str(problem.op))
 
 
 def _plain(choice: TritonTemplateCaller, problem: Problem) -> GeneratedKernel:

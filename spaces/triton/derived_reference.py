@@ -84,7 +84,8 @@ class _Translator:
             elif isinstance(each, ast.Expr) and isinstance(each.value, ast.Call):
                 self._effect(each.value)
             elif not (
-                _is_text(each) or (isinstance(each, ast.If) and all(isinstance(x, ast.Return) for x in each.body))
+                (isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant))
+                or (isinstance(each, ast.If) and all(isinstance(x, ast.Return) for x in each.body))
             ):
                 raise _UnknownError
 
@@ -302,10 +303,6 @@ class _Translator:
         left, right = a if of_a[1] == k else f"{a}.T", b if of_b[0] == k else f"{b}.T"
         (m,), (n,) = set(of_a) - shared, set(of_b) - shared
         return f"({left} @ {right})", (m, n)
-
-
-def _is_text(statement: ast.stmt) -> bool:
-    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
 
 
 def _tidy(text: str) -> str:

@@ -51,7 +51,8 @@ def hold_final(
         weight = _reference_weight(finalists) if throttled else 0.0
         for finalist, between in zip(finalists, _variances_between_blocks(finalists, weight), strict=True):
             finalist.variance_between_blocks = between
-        leader = _leader(remaining, leader, weight)
+        before = leader
+        leader = min(remaining, key=lambda finalist: _log_ratio(finalist, before, weight)[0])
         intervals = [_log_ratio(finalist, leader, weight, limits.final_confidence)[1:] for finalist in remaining]
         remaining = [finalist for finalist, (low, _) in zip(remaining, intervals, strict=True) if low <= 0]
         decided = all(low > 0 or max(-low, high) <= limits.equivalence for low, high in intervals)
@@ -141,11 +142,6 @@ def _variances_between_blocks(finalists: Sequence[_Finalist], weight: float) -> 
     residual /= np.sqrt(np.maximum(1e-9, 1 - np.sum(basis**2, axis=1)))  # undo what the fit took from each level
     residuals = np.split(residual, np.cumsum(rounds)[:-1])
     return [variance_between_blocks(own, rows) for own, rows in zip(residuals, logs, strict=True)]
-
-
-def _leader(remaining: Sequence[_Finalist], previous: _Finalist, weight: float) -> _Finalist:
-    """Return the finalist with the lowest location over the leader of the round before."""
-    return min(remaining, key=lambda finalist: _log_ratio(finalist, previous, weight)[0])
 
 
 def _log_ratio(

@@ -50,7 +50,8 @@ class RowBits:
                     target.copy_(other.expand_as(target))
                     target[..., self._places, :] = row
                 kernel(*self._operands.arguments)
-                results = [_bits(output[..., self._places, :]) for output in self._operands.outputs]
+                checked = (output[..., self._places, :] for output in self._operands.outputs)
+                results = [each.contiguous().view(torch.uint8) for each in checked]  # so NaN equals NaN, and -0 no 0
                 first = first or [result[..., :1, :].clone() for result in results]
                 for result, expected in zip(results, first, strict=True):
                     if differing := int((result != expected).any(dim=-1).sum()):
@@ -75,8 +76,3 @@ class _SeriesSource(PlainSource):
     def own(self, dtype: torch.dtype, shape: tuple[int, ...], name: str) -> torch.Tensor:
         """Return a tensor of normal values, which may be written to; equal at every size as those of `normal` are."""
         return super().own(dtype, shape, name.replace(self._name, self._series, 1))
-
-
-def _bits(values: torch.Tensor) -> torch.Tensor:
-    """Return values as bytes, so that equal NaN are equal, and zeros of two signs are not."""
-    return values.contiguous().view(torch.uint8)

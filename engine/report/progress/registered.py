@@ -88,6 +88,8 @@ class RegisteredCampaign(Callback):
             return "the campaign is cancelled"
         if problem in self._state.problems:
             return PRESENT
+        if not self.orders.takes_problems:
+            return "the campaign's searches are over; its command searches the problem when it is started again"
         try:
             self._more(problem)
         except GemmtuneError as error:

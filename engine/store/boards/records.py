@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import fields
 from datetime import UTC, datetime
+from functools import partial
 
-from sqlalchemy import Connection, and_, delete, func, insert, inspect, literal, or_, select
+from sqlalchemy import Connection, Table, and_, delete, func, insert, inspect, literal, or_, select, union
 
 from gemmtune.engine.records.verdict import BoardVerdict
 from gemmtune.engine.seams.codec import decoded
@@ -63,16 +64,20 @@ class BoardRecords:
 
         return self._transactions.read(read)
 
-    def withdrawn(self) -> int:
-        """Return the number of withdrawn measurements; raises StoreError if the database cannot be read."""
+    def withdrawn(self) -> tuple[int, int]:
+        """Return the numbers of withdrawn measurements and finals; raises StoreError if they cannot be read."""
 
-        def read(connection: Connection) -> int:
-            table = WITHDRAWN[schema.measurements]
-            if not inspect(connection).has_table(table.name):
-                return 0
-            return int(connection.execute(select(func.count()).select_from(table)).scalar_one())
+        def number(connection: Connection, table: Table) -> int:
+            held = inspect(connection).has_table(table.name)
+            return int(connection.execute(select(func.count()).select_from(table)).scalar_one()) if held else 0
 
-        return self._transactions.read(read)
+        measurements, finals = (self._transactions.read(partial(number, table=each)) for each in WITHDRAWN.values())
+        return measurements, finals
+
+    def withdrawn_from(self) -> set[tuple[str, str]]:
+        """Return workers of withdrawn rows and their UTC times; raises StoreError if they cannot be read."""
+        statement = union(*(select(each.c.worker, each.c.created_at) for each in WITHDRAWN.values()))
+        return self._transactions.read(lambda connection: {tuple(row) for row in connection.execute(statement)})
 
     def withdraw(self, board: str, why: str, *, since: str = "", workers: Sequence[str] = ()) -> tuple[int, int]:
         """Take what a board measured out of the database's use; return the numbers of its measurements and finals.

@@ -2,7 +2,6 @@
 
 import json
 import os
-import socket
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -18,7 +17,7 @@ from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.store import schema
 from gemmtune.engine.store.column_types import DECODING_ERRORS, PROBLEM
 from gemmtune.engine.store.connection import Transactions
-from gemmtune.engine.store.shared.claims import LEASE_SECONDS, is_dead, server_seconds
+from gemmtune.engine.store.shared.claims import LEASE_SECONDS, is_dead, server_seconds, this_host
 
 ADDED, PRESENT = "added", "present"
 """Answers of a driver to a problem that is added: it will be searched, or is in the campaign already."""
@@ -142,7 +141,10 @@ class Campaigns:
         self._transactions = transactions
 
     def register(self, name: str, digest: str, location: str, problems: int) -> int:
-        """Add the campaign of this process; return its row's number. Problems that were added to its name stay added.
+        """Add the campaign of this process; return its row's number.
+
+        It takes over what drivers of its name were told: added problems, and the priority and a pause of those that run
+        or did not end by themselves.
 
         Args:
             name: name of the campaign; empty for the user's, with the digest.
@@ -154,14 +156,17 @@ class Campaigns:
             StoreError: the database refused.
         """
         name = name or f"{_user()}-{digest}"
-        values = {"name": name, "owner": _user(), "host": socket.gethostname(), "pid": os.getpid()}
-        values |= {"location": location, "problems": problems, "state": State.RUNNING, "wanted": Wish.RUN}
-        added = select(_COLUMNS.added).where(_COLUMNS.name == name).order_by(_COLUMNS.id.desc()).limit(1)
-        times = {"started": server_seconds(), "seen": server_seconds(), "priority": 0}
+        values = {"name": name, "owner": _user(), "host": this_host(), "pid": os.getpid()}
+        values |= {"location": location, "problems": problems, "state": State.RUNNING, "answers": ""}
+        values |= {"started": server_seconds(), "seen": server_seconds(), **asdict(Account())}
+        told = select(_COLUMNS.state, _COLUMNS.wanted, _COLUMNS.priority, _COLUMNS.added).where(_COLUMNS.name == name)
+        last = told.order_by(_COLUMNS.seen.desc(), _COLUMNS.id.desc()).limit(1)
 
         def write(connection: Connection) -> int:
-            texts = {"added": connection.execute(added).scalar() or "", "answers": ""}
-            row = values | times | asdict(Account()) | texts
+            state, wanted, priority, added = connection.execute(last).first() or (State.DONE, "", 0, "")
+            goes_on = state not in (State.DONE, State.CANCELLED)
+            wish = Wish.PAUSE if goes_on and wanted == Wish.PAUSE else Wish.RUN
+            row = values | {"wanted": wish, "priority": priority if goes_on else 0, "added": added}
             return int(connection.execute(insert(schema.campaigns).values(row).returning(_COLUMNS.id)).scalar_one())
 
         return self._transactions.write(write)
@@ -277,9 +282,9 @@ class Campaigns:
 
 
 def _listed(found: Listed) -> Listed:
-    """Return a campaign with the state `lost` where its driver says nothing any more."""
-    gone = found.silent_seconds > LEASE_SECONDS or is_dead(found.host, found.pid)
-    return replace(found, state=State.LOST) if found.is_live and gone else found
+    """Return a campaign with its host's name, and the state `lost` where its driver says nothing any more."""
+    gone = found.is_live and (found.silent_seconds > LEASE_SECONDS or is_dead(found.host, found.pid))
+    return replace(found, host=found.host.partition("#")[0], state=State.LOST if gone else found.state)
 
 
 def _problems(lines: str) -> tuple[Workload, ...]:

@@ -6,6 +6,8 @@ import secrets
 import socket
 import time
 from collections.abc import Sequence, Set
+from contextlib import suppress
+from pathlib import Path
 
 from sqlalchemy import ColumnElement, Connection, Double, delete, func, select, true, tuple_, update
 from sqlalchemy.ext.compiler import compiles
@@ -48,7 +50,7 @@ class Claims:
 
     def __init__(self, transactions: Transactions, lease_seconds: float = LEASE_SECONDS) -> None:
         """Claim nothing yet, in the name of a driver that nobody else is."""
-        self.owner = f"{socket.gethostname()} process {os.getpid()} {secrets.token_hex(4)}"
+        self.owner = f"{this_host()} process {os.getpid()} {secrets.token_hex(4)}"
         """Name of this driver: its host, process and a random number."""
         self._transactions = transactions
         self._lease_seconds = lease_seconds
@@ -113,7 +115,7 @@ class Claims:
         columns = schema.claims.c
         others = select(columns.owner, func.count()).where(columns.owner != self.owner).group_by(columns.owner)
         found = dict(map(tuple, self._transactions.read(lambda connection: connection.execute(others).all())))
-        self._dead = [owner for owner in found if _owner_is_dead(owner)]
+        self._dead = [each for each in found if is_dead((words := each.split())[0], int(words[2]))]
         return {owner: number for owner, number in found.items() if owner not in self._dead}
 
     def wait(self, seconds: float) -> bool:
@@ -144,9 +146,17 @@ def work_of(*facts: object) -> str:
     return hashlib.sha256(repr(facts).encode()).hexdigest()[:32]
 
 
+def this_host() -> str:
+    """Return the name of this host, with a digest that tells its processes from those of another boot or container."""
+    scope = ""
+    with suppress(OSError):  # a system without /proc
+        scope = Path("/proc/sys/kernel/random/boot_id").read_text() + os.readlink("/proc/self/ns/pid")
+    return f"{socket.gethostname()}#{work_of(scope)[:8]}"
+
+
 def is_dead(host: str, pid: int) -> bool:
-    """Return whether a driver was a process of this host that is gone."""
-    if host != socket.gethostname():
+    """Return whether a driver was a process that is gone, by the name of its host; False where nothing tells."""
+    if host != this_host():
         return False
     try:
         os.kill(pid, 0)
@@ -155,9 +165,3 @@ def is_dead(host: str, pid: int) -> bool:
     except OSError:  # it is another user's
         return False
     return False
-
-
-def _owner_is_dead(owner: str) -> bool:
-    host, _, rest = owner.partition(" process ")
-    pid = rest.partition(" ")[0]
-    return pid.isdecimal() and is_dead(host, int(pid))

@@ -56,8 +56,9 @@ def test_no_folder_is_made_with_the_name_of_a_file(tmp_path):
     ("source", "is_file"),
     [("a.csv", True), ("a.csv.gz", True), ("a.json", True), ("./h200", True), ("h200", False), (Path("h200"), True)],
 )
-def test_a_file_is_known_by_its_suffix_or_a_slash(source, is_file):
-    assert recorded._names_a_file(source) is is_file
+def test_a_file_is_known_by_its_suffix_or_a_slash(source, is_file, monkeypatch):
+    monkeypatch.setattr(recorded, "read_sources", lambda named: "its landscapes")
+    assert recorded.sources_of(source) == (("its landscapes", None) if is_file else ((), source))
 
 
 def test_landscapes_of_a_device_are_those_that_were_recorded_on_it():

@@ -103,6 +103,34 @@ def test_a_problem_that_is_added_gets_the_row_that_the_plan_would_have_given_it(
     assert notice.startswith("17x64x64:bf16:nt was added, and is not searched: ")
 
 
+def test_a_problem_that_is_added_too_late_is_a_finding_without_evaluations(landscapes, tmp_path):
+    plan = replace(PLAN.changed(problems=(DECODE,)), limits=Limits(seconds=1e-9))
+    own = tuple(each for each in landscapes if each.problem == DECODE)
+    orders = Orders(added=[MIDDLE])
+    follower = Follower(orders)
+    with Database.open(tmp_path / "m.db") as database:
+        found = execute(plan, replayed_backend(plan, own), database, [follower], orders)
+    assert [(each.problem, each.evaluations) for each in found.findings] == [(DECODE, 0), (MIDDLE, 0)]
+    assert follower.reasons == {"time is over"}
+
+
+def test_a_campaign_takes_no_problems_while_it_measures_ranges(tmp_path):
+    taken: list[bool] = []
+    orders = Orders()
+
+    class Watcher(Callback):
+        def on_load(self, load, seconds_left):
+            taken.append(orders.takes_problems)
+
+    sizes = (DECODE, Problem.parse("2048x4096x4096"))
+    landscapes = tuple(landscape for landscape in read_all(embedded()) if landscape.problem in sizes)
+    plan = replace(PLAN.changed(problems=sizes), ranges=RangeLimits())
+    with Database.open(tmp_path / "m.db") as database:
+        execute(plan, replayed_backend(plan, landscapes), database, [Watcher()], orders)
+    assert taken == sorted(taken, reverse=True)
+    assert {*taken} == {True, False}
+
+
 @pytest.mark.parametrize("least", [0.5, None])
 def test_searching_stops_where_a_gpu_hour_saves_less_than_it_should(landscapes, tmp_path, least):
     seconds = [0.0]

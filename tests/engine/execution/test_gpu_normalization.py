@@ -31,6 +31,7 @@ from gemmtune.engine.records.errors import GemmtuneError
 from gemmtune.engine.records.measurement import Estimate, Evidence, Measurement, ReferenceLevel, Status
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Trust
+from gemmtune.engine.scheduling.callbacks import Callback
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.landscapes.landscape_file import embedded
 
@@ -199,14 +200,14 @@ class Host:
         self.builders.close()
 
 
-def tuned(recorded, slowness, path, *, seed=0, holds_finals=True, plan=PLAN, notify=log_notice):
+def tuned(recorded, slowness, path, *, seed=0, holds_finals=True, plan=PLAN, notify=log_notice, followers=()):
     """The result of a campaign on these GPUs, and what its database then holds."""
     provenance = Provenance(Evidence.MEASURED, holds_finals, lambda task: TOOLS, lambda task: PROTOCOL)
     executor = BuildMeasurePipeline(
         provenance, lambda: Host(recorded, slowness, seed, notify), len(slowness), early_stopping=False, notify=notify
     )
     with closing(executor), Database.open(path) as database:
-        result = execute(plan, replayed_backend(plan, recorded, executor), database, ())
+        result = execute(plan, replayed_backend(plan, recorded, executor), database, followers)
         return result, list(database.measurements())
 
 
@@ -333,10 +334,35 @@ def test_what_a_gpu_measured_since_it_went_bad_is_measured_again(recorded, alone
     assert verdicts(path) == {"GPU-a": Trust.SEEN, lie: Trust.QUARANTINED}
     assert found.table == alone.table
     with Database.open(path, read_only=True) as database:
-        assert database.boards.withdrawn() > 0 or lie == "wrong", (
+        assert database.boards.withdrawn()[0] > 0 or lie == "wrong", (
             "its failures were contradicted before they were stored"
         )
         assert len(database) == len({(m.task, m.config) for m in held})
+
+
+class Forgets(Callback):
+    """Withdraws what GPU-b measured, as another driver or a person would, at one of a campaign's measurements."""
+
+    def __init__(self, path, at: int) -> None:
+        self.path, self.left = path, at
+
+    def on_measurement(self, measurement, score, *, known) -> None:
+        self.left -= 1
+        if not self.left:
+            with Database.open(self.path) as database:
+                self.withdrawn = database.boards.withdraw("GPU-b", "by hand")
+
+
+def test_what_somebody_else_withdraws_meanwhile_is_measured_again(recorded, alone, tmp_path):
+    holds_finals, alone = alone
+    forgets = Forgets(tmp_path / "m.db", 60)
+    gpus = {"GPU-a": 1.0, "GPU-b": 1.0}
+    found, held = tuned(recorded, gpus, forgets.path, holds_finals=holds_finals, followers=[forgets])
+    assert forgets.withdrawn[0] > 0
+    assert found.table == alone.table
+    with Database.open(forgets.path, read_only=True) as database:
+        assert database.boards.withdrawn() == forgets.withdrawn
+        assert len(held) == sum(finding.evaluations for finding in found.findings) + len(found.table.rows)
 
 
 def test_a_gpu_that_only_holds_finals_is_checked_and_its_finals_are_held_again(recorded, tmp_path):
@@ -421,4 +447,4 @@ def test_one_gpu_alone_that_contradicts_itself_ends_the_campaign(recorded, tmp_p
     with pytest.raises(GemmtuneError, match=r"^slow is quarantined, and no other GPU is left: .* times its own of be"):
         tuned(recorded, {"slow": 1.0}, tmp_path / "m.db", holds_finals=False)
     with Database.open(tmp_path / "m.db", read_only=True) as database:
-        assert database.boards.withdrawn()
+        assert database.boards.withdrawn()[0]

@@ -16,6 +16,7 @@ from gemmtune.engine.records.measurement import Estimate, Evidence, Measurement,
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import BoardVerdict, Trust
 from gemmtune.engine.store.database import Database
+from gemmtune.engine.store.merge import Merged, merge
 
 TASK = Task(Problem.parse("16x4096x4096:bf16:nt"), catalogue.device("H200"), "triton_mm")
 TOOLS = Toolchain((("torch", "2.11.0"),))
@@ -61,7 +62,7 @@ def test_rows_of_a_board_go_failures_too_and_can_be_measured_again(url):
         assert list(database.measurements()) == [early, other]
         assert database.finals() == [final(early), final(other)]
         assert database.searches(["key"]) == {}, "its sampler was told what is withdrawn"
-        assert database.boards.withdrawn() == 2
+        assert database.boards.withdrawn() == (2, 1)
         again = replace(failed, worker="worker of GPU-good", reason="again")
         assert database.add([again]) == 1
         assert database.boards.withdraw(BAD, "it lies") == (1, 1), "all that it ever measured"
@@ -101,6 +102,22 @@ def test_a_database_of_an_older_version_gets_the_tables_and_is_read_without(tmp_
         for name in ("boards", "withdrawn_measurements", "withdrawn_finals"):
             database._transactions.write(lambda connection, name=name: connection.execute(text(f"DROP TABLE {name}")))
     with Database.open(path, read_only=True) as database:
-        assert (database.boards.verdicts(), database.boards.withdrawn()) == ({}, 0)
+        assert (database.boards.verdicts(), database.boards.withdrawn()) == ({}, (0, 0))
     with Database.open(path) as database:
         assert database.boards.withdraw(BAD, "it lies") == (1, 0)
+
+
+def test_a_merge_brings_back_nothing_that_is_withdrawn_and_takes_over_verdicts(url, tmp_path):
+    bad, later, other = measured(1, BAD, 1), measured(2, BAD, 5), measured(3, GOOD, 1)
+    verdict = BoardVerdict(GOOD, other.worker, Trust.OFF, "5 % slow", other.created_at, other.created_at)
+    with Database.open(tmp_path / "site.db") as site, Database.open(url) as central:
+        site.add([bad, other])
+        site.add_finals([final(bad), final(other)])
+        site.boards.add(verdict)
+        assert merge(central, site).new == 2
+        central.boards.withdraw(BAD, "it lies")
+        site.add([later])  # by the same GPU, once it was repaired
+        assert merge(central, site) == Merged(3, 1, 2, 0)
+        assert list(central.measurements()) == [other, later]
+        assert central.finals() == [final(other)]
+        assert central.boards.verdicts() == {GOOD: verdict}

@@ -65,10 +65,28 @@ def test_every_live_campaign_of_a_name_is_told(store):
     assert campaigns.add("a", problems[:1], 0) == (2, {first_one: ""})
     assert campaigns.add("a", problems, 0) == (2, {first_one: "present", second_one: ""})  # each counts once
     assert campaigns.report(first, State.RUNNING, ACCOUNT).added == tuple(problems)
-    again = campaigns.register("a", "", "here", 1)  # what was added to a name stays added
-    assert campaigns.report(again, State.RUNNING, ACCOUNT).added == tuple(problems)
     with pytest.raises(UsageError, match=r"no campaign .c. runs on .*: a, b"):
         campaigns.tell("c", wish=Wish.CANCEL)
+
+
+def test_a_driver_takes_over_what_those_of_its_name_were_told(store):
+    campaigns, problem = store.campaigns, Problem(16, 64, 64)
+    first, killed = (campaigns.register("a", "", "here", 1) for _ in range(2))
+    change(store, f"UPDATE campaigns SET seen = seen - 60, host = 'far' WHERE id = {killed}")
+    campaigns.add("a", [problem], 0)  # the killed one, whose row is the last, is not told
+    campaigns.tell("a", priority=5)
+    campaigns.tell("a", wish=Wish.PAUSE)
+    again = campaigns.register("a", "", "here", 1)
+    assert campaigns.report(again, State.PAUSED, ACCOUNT) == Instructions(Wish.PAUSE, "", (problem,))
+    campaigns.tell("a", wish=Wish.CANCEL)
+    further = campaigns.register("a", "", "here", 1)
+    assert campaigns.report(further, State.RUNNING, ACCOUNT) == Instructions(Wish.RUN, "", (problem,))
+    for each in (first, again, further):
+        campaigns.report(each, State.DONE, ACCOUNT)
+    low, high = campaigns.register("a", "", "here", 1), campaigns.register("b", "", "here", 1)
+    campaigns.tell("b", priority=1)
+    assert campaigns.report(low, State.RUNNING, ACCOUNT) == Instructions(Wish.RUN, "b", (problem,))
+    campaigns.report(high, State.DONE, ACCOUNT)
 
 
 def test_of_campaigns_at_one_location_the_lower_wait_for_the_highest(store):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -9,7 +10,7 @@ import time
 import pytest
 
 from gemmtune.engine.store.database import Database
-from gemmtune.engine.store.shared.claims import Claims, work_of
+from gemmtune.engine.store.shared.claims import Claims, this_host, work_of
 
 pytestmark = pytest.mark.slow(1, together="waiting")
 
@@ -18,6 +19,11 @@ pytestmark = pytest.mark.slow(1, together="waiting")
 def database(postgres_server):
     with Database.open(postgres_server.new_database()) as opened:
         yield opened
+
+
+def gone_process() -> int:
+    done = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
+    return int(done.stdout)
 
 
 @pytest.fixture
@@ -70,13 +76,24 @@ def test_a_driver_drops_the_ended_claims_of_others(postgres_server, database, dr
 
 def test_the_claims_of_a_dead_process_of_this_host_are_free(drivers):
     dead, other = drivers(2)
-    done = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
-    host, _, _ = dead.owner.partition(" process ")
-    dead.owner = f"{host} process {int(done.stdout)} 00000000"
+    dead.owner = dead.owner.replace(f" {os.getpid()} ", f" {gone_process()} ")
     dead.take("work", ["a"])
     assert other.take("work", ["a"]) == set()
     assert other.others() == {}
     assert other.take("work", ["a"]) == {"a"}
+
+
+def test_a_process_of_another_container_or_boot_is_not_taken_for_dead(drivers, monkeypatch):
+    here = this_host()
+    monkeypatch.setattr("os.readlink", lambda path: "pid:[1]")  # a container of the same host name numbers anew
+    there, other = drivers(1)[0], this_host()
+    assert here != other
+    there.owner = there.owner.replace(f" {os.getpid()} ", f" {gone_process()} ")
+    there.take("work", ["a"])
+    monkeypatch.undo()
+    (driver,) = drivers(1)
+    assert driver.others() == {there.owner: 1}
+    assert driver.take("work", ["a"]) == set()
 
 
 def test_a_file_has_no_claims(tmp_path):
