@@ -18,7 +18,7 @@ from gemmtune.engine.records.table import Table as TableRecord
 from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.exporter import Exporter
-from gemmtune.engine.seams.kinds import parse_workload, settled
+from gemmtune.engine.seams.kinds import measured_as, parse_workload
 from gemmtune.engine.seams.plugin_class import adopted
 from gemmtune.engine.store.dataframe import config_columns, dataframe
 from gemmtune.engine.tables import table_file
@@ -65,7 +65,7 @@ class Table(TableRecord):
         """
         wanted = parse_workload(problem) if isinstance(problem, str) else problem
         rows = {row.problem: row for row in self.rows}
-        if named := next((each for each in settled(wanted) if each in rows), None):
+        if named := next((each for each in measured_as(wanted) if each in rows), None):
             return rows[named].choices[0]
         series = wanted.series
         covering = (row for row in self.ranges if row.first <= wanted.size <= row.last)

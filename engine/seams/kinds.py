@@ -43,7 +43,7 @@ def expand_workloads(text: str) -> tuple[Workload, ...]:
     return _kind_in(text).expand(text)
 
 
-def settled(workload: Workload) -> tuple[Workload, ...]:
+def measured_as(workload: Workload) -> tuple[Workload, ...]:
     """Return a workload, then each that a campaign may measure and name in its place: with another untuned config."""
     with suppress(ProblemError):  # the user's file is not read here, or was edited: the workload alone
         return tuple(dict.fromkeys((workload, *kind_of(workload.kind).untuned(workload))))

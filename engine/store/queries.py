@@ -27,7 +27,7 @@ from sqlalchemy.sql.functions import FunctionElement
 from gemmtune.engine.records.measurement import Evidence, Status
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.workload import Workload
-from gemmtune.engine.seams.kinds import settled
+from gemmtune.engine.seams.kinds import measured_as
 from gemmtune.engine.store import schema
 
 TASK_FIELDS = ("key", "space", "problem", "device")
@@ -121,7 +121,7 @@ def task_ids(
         statement = statement.where(*of_task)
         statement = statement.where(columns.problem == workload.problem)
     elif workload is not None:
-        statement = statement.where(columns.problem.in_(settled(workload)))
+        statement = statement.where(columns.problem.in_(measured_as(workload)))
     if space is not None:
         statement = statement.where(columns.space == space)
     if device is not None:

@@ -18,7 +18,7 @@ from gemmtune.engine.records.table import Choice, Table
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.seams import registry
-from gemmtune.engine.seams.kinds import expand_workloads, settled
+from gemmtune.engine.seams.kinds import expand_workloads, measured_as
 
 _DEADLINE_SECONDS = 300.0
 _SCRIPT = "kernel.py"
@@ -107,7 +107,7 @@ def _problem_of(table: Table, problem: str) -> Workload:
     cases = expand_workloads(problem)
     if len(cases) > 1:
         raise UsageError(f"{problem} has {len(cases)} cases; name one: {', '.join(each.name for each in cases)}")
-    return next((each for each in settled(cases[0]) if each in {row.problem for row in table.rows}), cases[0])
+    return next((each for each in measured_as(cases[0]) if each in {row.problem for row in table.rows}), cases[0])
 
 
 class _Writer:

@@ -20,7 +20,7 @@ from gemmtune.engine.scheduling.callbacks import Callback, notify
 from gemmtune.engine.scheduling.scheduler import Scheduler
 from gemmtune.engine.scheduling.task_search import exhaustive_search
 from gemmtune.engine.scheduling.withdrawn import repeated
-from gemmtune.engine.seams.kinds import settled
+from gemmtune.engine.seams.kinds import measured_as
 from gemmtune.engine.search.enumeration import membership
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.tables.ranking import Contender, Ranking, rank
@@ -87,7 +87,7 @@ def rivals_of(table: Table | None, database: Database | None, plan: Plan) -> Riv
     in place of a database stands for one that is not made yet.
     """
     found: dict[tuple[Workload, str], list[tuple[Role, Choice]]] = {}
-    problems = set[Workload]().union(*map(settled, plan.problems))
+    problems = set[Workload]().union(*map(measured_as, plan.problems))
     if table is not None:
         _add(found, Role.ROW, table, problems)
     if database is None:

@@ -18,7 +18,7 @@ LINKED = ("gemmtune/engine/", "gemmtune/spaces/", "gemmtune/objectives/")
 """Folders of the package, which are links."""
 TREE = os.path.abspath(f"{__file__}/../../../..") + "/"  # without pathlib: each child imports this first
 _OUT = os.open(os.environ["MUTANTS_REACH"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-_seen: set[tuple[str, CodeType]] = set()
+_seen: set[tuple[object, ...]] = set()
 
 
 def write(*fields: str) -> None:
@@ -38,7 +38,9 @@ def entered(code: CodeType) -> None:
         path = path.removeprefix("gemmtune/")
     if test and path.startswith(SOURCES) and (test, code) not in _seen:
         _seen.add((test, code))
-        write(test, path, code.co_qualname)
+        if (found := (test, path, code.co_qualname)) not in _seen:  # a function may hold several comprehensions
+            _seen.add(found)
+            write(*found)
 
 
 if sys.version_info >= (3, 12):
