@@ -178,6 +178,8 @@ def reason(error: Exception, engine: Engine | None = None) -> str:
         return f"a damaged task is in the way ({text}); `gemmtune campaigns NEW merge OLD` copies what is whole"
     if text == "unable to open database file":
         return f"{text}; its folder must exist and be writable"
+    if text == "database or disk is full":
+        return f"{text}; make room, and give the command again: it goes on from what is stored"
     if isinstance(error, ModuleNotFoundError) and error.name == "psycopg":
         return f"{text}; {install_command('postgres')}"
     return text

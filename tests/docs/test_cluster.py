@@ -33,7 +33,9 @@ def is_a_command(words: list[str], capsys) -> bool:
 
 
 def test_the_job_runs_a_campaign_on_workers_that_have_its_image_and_a_gpu(capsys):
-    assert is_a_command(shlex.split(SPEC["entrypoint"]), capsys)
+    command, _, or_cancelled = SPEC["entrypoint"].partition(" || ")
+    assert is_a_command(shlex.split(command), capsys)
+    assert or_cancelled == "test $? -eq 3"  # of a cancelled campaign
     cluster = SPEC["rayClusterSpec"]
     (workers,) = cluster["workerGroupSpecs"]
     (head,), (worker,) = (each["template"]["spec"]["containers"] for each in (cluster["headGroupSpec"], workers))
@@ -43,7 +45,7 @@ def test_the_job_runs_a_campaign_on_workers_that_have_its_image_and_a_gpu(capsys
     assert cluster["authOptions"] == {"mode": "token"}
     mounted = {each["name"]: each["mountPath"] for each in head["volumeMounts"]}
     assert {each["name"] for each in cluster["headGroupSpec"]["template"]["spec"]["volumes"]} == mounted.keys()
-    assert shlex.split(SPEC["entrypoint"])[-1] in mounted.values()
+    assert shlex.split(SPEC["entrypoint"].partition(" || ")[0])[-1] in mounted.values()
 
 
 def test_the_image_installs_extras_that_there_are():

@@ -161,6 +161,10 @@ def test_reading_changes_nothing_that_the_end_would_check(transactions):
             "a damaged task is in the way (UNIQUE constraint failed: tasks.space); "
             "`gemmtune campaigns NEW merge OLD` copies what is whole",
         ),
+        (
+            raised("database or disk is full"),
+            "database or disk is full; make room, and give the command again: it goes on from what is stored",
+        ),
         (raised("attempt to write a readonly database"), "attempt to write a readonly database"),
         (ProgrammingError("x", {}, Exception("no right")), "no right"),
         (ValueError("plain"), "plain"),
