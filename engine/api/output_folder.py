@@ -8,6 +8,7 @@ from gemmtune.engine.io.paths import refuse_empty
 from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.report.layout import count
 from gemmtune.engine.store.files import write_whole
+from gemmtune.engine.tables.licence import SPDX
 
 _FILES = (".csv", ".db", ".gz", ".html", ".json", ".py", ".toml", ".txt")  # suffixes that no new folder has
 _NAMED = 3  # files that a notice names
@@ -38,12 +39,17 @@ def folder_of(out: str | os.PathLike[str]) -> Path:
 
 
 def write_all(files: Mapping[str, str | bytes], folder: Path) -> list[Path]:
-    """Write files by their paths below a folder, each whole or not at all; return their paths."""
+    """Write files below a folder, each whole, in place of an earlier package of ours; return their paths."""
     for parent in dict.fromkeys([folder, *((folder / name).parent for name in files)]):
         make_folder(parent)
     for name, body in files.items():
         write_whole(folder / name, body.encode() if isinstance(body, str) else body)
-    return [folder / name for name in files]
+    written = [folder / name for name in files]
+    found = {module for path in written if path.name == "__init__.py" for module in path.parent.glob("*.py")}
+    for module in found.difference(written):
+        if module.read_bytes().startswith(SPDX.encode()):
+            module.unlink()
+    return written
 
 
 def with_packages(written: Iterable[Path]) -> list[Path]:

@@ -9,6 +9,7 @@ import pytest
 from gemmtune.engine.api import landscapes as recorded
 from gemmtune.engine.api.output_folder import left_behind, make_folder, write_all
 from gemmtune.engine.records.errors import LandscapeError, UsageError
+from gemmtune.engine.tables.licence import SPDX
 
 
 @pytest.mark.parametrize(
@@ -27,6 +28,13 @@ def test_files_of_an_earlier_table_are_named_up_to_three(tmp_path, names, text):
     (tmp_path / "old.pyc").touch()
     assert left_behind(tmp_path, own) == text.format(tmp_path)
     assert [path.read_bytes() for path in own] == [b"text", b"\x00"]
+
+
+def test_a_package_takes_the_place_of_an_earlier_one_and_of_no_file_of_others(tmp_path):
+    bodies = {"own/__init__.py": SPDX, "own/part.py": SPDX, "own/theirs.py": "", "own/data.json": SPDX, "part.py": SPDX}
+    write_all(bodies, tmp_path)
+    write_all({"own/__init__.py": SPDX}, tmp_path)
+    assert {name: (tmp_path / name).exists() for name in bodies} == {name: name != "own/part.py" for name in bodies}
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path):
