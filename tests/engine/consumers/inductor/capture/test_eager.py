@@ -43,7 +43,10 @@ def test_a_product_is_counted_by_its_operands_and_runs(name, run):
     assert torch.equal(results[0], run())
 
 
-@pytest.mark.skipif(not hasattr(torch, "_scaled_mm_v2"), reason="this torch has no such operator")
+@pytest.mark.skipif(
+    not torch._C._dispatch_has_kernel_for_dispatch_key("aten::_scaled_mm_v2", "CPU"),
+    reason="this torch has no such operator for a CPU",
+)
 def test_a_scaled_product_of_the_second_operator_is_counted_with_its_flops():
     one, scale = torch.ones(16, 16).to(torch.float8_e4m3fn), [torch.ones(1)]
     with EagerProducts(lambda: False) as eager:
