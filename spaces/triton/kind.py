@@ -18,8 +18,7 @@ from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.seams.workload import DryLaunch, Expected, Operands, TensorSource, WorkloadKind, gemm_like
 from gemmtune.engine.toolchain.installed import require_extra
-from gemmtune.spaces.triton.case_fields import integers_of, names_of, pairs_text, values_of
-from gemmtune.spaces.triton.operands import KernelOperands
+from gemmtune.spaces.triton.case_parts import KernelOperands, integers_of, names_of, pairs_text, values_of
 
 if TYPE_CHECKING:
     import torch

@@ -15,8 +15,8 @@ from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.grouped.product import Grouped
 from gemmtune.engine.records.task import Task
+from gemmtune.spaces.grouped.quack_grouped import QuackGroupedSpace
 from gemmtune.spaces.quack_gemm import QuackGemmSpace
-from gemmtune.spaces.quack_grouped import QuackGroupedSpace
 
 pytestmark = [
     pytest.mark.slow(12, together="probes"),
@@ -139,7 +139,7 @@ import pickle, sys, torch
 from gemmtune.spaces.cute import artifact as binary
 from gemmtune.spaces.quack.call import call_of
 from gemmtune.spaces.quack_gemm import QuackGemmSpace
-from gemmtune.spaces.quack_grouped import QuackGroupedSpace
+from gemmtune.spaces.grouped.quack_grouped import QuackGroupedSpace
 (of, artifact), *grouped = pickle.loads(bytes.fromhex(sys.argv[1]))
 binary._clusters_here = of.device.max_active_clusters  # no GPU is here to be asked
 kernel = QuackGemmSpace().load(artifact, of)

@@ -12,7 +12,7 @@ from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.flex.attention import Flex
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams import registry
-from gemmtune.spaces.flex_attention import FlexAttentionSpace
+from gemmtune.spaces.flex.flex_attention import FlexAttentionSpace
 
 SPACE = FlexAttentionSpace()
 FORWARD = "flex:forward:b2:h32:kvh8:s4096:d128:bf16:mask=causal"

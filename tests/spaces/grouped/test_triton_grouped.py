@@ -12,7 +12,7 @@ from gemmtune.engine.records.grouped.product import Grouped
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.space import BuildError
-from gemmtune.spaces.triton_grouped import TritonGroupedSpace
+from gemmtune.spaces.grouped.triton_grouped import TritonGroupedSpace
 
 SPACE = TritonGroupedSpace()
 FLAT = Config({"BLOCK_M": 16, "BLOCK_N": 64, "BLOCK_K": 64, "num_stages": 3, "num_warps": 4})

@@ -10,7 +10,7 @@ from gemmtune.engine.records.verdict import Verdict
 from gemmtune.engine.seams.space import Launchable
 from gemmtune.engine.toolchain.versions import triton_toolchain
 from gemmtune.spaces.common.one_config import OneConfigSpace
-from gemmtune.spaces.flex_attention import FlexAttentionSpace, served
+from gemmtune.spaces.flex.flex_attention import FlexAttentionSpace, served
 
 
 class FlexDefaultSpace(OneConfigSpace):
