@@ -72,9 +72,7 @@ def fake_gpu(device: Device, data: DataOnCpu | None = None) -> Iterator[FakeTens
         "torch._subclasses.fake_tensor.run_fallback_kernel": _run_kernel,
         "torch.nn.init._no_grad_trunc_normal_": _truncate_normal,
         "torch.Tensor.pin_memory": lambda tensor, *_: tensor,
-        "torch._subclasses.functional_tensor.FunctionalTensor.cuda": lambda its, to=None, *rest, **named: its.to(
-            to or GPU, *rest, **named
-        ),  # a traced tensor's, which asks for a device by its number
+        "torch._subclasses.functional_tensor.FunctionalTensor.cuda": _to_gpu,
         "torch._inductor.graph.GraphLowering.constant_name": lambda _, name, __: name,
         "torch._inductor.codecache.CacheBase.get_system": lambda: {"hash": "absent"},  # it hashes all of Triton
         "torch._dynamo.repro.after_aot.save_graph_repro": lambda *_, **__: None,  # texts of graphs, for logs
@@ -187,6 +185,11 @@ def _within(mode: FakeTensorMode) -> Callable[..., Any]:
             return call_method(*arguments)
 
     return call_in_mode
+
+
+def _to_gpu(tensor: torch.Tensor, device: object = None, *rest: Any, **named: Any) -> torch.Tensor:  # noqa: ANN401
+    """Replace `cuda` of a traced tensor, which asks for a device by its number."""
+    return tensor.to(device or GPU, *rest, **named)  # type: ignore[no-any-return, call-overload] # torch's
 
 
 def _truncate_normal(tensor: torch.Tensor, *bounds: Any, **named: Any) -> torch.Tensor:  # noqa: ANN401 (torch's)
