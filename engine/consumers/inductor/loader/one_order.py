@@ -39,7 +39,7 @@ def every_m(rows: Mapping[str, Sequence[Any]]) -> Mapping[str, Sequence[Any]]:
 
 
 def unstrided(key: str, m: int) -> str:
-    """Return a key without strides of A, which change no bit; at m = 1 a row is a matrix, too, and the key says so."""
+    """Return a key without strides of A, which change no bit; for m = 1 with one word for vector, row and matrix."""
     dense = re.sub(r":(lda|batch_stride_a)=\d+", "", key)
     return re.sub(r"\b(vector|matrix|rows?)\d*\b", "x", dense) if m == 1 else dense
 
