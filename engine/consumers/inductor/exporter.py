@@ -54,21 +54,20 @@ class InductorExporter(Exporter):
     def export(self, table: Table) -> Mapping[str, str]:
         """Export the first choice of every row that Inductor can run, and the choice of every range.
 
-        `left_out` counts the rows and ranges whose choice Inductor cannot run, by space.
+        `left_out` counts the rows and ranges whose first choice Inductor cannot run, or none, by space.
 
         Returns:
             The text of each file, by name.
 
         Raises:
-            TableError: Inductor has no key for a row's problem, no template for any of its spaces, or one key for two
-                rows. Or a config is not of its space, or a CuTe kernel does not build here.
+            TableError: Inductor runs none of the rows and ranges, or has one key for two rows. Or a config is not of
+                its space, or a CuTe kernel does not build here.
         """
-        whole, (table, left_out) = table, runnable(one_per_key(table)[0])
+        whole, (table, left_out) = table, runnable(one_per_key(table)[0], product_key)
         for problem, choice in _choices(table):  # before anything is built
             product_key(problem), template_of(problem, choice)
         kernels = built_kernels(
-            ((_task(table, *each), each[1].config) for each in _choices(table) if is_cute(each[1].space)),
-            _kernel_entry,
+            ((_task(table, *each), each[1].config) for each in _choices(table) if is_cute(each[1].space)), _kernel_entry
         )
         rows, made_with = _rows(table, kernels), _made_with(table)
         if table.batch_invariant:
@@ -96,7 +95,7 @@ class InductorExporter(Exporter):
     def left_out(self, table: Table) -> str:
         """Return a line that names rows and ranges whose choice Inductor cannot run, or that became one; or none."""
         table, joined = one_per_key(table)
-        found = runnable(table)[1].items()
+        found = runnable(table, product_key)[1].items()
         lines = [f"{count(len(its), 'choice')} of {space} left out: {', '.join(its)}" for space, its in found]
         said = f"what differs in a mask's values or its routing alone has one config: {', '.join(joined)}"
         return "; ".join([*lines, *([said] if joined else [])])
@@ -141,8 +140,7 @@ def product_key(problem: Product) -> str:
         return problem.kernel_name
     if isinstance(problem, Grouped):
         if problem.form is Form.BATCHED or problem.dtype not in (DType.BF16, DType.E4M3):
-            served = "Inductor's rows are of groups of rows or of k, in bf16 or e4m3"
-            raise TableError(f"{problem.name}: {served}: leave this one out")
+            raise TableError(f"{problem.name}: Inductor's rows are of groups of rows or of k, in bf16 or e4m3")
         rest = problem.m if problem.form is Form.INNER else problem.k
         sizes = f"{problem.groups}x{problem.n}x{rest}"
         dtype = problem.dtype.value if problem.epilogue else problem.dtype.torch_name
@@ -267,11 +265,7 @@ def _entry(
 
 
 def _kernel(
-    table: Table,
-    problem: Product,
-    choice: Choice,
-    instead: Choice,
-    kernels: Mapping[tuple[Task, Config], Built],
+    table: Table, problem: Product, choice: Choice, instead: Choice, kernels: Mapping[tuple[Task, Config], Built]
 ) -> dict[str, object]:
     """Return the fields of an entry whose kernel is a CuTe one, with the choice that runs where it cannot."""
     name, _ = kernels[_task(table, problem, choice), choice.config]

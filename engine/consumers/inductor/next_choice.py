@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from operator import attrgetter
 from typing import TypeVar
 
 from gemmtune.engine.consumers.inductor.loader.templates import Product, multiplied, template_of
@@ -9,30 +10,41 @@ from gemmtune.engine.records.errors import TableError
 from gemmtune.engine.records.table import Choice, Row, Table
 
 _Key = TypeVar("_Key")
+_time_ns = attrgetter("time_ns")
 
 
-def runnable(table: Table) -> tuple[Table, Mapping[str, list[str]]]:
+def runnable(table: Table, key: Callable[[Product], str]) -> tuple[Table, Mapping[str, list[str]]]:
     """Return the table with choices that Inductor can run, and the problems whose first choice it cannot, by space.
 
-    A row of which Inductor runs no choice stays as it is, as does a batch-invariant table. A range without a template
-    is left out: ATen runs there.
+    A problem for which `key` raises a TableError is left out with that reason; so is a row or range without a template.
+    ATen runs there. A batch-invariant table stays as it is, and one of which nothing would be left.
     """
     if table.batch_invariant:
         return table, {}
     found: dict[str, list[str]] = {}
-    rows = []
+    rows, ranges = [], []
     for row in table.rows:
         kept = _kept(row, table.margin)
-        if kept is not row:
-            found.setdefault(row.choices[0].space, []).append(row.problem.name)
-        rows.append(kept)
-    ranges = []
+        refused = _refusal(multiplied(row.problem), kept.choices[0], key)
+        if refused or kept is not row:
+            found.setdefault(row.choices[0].space, []).append(refused or row.problem.name)
+        if not refused:
+            rows.append(kept)
     for ranged in table.ranges:
-        if runs(multiplied(ranged.problem), ranged.choice):
-            ranges.append(ranged)
-        else:
+        if _refusal(multiplied(ranged.problem), ranged.choice, key):
             found.setdefault(ranged.choice.space, []).append(f"{ranged.problem.name} from {ranged.first} on")
-    return replace(table, rows=tuple(rows), ranges=tuple(ranges)), found
+        else:
+            ranges.append(ranged)
+    return (replace(table, rows=tuple(rows), ranges=tuple(ranges)), found) if rows or ranges else (table, {})
+
+
+def _refusal(product: Product, choice: Choice, key: Callable[[Product], str]) -> str:
+    """Return why Inductor has no row for a choice; empty if it has."""
+    try:
+        key(product), template_of(product, choice)
+    except TableError as error:
+        return str(error)
+    return ""
 
 
 def _kept(row: Row, margin: float) -> Row:
@@ -50,10 +62,6 @@ def _kept(row: Row, margin: float) -> Row:
     return replace(row, choices=tuple(choices), loss=loss).with_lead()
 
 
-def _time_ns(choice: Choice) -> float:
-    return choice.time_ns
-
-
 def unless_beaten(baseline: _Key | None, of: Iterable[_Key], score: Callable[[_Key], float], margin: float) -> _Key:
     """Return the baseline, or what has the least score if there is no baseline or the score beats it by the margin."""
     best = min(of, key=score)
@@ -62,7 +70,4 @@ def unless_beaten(baseline: _Key | None, of: Iterable[_Key], score: Callable[[_K
 
 def runs(product: Product, choice: Choice) -> bool:
     """Return whether Inductor has a template for a choice, or the export contains its kernel."""
-    try:
-        return bool(template_of(product, choice))
-    except TableError:
-        return False
+    return not _refusal(product, choice, str)

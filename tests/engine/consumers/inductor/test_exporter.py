@@ -12,6 +12,7 @@ from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.errors import TableError
 from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.gemm.terms import DType
+from gemmtune.engine.records.grouped.product import Grouped
 from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.records.table import Choice, RangeRow, Row
 from gemmtune.engine.tables.table_file import table_sha256
@@ -234,6 +235,18 @@ def test_a_template_has_inductors_name(problem, space, template):
 def test_problems_and_configs_unknown_to_inductor_are_refused_by_name(broken, message):
     with pytest.raises(TableError, match=message):
         export(broken)
+
+
+def test_a_row_that_inductor_has_no_key_for_is_left_out_by_name():
+    grouped = row(Grouped.parse("grouped:rows:m512:g4:n256:k64:fp16:nt"), choice("quack_grouped", {}))
+    unknown = row("8x16x8", choice("unknown", {}))
+    table = replace(TABLE, rows=(grouped, row("8x8x8", choice("aten", {})), unknown))
+    content = json.loads(InductorExporter().export(table)["inductor_table.json"])
+    assert [*content["rows"]] == ["mm:bfloat16:nt:1x8x8:none:static"]
+    assert content["left_out"] == {"quack_grouped": 1, "unknown": 1}
+    said = InductorExporter().left_out(table)
+    assert "1 choice of quack_grouped left out: grouped:rows:m512:g4:n256:k64:fp16:nt: Inductor's rows are" in said
+    assert "8x16x8:bf16:nt: no Inductor template of mm for space 'unknown'" in said
 
 
 def test_two_rows_with_one_inductor_key_are_refused():
