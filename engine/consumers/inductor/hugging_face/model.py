@@ -15,7 +15,7 @@ import transformers
 from torch.utils._pytree import tree_leaves
 from transformers.initialization import no_init_weights
 
-from gemmtune.engine.consumers.inductor.capture.calls import Builder
+from gemmtune.engine.consumers.inductor.capture.calls import Builder, described
 from gemmtune.engine.consumers.inductor.capture.model_calls import ModelCall
 from gemmtune.engine.consumers.inductor.hugging_face.config import Config
 from gemmtune.engine.consumers.inductor.hugging_face.settings import CallSettings
@@ -64,7 +64,10 @@ class HubModel:
                 f"{name} has weights quantised by {method}, whose kernels follow from the weights: load the model in a "
                 "function, and capture MODULE:FUNCTION"
             )
-        self._class = _class_of(name, config)
+        try:
+            self._class = _class_of(name, config)
+        except ImportError as error:  # of what the class needs
+            raise UsageError(f"{name}: transformers does not load its model: {described(error)}") from error
         self._parameters = inspect.signature(self._class.forward).parameters
         self.kind = _kind_of(name, self._class, config)
         self.model: Any = None

@@ -204,6 +204,20 @@ def test_a_wrong_name_or_call_is_said(monkeypatch, name, arguments, said):
         gt.capture(name, *arguments.pop("inputs", ()), **arguments, device="H200")
 
 
+def test_a_model_class_that_does_not_import_is_an_error_with_its_cause(tmp_path, monkeypatch):
+    lazy = type(transformers).__getattr__
+
+    def broken(package, name):
+        if name == "BrokenForCausalLM":
+            raise ModuleNotFoundError(f"Could not import module {name!r}") from RuntimeError("no torchvision::nms")
+        return lazy(package, name)
+
+    monkeypatch.setattr(type(transformers), "__getattr__", broken)
+    model = saved(tmp_path, transformers.LlamaConfig(architectures=["BrokenForCausalLM"], **SMALL))
+    with pytest.raises(UsageError, match="transformers does not load its model: RuntimeError: no torchvision::nms"):
+        gt.capture(model, tokens=1, device="H200")
+
+
 def test_without_transformers_the_extra_is_named(monkeypatch):
     monkeypatch.setattr("gemmtune.engine.toolchain.installed.find_spec", lambda name: name != "transformers" or None)
     with pytest.raises(ToolchainMissing, match=r"capture of hf:x needs transformers: pip install .*\[hf\]"):
