@@ -1,7 +1,7 @@
 """Configs of the kernels between the products, timed with cold operands. Imports torch.
 
-When a kernel of several configs first runs, Inductor times them, and goes on from the winner to its neighbours if the
-kernel is large. Here both see times with an empty L2, and a final decides whether the config that they end with leads.
+A kernel that first runs chooses from the longer list of Inductor's mode max-autotune, and unless it is short it goes on
+from the winner to its neighbours. Both see times with an empty L2; a final decides whether what they end with leads.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from unittest.mock import patch
 
 import torch
 from torch._inductor import config
+from torch._inductor.codegen.triton import TritonKernel
 from torch._inductor.runtime import triton_heuristics
 from torch._inductor.runtime.hints import HeuristicType
 from torch._inductor.runtime.triton_heuristics import CachingAutotuner
@@ -43,6 +44,8 @@ _PROTOCOL = "events-cold-l2"
 _SPACE = "inductor"
 _APART = ("coordinate_descent_search_radius",)
 """Setting with its own value, so that an arm with the table does not run what was compiled for the tuning."""
+_LONG_NS = 20_000.0
+"""Least time of a kernel that goes on to neighbours: what the L2 holds changes that of a shorter one as much."""
 _PLAIN = (HeuristicType.POINTWISE, HeuristicType.REDUCTION, HeuristicType.PERSISTENT_REDUCTION)
 
 
@@ -106,19 +109,26 @@ class KernelTuning:
         """Let Inductor choose by the timer, and keep what every kernel ends with."""
         kernels: Any = CachingAutotuner  # has no types
         race, walk = kernels.autotune_to_one_config, kernels.coordinate_descent_tuning
+        generate = TritonKernel.codegen_kernel
+
+        def offered(*args: Any, **named: Any) -> str:  # noqa: ANN401 (torch's)
+            with config.patch(max_autotune_pointwise=True, coordinate_descent_tuning=True):
+                return generate(*args, **named)
 
         def raced(kernel: Any, *args: object, **named: object) -> None:  # noqa: ANN401 (has no types)
             first = kernel.launchers[0]
             race(kernel, *args, **named)
-            if not kernel.inductor_meta.get("coordinate_descent_tuning"):  # else it goes on from here
-                kernel.launchers = [self._settled(kernel, first, kernel.launchers[0], args, named)]
+            kernel.launchers = [self._settled(kernel, first, kernel.launchers[0], args, named)]
 
         def walked(kernel: Any, launcher: Any, *args: object, **named: object) -> object:  # noqa: ANN401
-            found = self._settled(kernel, launcher, walk(kernel, launcher, *args, **named), args, named)
+            found = launcher
+            if kernel.bench(launcher, *args, **named) * 1e6 >= _LONG_NS:
+                found = self._settled(kernel, launcher, walk(kernel, launcher, *args, **named), args, named)
             found.config.found_by_coordesc = True
             return found
 
         with (
+            patch.object(TritonKernel, "codegen_kernel", offered),
             patch.object(triton_heuristics, "benchmarker", self),
             patch.object(kernels, "autotune_to_one_config", raced),
             patch.object(kernels, "coordinate_descent_tuning", walked),
@@ -170,7 +180,8 @@ class KernelTuning:
             _PROTOCOL,
         )
         source = source_key(str(kernel.size_hints), str(kernel.triton_meta["signature"]), kernel.fn.src)
-        self.rows[source] = GeneratedRow(source, kernel.fn.__name__, choice, default_ns)
+        raced = self.rows.get(source)
+        self.rows[source] = GeneratedRow(source, kernel.fn.__name__, choice, raced.default_ns if raced else default_ns)
 
 
 def _params(config: Any) -> dict[str, int]:  # noqa: ANN401 (Triton's, without types)

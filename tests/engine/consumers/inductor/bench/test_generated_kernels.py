@@ -70,6 +70,23 @@ def test_what_a_large_kernel_descends_to_becomes_a_row_and_it_descends_once(tuni
     assert (launcher.config.kwargs["XBLOCK"], blocks(tuning)) == (1024, [1024])
 
 
+def test_what_a_short_kernel_could_descend_to_is_not_looked_for(tuning):
+    its = kernel("triton_per_0", {512: 0.010, 1024: 0.005}, descends=True)
+    launcher = its.coordinate_descent_tuning(its.launchers[0])
+    assert launcher.config.found_by_coordesc
+    assert (launcher.config.kwargs["XBLOCK"], blocks(tuning)) == (512, [])
+
+
+def test_a_kernel_that_raced_and_descended_is_compared_with_where_inductor_starts(tuning):
+    its = kernel("triton_per_0", {512: 1.2, 1024: 1.0, 2048: 0.9})
+    its.launchers.pop()
+    its.autotune_to_one_config()
+    its.launchers = [its.coordinate_descent_tuning(its.launchers[0])]
+    (row,) = tuning.rows.values()
+    assert row.choice.config["XBLOCK"] == 2048
+    assert row.default_ns == pytest.approx(1.2e6, rel=0.01)
+
+
 def test_kernels_of_one_source_size_and_type_share_a_row(tuning):
     for name, sizes in (("triton_poi_0", (4096,)), ("triton_poi_7", (4096,)), ("triton_poi_8", (8192,))):
         kernel(name, {512: 1.1, 1024: 1.0}, sizes=sizes).autotune_to_one_config()
