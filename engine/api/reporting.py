@@ -33,10 +33,7 @@ _HEAD_BYTES = 2048  # the part of a page that names its sources
 
 
 def report(
-    path: str | os.PathLike[str],
-    out: str | os.PathLike[str] | None = None,
-    *,
-    device: str | None = None,
+    path: str | os.PathLike[str], out: str | os.PathLike[str] | None = None, *, device: str | None = None
 ) -> Path:
     """Write the page of a table, of a campaign's folder, or of everything in a database; return the file.
 

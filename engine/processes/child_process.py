@@ -111,9 +111,7 @@ class ChildProcess:
         self.connection, theirs = context.Pipe()
         lifeline_theirs, self._lifeline = context.Pipe(duplex=False)
         self._process = context.Process(
-            target=_serve,
-            args=(theirs, lifeline_theirs, tuple(imports), make_handler, dict(environment)),
-            daemon=True,
+            target=_serve, args=(theirs, lifeline_theirs, tuple(imports), make_handler, dict(environment)), daemon=True
         )
         self._importing = ""
         with _hidden_main():

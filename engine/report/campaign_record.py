@@ -103,10 +103,7 @@ class CampaignRecord:
 
 
 def gather(
-    table: Table,
-    objective: Objective,
-    database: Database | None = None,
-    run: Run | None = None,
+    table: Table, objective: Objective, database: Database | None = None, run: Run | None = None
 ) -> CampaignRecord:
     """Return the record of a table; evaluations are read for at most DETAILED problems.
 

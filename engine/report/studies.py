@@ -118,6 +118,4 @@ def of_landscapes(known: int, landscapes: int) -> str:
 def score_text(curve: Curve) -> str:
     """Return the score as `0.81 [0.78, 0.84]`, without an interval where there is none; a dash where P is undefined."""
     score = curve.score
-    if score is None:
-        return "-"
-    return f"{score.value:.2f}{_ends_text(score.low, score.high, 2)}"
+    return "-" if score is None else f"{score.value:.2f}{_ends_text(score.low, score.high, 2)}"

@@ -32,10 +32,7 @@ class Encoding:
     """Feasible configs, in the order of `points`."""
 
     def __init__(
-        self,
-        params: Sequence[Param],
-        feasible: Sequence[Config],
-        may_add: Callable[[Config], object] | None = None,
+        self, params: Sequence[Param], feasible: Sequence[Config], may_add: Callable[[Config], object] | None = None
     ) -> None:
         """Encode the feasible set.
 

@@ -171,11 +171,7 @@ class _Module:
 
 
 def _reached(
-    module: str,
-    others: Iterable[str] = (),
-    *,
-    instead: Iterable[tuple[str, str]] = (),
-    beside: Container[str] = (),
+    module: str, others: Iterable[str] = (), *, instead: Iterable[tuple[str, str]] = (), beside: Container[str] = ()
 ) -> dict[str, _Module]:
     """Return a module and those that it reaches by its `__all__`, by their full names.
 

@@ -130,8 +130,7 @@ def groups_differ(task: Task, config: Config) -> Verdict:
     group_m, rows = config.integer("GROUP_M"), -(-gemm(task.problem).m // config.integer("BLOCK_M"))
     if group_m != DEFAULT_GROUP_M and min(group_m, rows) == min(DEFAULT_GROUP_M, rows):
         return Verdict.no(
-            "GROUP_M without effect",
-            f"GROUP_M {group_m} orders {rows} rows of tiles as GROUP_M {DEFAULT_GROUP_M} does",
+            "GROUP_M without effect", f"GROUP_M {group_m} orders {rows} rows of tiles as GROUP_M {DEFAULT_GROUP_M} does"
         )
     return Verdict.yes()
 

@@ -100,10 +100,7 @@ def rivals_of(table: Table | None, database: Database | None, plan: Plan) -> Riv
 
 
 def _add(
-    found: dict[tuple[Workload, str], list[tuple[Role, Choice]]],
-    role: Role,
-    table: Table,
-    problems: Iterable[Workload],
+    found: dict[tuple[Workload, str], list[tuple[Role, Choice]]], role: Role, table: Table, problems: Iterable[Workload]
 ) -> None:
     rows = {row.problem: row.kernel for row in table.rows}
     for problem in problems:
@@ -168,11 +165,7 @@ def compare(
 
 
 def _wanted(
-    plan: Plan,
-    backend: Backend,
-    own: Mapping[Task, Sequence[Config]],
-    rivals: Rivals,
-    callbacks: Sequence[Callback],
+    plan: Plan, backend: Backend, own: Mapping[Task, Sequence[Config]], rivals: Rivals, callbacks: Sequence[Callback]
 ) -> dict[tuple[Task, Config], Role]:
     """Return everything to measure with its role, problem by problem."""
     found: dict[tuple[Task, Config], Role] = {}

@@ -33,12 +33,7 @@ class DecodeKernel(ABC):
 
     @cute.jit
     def __call__(
-        self,
-        a: cute.Tensor,
-        b: cute.Tensor,
-        out: cute.Tensor,
-        further: list[cute.Tensor],
-        stream: CUstream,
+        self, a: cute.Tensor, b: cute.Tensor, out: cute.Tensor, further: list[cute.Tensor], stream: CUstream
     ) -> None:
         """Launch out = epilogue(A @ Bᵀ + bias); `further` has the bias and the epilogue's operands.
 

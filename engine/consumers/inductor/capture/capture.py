@@ -24,13 +24,7 @@ from gemmtune.engine.consumers.inductor.capture.calls import (
     models_of,
     on_fake_gpu,
 )
-from gemmtune.engine.consumers.inductor.capture.captured import (
-    Captured,
-    CapturedCall,
-    CapturedProduct,
-    Unseen,
-    merged,
-)
+from gemmtune.engine.consumers.inductor.capture.captured import Captured, CapturedCall, CapturedProduct, Unseen, merged
 from gemmtune.engine.consumers.inductor.capture.data_on_cpu import DRAWN, FINITE, IN_BINS, DataOnCpu, DrawsOfPython
 from gemmtune.engine.consumers.inductor.capture.eager import EagerProducts
 from gemmtune.engine.consumers.inductor.capture.fake_gpu import GPU, fake_gpu

@@ -229,9 +229,7 @@ class Captured:
 
 
 def merged(
-    products: Iterable[CapturedProduct],
-    unseen: Iterable[Unseen],
-    add: Callable[[float, float], float] = operator.add,
+    products: Iterable[CapturedProduct], unseen: Iterable[Unseen], add: Callable[[float, float], float] = operator.add
 ) -> tuple[list[CapturedProduct], list[Unseen]]:
     """Join equal products, and equal work that is not to be tuned; `add` joins the runs of two that are equal."""
     found: dict[tuple[str, bool], CapturedProduct] = {}

@@ -108,10 +108,7 @@ def calls_grid(captured: Captured) -> Grid:
 
 def _unseen(captured: Captured, shares: Mapping[tuple[str, str], float]) -> Grid:
     ordered = sorted(captured.unseen, key=lambda each: -shares.get((each.operation, each.reason), 0))
-    columns = {
-        "not to be tuned": [each.operation for each in ordered],
-        "runs": [f"{each.count:g}" for each in ordered],
-    }
+    columns = {"not to be tuned": [each.operation for each in ordered], "runs": [f"{each.count:g}" for each in ordered]}
     if shares:
         columns[_OF_FLOOR] = [f"{shares[each.operation, each.reason]:.1%}" for each in ordered]
     columns["reason"] = [each.reason for each in ordered]

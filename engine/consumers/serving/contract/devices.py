@@ -29,20 +29,8 @@ _OTHERS = (
     ("MI355X", "AMD Instinct MI355X", None, 163_840, "pull request 119 of github.com/lightseekorg/tokenspeed"),
     ("RTX-6000-Ada", "NVIDIA RTX 6000 Ada Generation", (8, 9), _ADA, _CUDA_GPUS),
     ("RTX-PRO-6000", "NVIDIA RTX PRO 6000 Blackwell Server Edition", (12, 0), _GEFORCE, _CUDA_GPUS),
-    (
-        "RTX-PRO-6000-Workstation",
-        "NVIDIA RTX PRO 6000 Blackwell Workstation Edition",
-        (12, 0),
-        _GEFORCE,
-        _CUDA_GPUS,
-    ),
-    (
-        "RTX-PRO-6000-Max-Q",
-        "NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition",
-        (12, 0),
-        _GEFORCE,
-        _CUDA_GPUS,
-    ),
+    ("RTX-PRO-6000-Workstation", "NVIDIA RTX PRO 6000 Blackwell Workstation Edition", (12, 0), _GEFORCE, _CUDA_GPUS),
+    ("RTX-PRO-6000-Max-Q", "NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition", (12, 0), _GEFORCE, _CUDA_GPUS),
 )
 """Devices without a place in the catalogue: sku, driver's name, compute capability, bytes per block, and its source."""
 
