@@ -37,8 +37,6 @@ from gemmtune.engine.io.importing import imported
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import UsageError, did_you_mean
 
-_OBJECTS_PER_COLLECTION = 500_000  # further ones in memory that start a search for cycles
-_NEVER = 2**31 - 1  # searches of new objects before one of all; Python 3.14 searches these bit by bit instead
 _READ = {DRAWN: "captured as one draw", FINITE: "captured as if all are", IN_BINS: "captured as minlength"}
 """Assumption about each kind of value that a model reads and no device knows."""
 _LOOP = re.compile("decompose_(scan|map)_to_while_loop")
@@ -76,9 +74,9 @@ def capture_products(
     made = call.build if isinstance(call, Builder) else imported(call) if isinstance(call, str) else call
     data = DataOnCpu()
     with contextlib.ExitStack() as stack:
-        before = gc.get_threshold()
-        stack.callback(gc.set_threshold, *before)
-        gc.set_threshold(_OBJECTS_PER_COLLECTION, before[1], _NEVER)  # modules and graphs are many, and stay
+        stack.callback(gc.enable if gc.isenabled() else gc.disable)
+        gc.disable()  # a search that begins while a tensor with weak references is freed crashes Python 3.11
+        stack.callback(gc.collect, 1)
         stack.enter_context(warnings.catch_warnings())
         warnings.filterwarnings("ignore", module=r"torch\.")  # advice on code that no capture runs
         for logger in [each for each in logging.root.manager.loggerDict if each.startswith("torch")]:
@@ -101,6 +99,7 @@ def capture_products(
                 captured.append(replace(found, device=device))
         finally:
             torch._dynamo.reset()
+            del function, made  # frees tensors before Python searches again
     return captured
 
 
@@ -114,6 +113,7 @@ def _captured(
     rest = 0.0
     compiled: Any = None
     torch._dynamo.reset()
+    gc.collect(0)  # graphs of the call before refer to each other
     lowering = Lowering(call.sizes, values, torch.Tensor.cpu if is_present else data.value)
     with lowering.settings():
         for number, sizes in enumerate(values):

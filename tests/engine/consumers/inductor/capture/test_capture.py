@@ -42,7 +42,7 @@ def _collector_as_before():
     """Check once that captures leave Python's search for cycles alone: counting a million objects takes 0.1 s."""
     before = gc.get_threshold()
     yield
-    assert gc.get_threshold() == before
+    assert (gc.isenabled(), gc.get_threshold()) == (True, before)
     assert gc.get_freeze_count(), "a capture has thawed what conftest.py froze"
 
 
@@ -110,6 +110,29 @@ def test_code_that_runs_often_is_compiled_once():
 def test_a_capture_leaves_nothing_to_the_next():
     found = [names(captured(torch.matmul, f"bf16[{m},256]", "bf16[256,128]")) for m in (16, 32)]
     assert found == [{"16x128x256:bf16:nn": 1}, {"32x128x256:bf16:nn": 1}]  # torch remembers m, and would open it
+
+
+MANY_CALLS = """
+import gc
+import torch
+import gemmtune as gt
+
+def layer():
+    return torch.nn.Linear(64, 64)
+
+gc.set_threshold(700)  # Python's own
+rows = range(8, 72, 8)
+found = gt.capture("__main__:layer", calls=[f"fp32[{m},64]" for m in rows], device="H200")
+print(len(found.products))
+"""
+
+
+@pytest.mark.slow(5, together="probes")
+def test_a_model_of_many_calls_is_freed_while_python_searches_for_no_cycles(probe, tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text(MANY_CALLS)
+    done = probe(program, tmp_path)
+    assert (done.returncode, done.stdout) == (0, "8\n"), done.stderr  # Python 3.11 would crash: -11
 
 
 def test_attention_with_an_expanded_mask_is_products_as_on_a_gpu():
