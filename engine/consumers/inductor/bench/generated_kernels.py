@@ -7,6 +7,8 @@ from the winner to its neighbours. Both see times with an empty L2; a final deci
 from __future__ import annotations
 
 import contextlib
+import math
+import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -37,7 +39,7 @@ Call = Callable[[], object]
 Timer = Callable[[Sequence[Call]], list[list[float]]]
 """Function that times calls in turn, and returns the samples of each, ns."""
 _LAUNCHES = 30
-_EVICTIONS = 2  # that a slow host enqueues a call while they run
+_EVICTIONS, _HOST_TIMES = 2, 3  # evictions, at least, and the host's times of a call that they last
 _LEAST_NS = 32.0
 """One tick of event times: no kernel takes less."""
 _PROTOCOL = "events-cold-l2"
@@ -69,25 +71,32 @@ class ColdTimer:
     """Timer of launches that find none of their operands in the L2."""
 
     def __init__(self) -> None:
-        """Measure what events cost, on this thread's GPU."""
+        """Measure what events cost and how long the L2 takes to empty, on this thread's GPU."""
         device = torch.device("cuda", torch.cuda.current_device())
         l2_bytes = torch.cuda.get_device_properties(device).L2_cache_size
         self._helpers = HelperKernels(COLD_BYTES_PER_L2 * l2_bytes, device)
-        self._cost_ns = 0.0
+        self._cost_ns, self._eviction_ns = 0.0, math.inf
         self._cost_ns = estimate(self([self._helpers.empty])[0]).time_ns
+        self._eviction_ns = estimate(self([self._helpers.evict])[0]).time_ns
 
     def __call__(self, calls: Sequence[Call]) -> list[list[float]]:
-        """Return the times of each call, ns, less the cost of events; all calls run in turn, first once untimed.
+        """Return the times of each call, ns, less the cost of events; all calls run in turn, first twice untimed.
 
-        The kernels that empty the L2 take longer than the host takes to enqueue a call behind them.
+        The kernels that empty the L2 take longer than the host takes to enqueue a call behind them. It takes longest
+        where a kernel changes its operands, of which Inductor makes copies.
         """
         events = [[EventPair(external=False) for _ in calls] for _ in range(_LAUNCHES)]
         for call in calls:
             call()
+        began = time.perf_counter_ns()
+        for call in calls:
+            call()
+        host_ns = (time.perf_counter_ns() - began) / len(calls)
+        evictions = max(_EVICTIONS, math.ceil(_HOST_TIMES * host_ns / self._eviction_ns))
         stream = torch.cuda.current_stream()
         for pairs in events:
             for call, pair in zip(calls, pairs, strict=True):
-                for _ in range(_EVICTIONS):
+                for _ in range(evictions):
                     self._helpers.evict()
                 pair.around(call, stream)  # type: ignore[arg-type] # what a call returns is not read
         torch.cuda.synchronize()
@@ -167,13 +176,13 @@ class KernelTuning:
         return found
 
     def _keep(self, kernel: Any, launcher: Any, samples_ns: Sequence[float], default_ns: float) -> None:  # noqa: ANN401
-        time = estimate(samples_ns)
+        timed = estimate(samples_ns)
         choice = Choice(
             _SPACE,
             Config(_params(launcher.config)),
-            time.time_ns,
-            time.low_ns,
-            time.high_ns,
+            timed.time_ns,
+            timed.low_ns,
+            timed.high_ns,
             len(samples_ns),
             Evidence.MEASURED,
             self._toolchain,

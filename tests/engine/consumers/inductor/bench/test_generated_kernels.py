@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from functools import partial
 from typing import Any
 from unittest import mock
@@ -117,6 +118,20 @@ def test_a_launch_that_the_gpu_refuses_is_infinitely_slow(tuning):
 
 def softmax_and_gelu(x, y):
     return torch.softmax(x, -1), torch.nn.functional.gelu(y) * 2
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(present_device() is None, reason="needs a GPU")
+def test_what_the_host_does_before_a_launch_is_no_part_of_its_time():
+    from gemmtune.engine.consumers.inductor.bench.generated_kernels import ColdTimer
+
+    x = torch.zeros(1024, device="cuda")
+
+    def slow():
+        time.sleep(0.001)
+        x.add_(1)
+
+    assert max(ColdTimer()([slow])[0]) < 500_000  # ns
 
 
 @pytest.mark.gpu
