@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from models import layers
+from models import LAYERS
 from torch.nn import functional as F  # noqa: N812 (torch's custom)
 
 CONTEXT, SEQUENCES = 1024, 16
@@ -146,7 +146,7 @@ class Model(torch.nn.Module):
         super().__init__()
         self.embedding = torch.nn.Embedding(shape.vocabulary, shape.hidden, dtype=torch.bfloat16)
         torch.nn.init.normal_(self.embedding.weight, std=0.02)
-        self.blocks = torch.nn.ModuleList(Block(shape) for _ in range(layers(shape.name)))
+        self.blocks = torch.nn.ModuleList(Block(shape) for _ in range(LAYERS))
         self.last = norm(shape.hidden)
         frequencies = 500000.0 ** -torch.linspace(0, 1, shape.head // 2 + 1)[:-1]
         self.register_buffer("frequencies", torch.cat([frequencies, frequencies]))

@@ -1,21 +1,14 @@
-"""Models of transformers and timm with random weights at their real widths; fewer layers than published by default.
+"""Models of transformers, timm, diffusers and peft with random weights at their real widths and with four layers.
 
-MODELS_LAYERS sets the number of layers; 0 stands for the published number. Each function without parameters builds a
-model on torch's default device, so that `gemmtune capture models:llama` takes it.
+Each function without parameters builds a model on torch's default device, so that `gemmtune capture models:llama`
+takes it. The folders in configs are models that gemmtune builds itself: `gemmtune capture hf:configs/t5-large`.
 """
 
 from __future__ import annotations
 
-import os
-
 import torch
 
-LAYERS = int(os.environ.get("MODELS_LAYERS", "4"))
-PUBLISHED = {"llama": 16, "qwen3": 28, "bert": 24, "vit": 24, "whisper": 32, "qwen3_moe": 48, "olmoe": 16}
-
-
-def layers(name: str) -> int:
-    return LAYERS or PUBLISHED[name]
+LAYERS = 4
 
 
 def llama() -> torch.nn.Module:
@@ -25,7 +18,7 @@ def llama() -> torch.nn.Module:
     config = LlamaConfig(
         hidden_size=2048,
         intermediate_size=8192,
-        num_hidden_layers=layers("llama"),
+        num_hidden_layers=LAYERS,
         num_attention_heads=32,
         num_key_value_heads=8,
         head_dim=64,
@@ -43,7 +36,7 @@ def qwen3() -> torch.nn.Module:
     config = Qwen3Config(
         hidden_size=1024,
         intermediate_size=3072,
-        num_hidden_layers=layers("qwen3"),
+        num_hidden_layers=LAYERS,
         num_attention_heads=16,
         num_key_value_heads=8,
         head_dim=128,
@@ -61,7 +54,7 @@ def bert() -> torch.nn.Module:
     config = BertConfig(
         hidden_size=1024,
         intermediate_size=4096,
-        num_hidden_layers=layers("bert"),
+        num_hidden_layers=LAYERS,
         num_attention_heads=16,
         vocab_size=30522,
         max_position_embeddings=2048,
@@ -75,7 +68,7 @@ def vit() -> torch.nn.Module:
     """ViT-L/16 at 224 pixels, with gelu: 197 tokens per image."""
     import timm
 
-    return timm.create_model("vit_large_patch16_224", depth=layers("vit")).bfloat16()
+    return timm.create_model("vit_large_patch16_224", depth=LAYERS).bfloat16()
 
 
 def whisper() -> torch.nn.Module:
@@ -85,7 +78,7 @@ def whisper() -> torch.nn.Module:
 
     config = WhisperConfig(
         d_model=1280,
-        encoder_layers=layers("whisper"),
+        encoder_layers=LAYERS,
         encoder_attention_heads=20,
         encoder_ffn_dim=5120,
         num_mel_bins=128,
@@ -102,7 +95,7 @@ def qwen3_moe() -> torch.nn.Module:
     config = Qwen3MoeConfig(
         hidden_size=2048,
         moe_intermediate_size=768,
-        num_hidden_layers=layers("qwen3_moe"),
+        num_hidden_layers=LAYERS,
         num_attention_heads=32,
         num_key_value_heads=4,
         head_dim=128,
@@ -123,7 +116,7 @@ def olmoe() -> torch.nn.Module:
     config = OlmoeConfig(
         hidden_size=2048,
         intermediate_size=1024,
-        num_hidden_layers=layers("olmoe"),
+        num_hidden_layers=LAYERS,
         num_attention_heads=16,
         num_key_value_heads=16,
         num_experts=64,
@@ -133,3 +126,26 @@ def olmoe() -> torch.nn.Module:
         experts_implementation="grouped_mm",
     )
     return OlmoeForCausalLM(config).bfloat16()
+
+
+def lora() -> torch.nn.Module:
+    """Qwen3-0.6B with adapters of rank 16 at all layers, which alone are trained."""
+    from peft import LoraConfig, get_peft_model
+
+    config = LoraConfig(r=16, lora_alpha=32, target_modules="all-linear", task_type="CAUSAL_LM")
+    return get_peft_model(qwen3(), config, autocast_adapter_dtype=False)
+
+
+class flux(torch.nn.Module):  # noqa: N801 (built by its name, as the others are)
+    """FLUX.1's transformer, with two layers of either kind: a step of a picture beside 512 tokens of text."""
+
+    def __init__(self) -> None:
+        from diffusers import FluxTransformer2DModel
+
+        super().__init__()
+        self.inner = FluxTransformer2DModel(num_layers=2, num_single_layers=2, guidance_embeds=False).bfloat16()
+
+    def forward(self, picture: torch.Tensor, text: torch.Tensor, pooled: torch.Tensor) -> torch.Tensor:
+        step = torch.full((len(picture),), 0.5, dtype=picture.dtype, device=picture.device)
+        places = (picture.new_zeros(each.shape[1], 3) for each in (picture, text))
+        return self.inner(picture, text, pooled, step, *places, return_dict=False)[0]

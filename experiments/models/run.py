@@ -1,9 +1,9 @@
 """Capture, tune and time models of transformers and timm. Usage: run.py --out FOLDER [--minutes N]; see README.md.
 
-Needs the GPU that the table is for, and but for the models in fp8 transformers and timm. Each step is a command of
-gemmtune in a process of its own: captures without the GPU, which is hidden from them, then one campaign of all
-products, then a bench per case. The results are saved after each step, so a second run with the same folder goes on
-where the first one ended.
+Needs the GPU that the table is for, transformers and timm; for the group `others` peft and diffusers, too. Each step
+is a command of gemmtune in a process of its own: captures without the GPU, which is hidden from them, then one campaign
+of all products, then a bench per case. The results are saved after each step, so a second run with the same folder goes
+on where the first one ended.
 """
 
 from __future__ import annotations
@@ -31,8 +31,18 @@ TOKENS = {"llama": 128256, "qwen3": 151936, "bert": 30522}
 EXPERTS = {"qwen3_moe": 151936, "olmoe": 50304}
 FP8 = {"fp8_llama": 128256, "fp8_qwen3": 151936}
 GROUPS = ("decode 16", "decode 64", "512 tokens", "2048 tokens", "training")
+OTHERS = {
+    "qwen3-1.7b": "--tokens 1 --batch 16 --context 2048",
+    "t5-large": "--tokens 512 --grad",
+    "swin-large": "--batch 8",
+    "mamba2-1.3b": "--tokens 512",
+    "gemma3-1b": "--tokens 1024",
+    "modernbert-large": "--tokens 256 --batch 4",
+}
+"""Folders in configs, with the options of their call."""
 SPACES = ("cute_splitk", "triton_mm", "quack_gemm", "quack_grouped")
 """Without cute_gemv, which was the fastest for none of 25 products of 16 rows."""
+TUNED = "tune: {products} products in {seconds:.0f} s, {seconds_per_product:.1f} s each"
 PTXAS = Path(find_spec("torch").origin).with_name("bin") / "ptxas"
 BENCH_SECONDS = 8.0
 FIRST_CALL = 1.15
@@ -54,6 +64,8 @@ class Case:
 
     @property
     def options(self) -> list[str]:
+        if self.model in OTHERS:
+            return [f"hf:configs/{self.model}", *OTHERS[self.model].split()]
         given = [option for text in self.inputs for option in ("--input", text)]
         target = f"fp8_models:{self.model.removeprefix('fp8_')}" if self.model in FP8 else f"models:{self.model}"
         return [target, *given, *(["--grad"] if self.grad else [])]
@@ -78,6 +90,10 @@ def cases() -> list[Case]:
     found.append(Case("vit", "training", ("bf16[10,3,224,224]",), grad=True))
     found.append(Case("whisper", "2048 tokens", ("input_features=bf16[1,128,3000]",)))
     found.append(Case("whisper", "training", ("input_features=bf16[1,128,3000]",), grad=True))
+    found += [Case(model, "others", ()) for model in OTHERS]
+    tokens = "int64[1,1024]%151936"
+    found.append(Case("lora", "others", (f"input_ids={tokens}", f"labels={tokens}"), grad=True))
+    found.append(Case("flux", "others", ("picture=bf16[1,1024,64]", "text=bf16[1,512,4096]", "pooled=bf16[1,768]")))
     return found
 
 
@@ -86,7 +102,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, required=True, help="folder for the campaign, the table and the results")
     parser.add_argument("--minutes", type=float, default=60.0, help="begin no further step after this time")
     parser.add_argument("--models", default="llama,qwen3,qwen3_moe,olmoe,bert,vit,whisper", help="models, with commas")
-    parser.add_argument("--groups", default=",".join(GROUPS), help="groups, with commas")
+    parser.add_argument("--groups", default=",".join(GROUPS), help="groups, with commas; others has all its models")
     parser.add_argument("--arms", default="eager,compile,max-autotune,table", help="arms of the bench, with commas")
     parser.add_argument("--spaces", default=",".join(SPACES), help="spaces to search, with commas")
     parser.add_argument("--seconds", type=float, help="time of the search; by default a quarter of the minutes")
@@ -96,6 +112,7 @@ def main() -> int:
     parser.add_argument("--rehearse", action="store_true", help="capture only, as a machine without a GPU can")
     given = parser.parse_args()
     models, groups = given.models.split(","), given.groups.split(",")
+    models += [case.model for case in cases() if case.group == "others"]
     wanted = [case for group in groups for case in cases() if case.model in models and case.group == group]
     given.out.mkdir(parents=True, exist_ok=True)
     run = Run(given.out.resolve(), time.monotonic() + given.minutes * 60, given.arms, given.device)
@@ -169,9 +186,17 @@ class Run:
             if time.monotonic() > self.end:
                 self.skipped.append(case.name)
                 continue
-            folder = str(self.out / "table")
             file = self.out / f"{case.name}.json"
-            command = ["bench", *case.options, "--table", folder, "--arms", self.arms, "--out", str(file)]
+            command = [
+                "bench",
+                *case.options,
+                "--table",
+                str(self.out / "table"),
+                "--arms",
+                self.arms,
+                "--out",
+                str(file),
+            ]
             seconds, report = self.gemmtune(f"bench {case.name}", [*command, *self.bench_options], environment)
             if report is not None:
                 differences = differing(self.result["captures"].get(case.name, {}), report)
@@ -200,17 +225,9 @@ class Run:
             runs = sum(product["count"] for product in capture["products"])
             lines.append(f"{name}: {len(capture['products'])} products, {runs:g} runs, {capture['seconds']:.0f} s")
         if self.result["tune"]:
-            lines.append(
-                "tune: {products} products in {seconds:.0f} s, {seconds_per_product:.1f} s each".format(
-                    **self.result["tune"]
-                )
-            )
-        lines += [
-            "",
-            "| case | "
-            + " | ".join(f"{arm} ms" for arm in self.arms.split(","))
-            + " | vs compile | vs fastest | first calls | misses | capture differs |",
-        ]
+            lines.append(TUNED.format(**self.result["tune"]))
+        arms_ms = " | ".join(f"{arm} ms" for arm in self.arms.split(","))
+        lines += ["", f"| case | {arms_ms} | vs compile | vs fastest | first calls | misses | capture differs |"]
         ratios, first_calls = [], []
         for name, bench in self.result["benches"].items():
             arms = {arm["arm"]: arm for arm in bench["arms"]}
@@ -225,10 +242,8 @@ class Run:
             first_calls.append(table_s / compile_s)
             first = f"{table_s:.1f}/{compile_s:.1f} s, {first_calls[-1]:.2f}"
             leads = f"{min(others) / arms['table']['time_ns']:.3f}" if arms["table"]["time_ns"] else "-"
-            lines.append(
-                f"| {name} | {' | '.join(times)} | {factor} | {leads} | {first} | {misses}"
-                f" | {len(bench['capture_differs'])} |"
-            )
+            cells = [name, *times, factor, leads, first, str(misses), str(len(bench["capture_differs"]))]
+            lines.append(f"| {' | '.join(cells)} |")
         if ratios:
             lines.append(f"geometric mean over torch.compile: {exp(sum(map(log, ratios)) / len(ratios)):.3f}")
         if first_calls:
@@ -249,10 +264,9 @@ def differing(capture: dict, bench: dict) -> list[str]:
         if product["outcome"] != "no problem":
             name = parse_workload(product["problem"]).name
             lowered[name] = lowered.get(name, 0) + product["count"]
-    names = sorted({*listed, *lowered})
     return [
         f"{name}: captured {listed.get(name, 0):g}, lowered {lowered.get(name, 0)}"
-        for name in names
+        for name in sorted({*listed, *lowered})
         if listed.get(name, 0) != lowered.get(name, 0)
     ]
 

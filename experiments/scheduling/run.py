@@ -114,13 +114,7 @@ def total_of(weights, times):
     return sum(weight * time for weight, time in zip(weights, times, strict=True))
 
 
-ORDERS = {
-    "plan": by_plan,
-    "turns": in_turns,
-    "gain": by_gain,
-    "weight": by_weight,
-    "root of weight": by_root_of_weight,
-}
+ORDERS = {"plan": by_plan, "turns": in_turns, "gain": by_gain, "weight": by_weight, "root of weight": by_root_of_weight}
 
 
 def orders(found, named, weigh):

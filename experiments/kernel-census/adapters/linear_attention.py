@@ -94,10 +94,7 @@ class L2Norm(Adapter):
     kernel = fla("modules.l2norm", "l2norm_fwd_kernel")
     text = "x[T,D] >y[T,D] >rstd[T]:f32 eps=1e-6 T D BD=pow2(D) NB=cdiv(T,2048*32)"
     blocks = "cdiv(t, BT)"
-    sizes = (
-        {"t": 16384, "d": 128},
-        {"t": 131072, "d": 128},
-    )
+    sizes = ({"t": 16384, "d": 128}, {"t": 131072, "d": 128})
 
 
 class L2NormBackward(Adapter):

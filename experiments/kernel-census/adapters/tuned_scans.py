@@ -45,10 +45,7 @@ class FlashAttention(Adapter):
 
 class ChunkedScan(Adapter):
     kernel = mamba("ssd_chunk_scan", "_chunk_scan_fwd_kernel")
-    params = {
-        **{"BLOCK_SIZE_M": (16,), "BLOCK_SIZE_N": (16,), "BLOCK_SIZE_K": (128,)},
-        **{"num_stages": (1, 2, 3)},
-    }
+    params = {**{"BLOCK_SIZE_M": (16,), "BLOCK_SIZE_N": (16,), "BLOCK_SIZE_K": (128,)}, **{"num_stages": (1, 2, 3)}}
     where = (
         "BLOCK_SIZE_N <= p and 8 <= BLOCK_SIZE_M * BLOCK_SIZE_N // num_warps // 32 <= 64 and "
         "(2 * BLOCK_SIZE_M + BLOCK_SIZE_N) * BLOCK_SIZE_K * num_stages * 2 <= 200000"
@@ -118,10 +115,7 @@ class ChunkState(Adapter):
 
 class ChunkOutput(Adapter):
     kernel = fla("ops.common.chunk_o", "chunk_fwd_kernel_o")
-    params = {
-        **{"BK": (16,), "BV": (16,), "num_stages": (1, 2, 4, 5)},
-        **{"maxnreg": (None, 128)},
-    }
+    params = {**{"BK": (16,), "BV": (16,), "num_stages": (1, 2, 4, 5)}, **{"maxnreg": (None, 128)}}
     where = "8 <= bt * BV // num_warps // 32 <= 64"
     text = """
         q[B,T,H,K] k[B,T,H,K] v[B,T,H,V] h[B,T//BT,H,K,V] g[B,T,H]:f32 g_gamma=None >o[B,T,H,V] cu_seqlens=None
