@@ -331,7 +331,7 @@ def _pruner(
 
 def _warn_of_release(installed: str, rows: Iterable[Mapping[str, Any]]) -> None:
     """Warn where a row was made by another major or minor release of Triton than the installed one."""
-    found = {match[1] for row in rows for match in [_RELEASE.search(str(row["facts"].get("toolchain")))] if match}
+    found = {match[1] for row in rows if (match := _RELEASE.search(str(row["facts"].get("toolchain"))))}
     if other := sorted(found - {".".join(installed.split(".")[:2])}):
         warnings.warn(f"the table was made by Triton {other[0]}, and this is {installed}: tune again", TableWarning, 3)
 

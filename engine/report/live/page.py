@@ -89,12 +89,7 @@ def _problems(found: CampaignStatus) -> Section | None:
     ids = [f"problem-{place + 1}" for place in range(len(problems))]
     timed = [(each, row) for each, row in zip(problems, ids, strict=True) if each.best_ns and each.baseline_ns]
     longest = max((max(1.0, _ratio(each)) for each, _ in timed), default=1.0)
-    bars = [
-        Bar(each.problem, 1 / longest, ratio / longest, "win" if ratio < 1 else "tie", figure, row)
-        for each, row in timed[:_BARS]
-        for ratio in [_ratio(each)]
-        for figure in [f"{microseconds(each.best_ns)} µs, {lead_text(lead_of(each.baseline_ns, each.best_ns))}"]
-    ]
+    bars = [_bar(each, longest, row) for each, row in timed[:_BARS]]
     several = {name: [getattr(each, name) for each in problems] for name in ("device", "evidence", "protocol")}
     columns = {
         "problem": [each.problem for each in problems],
@@ -115,6 +110,12 @@ def _problems(found: CampaignStatus) -> Section | None:
     left = ("problem", "device", "evidence", "protocol", "best of", "failed")
     sheet = Sheet(list(columns), rows, left, filterable=True, ids=ids, tip=list(columns)[1:])
     return Section("Best so far", text, sheet=sheet, bars=Bars((), bars))
+
+
+def _bar(each: ProblemProgress, longest: float, row: str) -> Bar:
+    ratio = _ratio(each)
+    figure = f"{microseconds(each.best_ns)} µs, {lead_text(lead_of(each.baseline_ns, each.best_ns))}"
+    return Bar(each.problem, 1 / longest, ratio / longest, "win" if ratio < 1 else "tie", figure, row)
 
 
 def _ratio(each: ProblemProgress) -> float:

@@ -46,17 +46,18 @@ def _parts(floor: Floor) -> Section:
     pieces = [Piece(part.name, part.share, _kind(part), ids[id(part)]) for part in shown]
     kinds = ", ".join(f"{plural(kind)} {share:.1%}" for kind, share in floor.by_kind.items() if share)
     longest = max((part.share for part in shown), default=1.0)
-    bars = [
-        Bar(name, 0.0, part.share / longest, _kind(part), f"{part.share:.1%}", ids[id(part)])
-        for part in shown[:_MOST_BARS]
-        for name in [part.name.removeprefix("aten.").removesuffix(".default")]
-    ]
+    bars = [_bar(part, longest, ids[id(part)]) for part in shown[:_MOST_BARS]]
     said = f" Green: a row of a table can serve it; grey: no row can. {kinds[:1].upper()}{kinds[1:]}."
     said += "".join(f" Not known, and left out: {each}." for each in floor.unknown)
     rows, left = [_row(part) for part in floor.parts], ("part", "kind", "why no row")
     sheet = Sheet(_HEADERS, rows, left, filterable=True, ids=list(ids.values()), tip=_HEADERS[1:])
     stack = Stack(f"The floor on {floor.device.name}", f"{floor.total_ns / 1e3:,.1f} µs", legible(pieces))
     return Section("Where the time is", _TEXT + said, sheet=sheet, bars=Bars([stack], bars))
+
+
+def _bar(part: Part, longest: float, row: str) -> Bar:
+    name = part.name.removeprefix("aten.").removesuffix(".default")
+    return Bar(name, 0.0, part.share / longest, _kind(part), f"{part.share:.1%}", row)
 
 
 def _products(captured: Captured) -> Section | None:
