@@ -98,7 +98,7 @@ class Scheduler:
         self._started = self._seen = now()
         self._most_in_work = _CONFIGS_PER_WORKER * self._gpus
         self._unfinished = {search.task: search for search in searches}
-        self._withdrawals = Withdrawals(database, executor, now)
+        self._withdrawals = Withdrawals(database, executor, {search.task.device for search in searches}, now)
         self._waiting = deque(searches)  # searches that have not begun
         self._ready = TaskPriority(searches)  # searches with a batch to submit
         self._active: dict[Task, TaskSearch] = {}  # searches with a submitted batch

@@ -1,8 +1,9 @@
 """Boards that are not believed: stored canaries before a campaign, and a new begin after rows were withdrawn."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TypeVar
 
+from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.measurement import Evidence, Measurement
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.scheduling.task_search import TaskSearch
@@ -23,23 +24,26 @@ class RowsWithdrawn(Exception):  # noqa: N818 (the name says what happened)
 
 
 class Withdrawals:
-    """Rows that are withdrawn while searches run: by this driver, by another one, or by hand."""
+    """Rows of some devices that are withdrawn while searches run: by this driver, by another one, or by hand."""
 
-    def __init__(self, database: Database, executor: Executor, now: Callable[[], float]) -> None:
+    def __init__(
+        self, database: Database, executor: Executor, devices: Collection[Device], now: Callable[[], float]
+    ) -> None:
         """Count what is withdrawn already; `now` returns monotonic seconds. StoreError: it cannot be read."""
         self._boards = database.boards if executor.evidence is Evidence.MEASURED else None
         self.is_due = False
         """Whether the next call of `are_new` looks, however short ago the last one did."""
         self._now = now
         self._looked = now()
-        self._before = self._boards and self._boards.withdrawn()
+        self._devices = devices
+        self._before = self._boards and self._boards.withdrawn(devices)
 
     def are_new(self) -> bool:
         """Return whether there are further ones; look every two seconds. StoreError: they cannot be read."""
         if self._boards is None or (not self.is_due and self._now() - self._looked < _LOOK_SECONDS):
             return False
         self._looked, self.is_due = self._now(), False
-        return self._boards.withdrawn() != self._before
+        return self._boards.withdrawn(self._devices) != self._before
 
 
 def repeated(searches: Sequence[TaskSearch], attempt: Callable[[], _T]) -> _T:

@@ -1,12 +1,13 @@
 """Store verdicts on boards, and withdraw what a board measured."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import fields
 from datetime import UTC, datetime
 from functools import partial
 
 from sqlalchemy import Connection, Table, and_, delete, func, insert, inspect, literal, or_, select, union
 
+from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.verdict import BoardVerdict
 from gemmtune.engine.seams.codec import decoded
 from gemmtune.engine.store import queries, schema
@@ -64,12 +65,23 @@ class BoardRecords:
 
         return self._transactions.read(read)
 
-    def withdrawn(self) -> tuple[int, int]:
-        """Return the numbers of withdrawn measurements and finals; raises StoreError if they cannot be read."""
+    def withdrawn(self, devices: Collection[Device] = ()) -> tuple[int, int]:
+        """Return the numbers of withdrawn measurements and finals, for all devices where none is given.
+
+        Raises:
+            StoreError: they cannot be read.
+        """
 
         def number(connection: Connection, table: Table) -> int:
-            held = inspect(connection).has_table(table.name)
-            return int(connection.execute(select(func.count()).select_from(table)).scalar_one()) if held else 0
+            if not inspect(connection).has_table(table.name):
+                return 0
+            statement = select(func.count()).select_from(table)
+            if devices and table is WITHDRAWN[schema.finals]:
+                statement = statement.where(table.c.device.in_(devices))
+            elif devices:
+                of = select(schema.tasks.c.id).where(schema.tasks.c.device.in_(devices))
+                statement = statement.where(table.c.task_id.in_(of))
+            return int(connection.execute(statement).scalar_one())
 
         measurements, finals = (self._transactions.read(partial(number, table=each)) for each in WITHDRAWN.values())
         return measurements, finals

@@ -70,6 +70,17 @@ def test_rows_of_a_board_go_failures_too_and_can_be_measured_again(url):
         assert database.boards.withdraw(BAD, "it lies") == (0, 0)
 
 
+def test_withdrawn_rows_are_counted_by_device(url):
+    early = measured(1, BAD, 1)
+    devices = [catalogue.device("B200"), TASK.device]
+    with Database.open(url) as database:
+        database.add([early])
+        database.add_finals([final(early)])
+        database.boards.withdraw(BAD, "it lies")
+        assert [database.boards.withdrawn([each]) for each in devices] == [(0, 0), (1, 1)]
+        assert database.boards.withdrawn(devices) == database.boards.withdrawn() == (1, 1)
+
+
 def test_a_worker_that_only_failed_is_the_boards_by_what_was_said_of_it(url):
     failed = measured(3, BAD, 4, Status.RUN_FAILED)
     with Database.open(url) as database:
