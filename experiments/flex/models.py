@@ -41,7 +41,7 @@ SMALL = {
     "softcap and window": Sizes("gemma-2", 64, 4, 2, 16, 96, length=96, window=40, softcap=50.0),
 }
 """Sizes for a rehearsal on a CPU."""
-ROUNDS, WARM, FLUSH_BYTES = 15, 3, 2**29
+ROUNDS, WARM, FLUSH_BYTES = 16, 4, 2**29
 ARMS = ("eager", "torch.compile", "max-autotune", "table")
 
 
@@ -180,16 +180,16 @@ def error(found: Tensor, expected: Tensor) -> float:
 
 
 def timed(calls: dict[str, Callable[[], object]], device: str) -> dict[str, float]:
-    """Return the median ms of each call, in alternating rounds behind a flush of the L2."""
+    """Return the median ms of each call behind a flush of the L2; every other round has the calls in reverse order."""
     times: dict[str, list[float]] = {name: [] for name in calls}
     flush = torch.empty(FLUSH_BYTES if device == "cuda" else 1, dtype=torch.uint8, device=device)
     wait = torch.cuda.synchronize if device == "cuda" else lambda: None
     for turn in range(ROUNDS + WARM):
-        for name, call in calls.items():
+        for name in list(calls)[:: -1 if turn % 2 else 1]:
             flush.zero_()
             wait()
             began = time.perf_counter()
-            call()
+            calls[name]()
             wait()
             if turn >= WARM:
                 times[name].append((time.perf_counter() - began) * 1e3)
