@@ -29,7 +29,7 @@ def tuning():
 
     from gemmtune.engine.consumers.inductor.bench.generated_kernels import KernelTuning
 
-    def times(calls):
+    def times(calls, _prepare):
         return [[call().ms * 1e6 * (1 + number % 2 * 0.01) for number in range(10)] for call in calls]
 
     def bench(_self, launcher, *_args, **_kwargs):
@@ -110,10 +110,56 @@ def test_a_launch_that_the_gpu_refuses_is_infinitely_slow(tuning):
     def refused():
         raise RuntimeError("Triton Error [CUDA]: invalid configuration argument")
 
-    with mock.patch.object(tuning, "_timer", lambda calls: [[call()] for call in calls]):
+    with mock.patch.object(tuning, "_timer", lambda calls, _prepare: [[call()] for call in calls]):
         assert tuning.benchmark(fn=refused) == float("inf")
         with pytest.raises(RuntimeError, match="illegal"):
             tuning.benchmark(fn=lambda: (_ for _ in ()).throw(RuntimeError("illegal memory access")))
+
+
+@pytest.mark.parametrize("on_cpu", [False, True])
+def test_what_a_kernel_changes_is_copied_or_put_back_before_the_timed_part(on_cpu):
+    from torch._inductor.runtime.triton_heuristics import CachingAutotuner
+
+    from gemmtune.engine.consumers.inductor.bench.generated_kernels import KernelTuning
+
+    its, x, events = kernel("triton_poi_0", {512: 1.0}), torch.zeros(4), []
+    its.mutated_arg_names = ["x"]
+    copy, restore = CachingAutotuner.maybe_clone_args, CachingAutotuner.restore_args_from_cpu
+
+    class Built:
+        n_spills = 0
+
+        def __call__(self, given, *, stream):
+            events.append(("launch", given.tolist()))
+            given.add_(1)
+
+    def noted(function, name, when):
+        def run(self, given, *rest):
+            events.extend([name] * when(given))
+            return function(self, given, *rest)
+
+        return run
+
+    def timer(calls, prepare):
+        for _ in range(3):
+            prepare()
+            events.append("timed")
+            calls[0]()
+        return [[1.0]]
+
+    tuning = KernelTuning(timer, "torch 2.13.0, triton 3.7.0")
+    with (
+        tuning.chosen(),
+        mock.patch.object(its, "get_device_interface"),
+        mock.patch.object(its, "copy_args_to_cpu_if_needed", return_value={"x": (x, x.clone())} if on_cpu else {}),
+        mock.patch.object(CachingAutotuner, "maybe_clone_args", noted(copy, "copy", lambda given: not given)),
+        mock.patch.object(CachingAutotuner, "restore_args_from_cpu", noted(restore, "restore", bool)),
+    ):
+        assert its.bench(Built(), x) == pytest.approx(1e-6)
+    what, timed = "restore" if on_cpu else "copy", ["timed", ("launch", [0.0] * 4)]
+    first = timed if on_cpu else [timed[0], "copy", timed[1]]  # no operands are known before the first call
+    assert events == [*first, what, *timed, what, *timed, what]
+    assert x.tolist() == [0.0] * 4
 
 
 def softmax_and_gelu(x, y):
