@@ -61,14 +61,13 @@ def bench_model(
         UsageError: the callable cannot be built, or fails without torch.compile.
     """
     prepared = _prepared(call, inputs, grad=grad)
-    expected: list[list[torch.Tensor]] | None = None
     ready: dict[str, RunnableArm] = {}
     found: dict[str, ArmTimes] = {}
     use: TableUse | None = None
     choices = SharedChoices()
     torch._dynamo.reset()
     try:
-        quietly(prepared.arm(prepared.call))  # loads the vendor library, and allocates
+        expected = quietly(prepared.arm(prepared.call).results)  # loads the vendor library, and allocates
     except Exception as error:
         raise UsageError(f"the callable fails: {described(error)}") from error
     with suppress(Exception):  # arms that cannot compile say so
@@ -91,22 +90,13 @@ def bench_model(
                     if name == TABLE:
                         use = loader.report()
                         loader.uninstall()
-            if expected is None:
-                expected = results
-            found[name] = ArmTimes(
-                name,
-                (),
-                first.seconds,
-                first.product_benchmarks,
-                first.kernel_benchmarks,
-                peak_bytes(arm),
-                relative_error(results, expected),
-                shared_kernels=choices.taken,
-            )
+            of_first = first.seconds, first.product_benchmarks, first.kernel_benchmarks
+            error = relative_error(results, expected)
+            found[name] = ArmTimes(name, (), *of_first, peak_bytes(arm), error, shared_kernels=choices.taken)
             ready[name] = arm
             del results
-        except Exception as error:  # the model's own, or one of torch's compilers
-            found[name] = ArmTimes(name, failure=described(error))
+        except Exception as fault:  # the model's own, or one of torch's compilers
+            found[name] = ArmTimes(name, failure=described(fault))
         gc.collect()
         torch.cuda.empty_cache()
     notify("timing " + ", ".join(ready))
