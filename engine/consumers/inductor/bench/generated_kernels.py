@@ -48,6 +48,7 @@ _APART = ("coordinate_descent_search_radius",)
 """Setting with its own value, so that an arm with the table does not run what was compiled for the tuning."""
 _LONG_NS = 20_000.0
 """Least time of a kernel that goes on to neighbours: what the L2 holds changes that of a shorter one as much."""
+_UNLOADERS = ("_close_static_launcher", "_release_static_launchers_except")
 _PLAIN = (HeuristicType.POINTWISE, HeuristicType.REDUCTION, HeuristicType.PERSISTENT_REDUCTION)
 
 
@@ -116,7 +117,10 @@ class KernelTuning:
 
     @contextlib.contextmanager
     def chosen(self) -> Iterator[None]:
-        """Let Inductor choose by the timer, and keep what every kernel ends with."""
+        """Let Inductor choose by the timer, and keep what every kernel ends with.
+
+        A config that loses a race stays loaded, which torch 2.13 and later unload: the final may start it once more.
+        """
         kernels: Any = CachingAutotuner  # has no types
         race, walk = kernels.autotune_to_one_config, kernels.coordinate_descent_tuning
         generate = TritonKernel.codegen_kernel
@@ -140,6 +144,7 @@ class KernelTuning:
         with (
             patch.object(TritonKernel, "codegen_kernel", offered),
             patch.object(triton_heuristics, "benchmarker", self),
+            patch.multiple(kernels, create=True, **dict.fromkeys(_UNLOADERS, lambda *_: None)),
             patch.object(kernels, "autotune_to_one_config", raced),
             patch.object(kernels, "coordinate_descent_tuning", walked),
         ):

@@ -56,6 +56,15 @@ def test_the_winner_of_a_race_becomes_a_row(tuning):
     assert (row.name, row.choice.fault) == ("triton_poi_0", "")
 
 
+def test_a_config_that_loses_its_race_stays_loaded_for_the_final(tuning):
+    its, closed = kernel("triton_poi_0", {512: 1.1, 1024: 1.0}), []
+    for launcher in its.launchers:
+        runner = type("Runner", (), {"run": lambda _: None, "close": lambda _, of=launcher: closed.append(of)})()
+        launcher._is_static, launcher.__globals__ = True, {"runner": runner.run}
+    its.autotune_to_one_config()
+    assert (blocks(tuning), closed) == ([1024], [])
+
+
 def test_a_winner_within_the_noise_yields_to_the_config_that_inductor_starts_from(tuning):
     its = kernel("triton_poi_0", {512: 1.0, 1024: 1.0})
     its.launchers.reverse()
