@@ -207,10 +207,14 @@ class KernelTimer:
         return self._blocks[part]
 
     def loop(self) -> tuple[Callable[[], None], int]:
-        """Return a function that enqueues launches of the kernel alone, without events, and their number."""
-        context = self._timing.context
-        graph = context.capture(_launches(self._kernel, self._timing.sets.kernel, 0, BLOCK_SAMPLES))
-        return partial(Executable(graph, context.main_stream).launch, graph, context.main_stream), BLOCK_SAMPLES
+        """Return a function that enqueues launches of the kernel alone, without events, and their number.
+
+        Where the operand sets of a block would stay in the L2, the launches use all sets there are.
+        """
+        context, sets = self._timing.context, self._timing.sets
+        number = max(BLOCK_SAMPLES, len(sets.kernel)) if sets.evicts else BLOCK_SAMPLES
+        graph = context.capture(_launches(self._kernel, sets.kernel, 0, number))
+        return partial(Executable(graph, context.main_stream).launch, graph, context.main_stream), number
 
     def close(self) -> None:
         """Free the captured graphs."""
