@@ -111,9 +111,8 @@ class Bench:
         energy = None
         if self._protocol.energy:
             replay, launches = timer.loop()
-            energy = joules_per_launch(
-                replay, launches, launches * found.estimate.time_ns / 1e9, self._telemetry.energy_mj
-            )
+            seconds = launches * found.estimate.time_ns / 1e9
+            energy = joules_per_launch(replay, launches, seconds, self._telemetry.energy_mj)
         timer.close()
         hopeless = leader is not None and estimate.time_ns > _HOPELESS * leader.time_ns
         bits, reason = ("", "") if hopeless else self._bits(job, kernel)
@@ -209,10 +208,7 @@ class Bench:
         return DutyCycleTimer(timer, setup.drift, self._duty_cycle, time.sleep)
 
     def _floor_ns(self, task: Task) -> float:
-        """Return the time the GPU needs to move the task's bytes on a cold L2, in nanoseconds; 0 on a warm one.
-
-        Outputs need not leave the L2 before the launch ends.
-        """
+        """Return the least time of the task's bytes on a cold L2, in ns, which may keep outputs; 0 on a warm one."""
         if not self._protocol.cold:
             return 0.0
         written = sum(output.nbytes for output in self._setups.get(task.problem).sets.kernel[0].outputs)

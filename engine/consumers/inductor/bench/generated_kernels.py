@@ -48,7 +48,7 @@ _APART = ("coordinate_descent_search_radius",)
 """Setting with its own value, so that an arm with the table does not run what was compiled for the tuning."""
 _LONG_NS = 20_000.0
 """Least time of a kernel that goes on to neighbours: what the L2 holds changes that of a shorter one as much."""
-_UNLOADERS = ("_close_static_launcher", "_release_static_launchers_except")
+_UNLOADERS = ("_close_static_launcher", "_release_static_launchers_except")  # of losers, which finals launch again
 _PLAIN = (HeuristicType.POINTWISE, HeuristicType.REDUCTION, HeuristicType.PERSISTENT_REDUCTION)
 
 
@@ -117,10 +117,7 @@ class KernelTuning:
 
     @contextlib.contextmanager
     def chosen(self) -> Iterator[None]:
-        """Let Inductor choose by the timer, and keep what every kernel ends with.
-
-        A config that loses a race stays loaded, which torch 2.13 and later unload: the final may start it once more.
-        """
+        """Let Inductor choose by the timer, and keep what every kernel ends with."""
         kernels: Any = CachingAutotuner  # has no types
         race, walk = kernels.autotune_to_one_config, kernels.coordinate_descent_tuning
         generate = TritonKernel.codegen_kernel
@@ -162,10 +159,7 @@ class KernelTuning:
         return estimate(samples).time_ns / 1e6
 
     def _timed(self, calls: Sequence[Call]) -> list[list[float]]:
-        """Return the samples of calls of one kernel, ns, without Inductor's copies of what the kernel changes.
-
-        They would count, and be in the L2. Each call gets a new copy, or what was on the CPU, before the L2 is emptied.
-        """
+        """Return the samples of calls of one kernel, ns; Inductor copies what it changes before the L2 is emptied."""
         kernels: Any = CachingAutotuner
         copy, restore = kernels.maybe_clone_args, kernels.restore_args_from_cpu
         copying, restoring, copies = list[Call](), list[Call](), list[object]()
