@@ -92,12 +92,12 @@ def bench_model(
                         use = loader.report()
                         loader.uninstall()
             of_first = first.seconds, first.product_benchmarks, first.kernel_benchmarks
-            error = relative_error(results, expected)
-            found[name] = ArmTimes(name, (), *of_first, peak, error, shared_kernels=choices.taken)
+            off = relative_error(results, expected)
+            found[name] = ArmTimes(name, (), *of_first, peak, off, shared_kernels=choices.taken)
             ready[name] = arm
             del results
-        except Exception as fault:  # the model's own, or one of torch's compilers
-            found[name] = ArmTimes(name, failure=described(fault))
+        except Exception as error:  # the model's own, or one of torch's compilers
+            found[name] = ArmTimes(name, failure=described(error))
         gc.collect()
         torch.cuda.empty_cache()
     samples, in_graphs = _timed(ready, seconds, notify)

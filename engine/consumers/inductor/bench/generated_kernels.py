@@ -49,6 +49,7 @@ _APART = ("coordinate_descent_search_radius",)
 _LONG_NS = 20_000.0
 """Least time of a kernel that goes on to neighbours: what the L2 holds changes that of a shorter one as much."""
 _UNLOADERS = ("_close_static_launcher", "_release_static_launchers_except")  # of losers, which finals launch again
+_LOADED: dict[str, Any] = dict.fromkeys(_UNLOADERS, lambda *_: None)
 _PLAIN = (HeuristicType.POINTWISE, HeuristicType.REDUCTION, HeuristicType.PERSISTENT_REDUCTION)
 
 
@@ -141,7 +142,7 @@ class KernelTuning:
         with (
             patch.object(TritonKernel, "codegen_kernel", offered),
             patch.object(triton_heuristics, "benchmarker", self),
-            patch.multiple(kernels, create=True, **dict.fromkeys(_UNLOADERS, lambda *_: None)),
+            patch.multiple(kernels, create=True, **_LOADED),
             patch.object(kernels, "autotune_to_one_config", raced),
             patch.object(kernels, "coordinate_descent_tuning", walked),
         ):

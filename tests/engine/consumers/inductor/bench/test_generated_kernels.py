@@ -189,6 +189,31 @@ def test_what_the_host_does_before_a_launch_is_no_part_of_its_time():
     assert max(ColdTimer()([slow])[0]) < 500_000  # ns
 
 
+def changed(x, y):
+    return x.add_(y)
+
+
+def added(x, y):
+    return x + y
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(present_device() is None, reason="needs a GPU")
+def test_a_kernel_that_changes_its_operand_takes_as_long_as_one_that_does_not(tmp_path):
+    from gemmtune.engine.consumers.inductor.bench import running
+    from gemmtune.engine.consumers.inductor.bench.generated_kernels import generated_rows
+
+    write_all(InductorExporter().export(Table(present_device(), (), "latency")), tmp_path)
+    inputs = [torch.randn(torch.cuda.get_device_properties(0).L2_cache_size // 4, device="cuda") for _ in range(2)]
+    times = []
+    for function in (changed, added):
+        torch._dynamo.reset()
+        prepared = running.Prepared(function, inputs, {}, grad=False)
+        (row,) = generated_rows(prepared, tmp_path / "inductor_table.json", binaries=True)
+        times.append(row.choice.time_ns)
+    assert times[0] == pytest.approx(times[1], rel=0.25)  # a copy within the timed part takes two thirds of it more
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(present_device() is None, reason="needs a GPU")
 def test_kernels_with_rows_are_timed_once_and_then_neither_race_nor_descend(tmp_path):
