@@ -163,17 +163,17 @@ class KernelTuning:
         """Return the samples of calls of one kernel, ns; Inductor copies what it changes before the L2 is emptied."""
         kernels: Any = CachingAutotuner
         copy, restore = kernels.maybe_clone_args, kernels.restore_args_from_cpu
-        copying, restoring, copies = list[Call](), list[Call](), list[object]()
+        copying, copies, restoring = list[Call](), list[object](), dict[int, Call]()
 
         def copied(*args: object, **named: object) -> object:
             copying[:] = [partial(copy, *args, **named)]
             return copies.pop() if copies else copying[0]()
 
         def restored(*args: object) -> None:
-            restoring[:] = [partial(restore, *args)]
+            restoring[id(args[-1])] = partial(restore, *args)  # calls may differ in what is on the CPU
 
         def prepare() -> None:
-            for each in restoring:
+            for each in restoring.values():
                 each()
             copies[:] = [each() for each in copying]
 

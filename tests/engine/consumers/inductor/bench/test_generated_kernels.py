@@ -125,15 +125,13 @@ def test_a_launch_that_the_gpu_refuses_is_infinitely_slow(tuning):
             tuning.benchmark(fn=lambda: (_ for _ in ()).throw(RuntimeError("illegal memory access")))
 
 
-@pytest.mark.parametrize("on_cpu", [False, True])
-def test_what_a_kernel_changes_is_copied_or_put_back_before_the_timed_part(on_cpu):
+@pytest.fixture
+def changing():
+    """Return a kernel that adds 1 to `x` in place, its launcher, `x`, and launches, copies and restorations so far."""
     from torch._inductor.runtime.triton_heuristics import CachingAutotuner
-
-    from gemmtune.engine.consumers.inductor.bench.generated_kernels import KernelTuning
 
     its, x, events = kernel("triton_poi_0", {512: 1.0}), torch.zeros(4), []
     its.mutated_arg_names = ["x"]
-    copy, restore = CachingAutotuner.maybe_clone_args, CachingAutotuner.restore_args_from_cpu
 
     class Built:
         n_spills = 0
@@ -149,6 +147,25 @@ def test_what_a_kernel_changes_is_copied_or_put_back_before_the_timed_part(on_cp
 
         return run
 
+    copy, restore = CachingAutotuner.maybe_clone_args, CachingAutotuner.restore_args_from_cpu
+    with (
+        mock.patch.object(its, "get_device_interface"),
+        mock.patch.object(CachingAutotuner, "maybe_clone_args", noted(copy, "copy", lambda given: not given)),
+        mock.patch.object(CachingAutotuner, "restore_args_from_cpu", noted(restore, "restore", bool)),
+    ):
+        yield its, Built(), x, events
+
+
+def saving(its, saved):
+    return mock.patch.object(its, "copy_args_to_cpu_if_needed", return_value=saved)
+
+
+@pytest.mark.parametrize("on_cpu", [False, True])
+def test_what_a_kernel_changes_is_copied_or_put_back_before_the_timed_part(changing, on_cpu):
+    from gemmtune.engine.consumers.inductor.bench.generated_kernels import KernelTuning
+
+    its, launcher, x, events = changing
+
     def timer(calls, prepare):
         for _ in range(3):
             prepare()
@@ -157,17 +174,33 @@ def test_what_a_kernel_changes_is_copied_or_put_back_before_the_timed_part(on_cp
         return [[1.0]]
 
     tuning = KernelTuning(timer, "torch 2.13.0, triton 3.7.0")
-    with (
-        tuning.chosen(),
-        mock.patch.object(its, "get_device_interface"),
-        mock.patch.object(its, "copy_args_to_cpu_if_needed", return_value={"x": (x, x.clone())} if on_cpu else {}),
-        mock.patch.object(CachingAutotuner, "maybe_clone_args", noted(copy, "copy", lambda given: not given)),
-        mock.patch.object(CachingAutotuner, "restore_args_from_cpu", noted(restore, "restore", bool)),
-    ):
-        assert its.bench(Built(), x) == pytest.approx(1e-6)
+    with tuning.chosen(), saving(its, {"x": (x, x.clone())} if on_cpu else {}):
+        assert its.bench(launcher, x) == pytest.approx(1e-6)
     what, timed = "restore" if on_cpu else "copy", ["timed", ("launch", [0.0] * 4)]
     first = timed if on_cpu else [timed[0], "copy", timed[1]]  # no operands are known before the first call
     assert events == [*first, what, *timed, what, *timed, what]
+    assert x.tolist() == [0.0] * 4
+
+
+def test_calls_that_differ_in_what_is_on_the_cpu_leave_the_operand_as_it_was(changing):
+    from gemmtune.engine.consumers.inductor.bench.generated_kernels import KernelTuning
+
+    its, launcher, x, events = changing
+    calls = []
+
+    def timer(of, prepare):
+        for call in of * 3:
+            prepare()
+            call()
+        return [[1.0]] * len(of)
+
+    tuning = KernelTuning(timer, "torch 2.13.0, triton 3.7.0")
+    with mock.patch.object(tuning, "benchmark", lambda fn, **_: calls.append(fn) or 0.0), tuning.chosen():
+        for saved in ({"x": (x, x.clone())}, {}):
+            with saving(its, saved):
+                its.bench(launcher, x)
+    tuning._timed(calls)
+    assert [each for each in events if each[0] == "launch"] == [("launch", [0.0] * 4)] * 6
     assert x.tolist() == [0.0] * 4
 
 
