@@ -110,7 +110,7 @@ class Bench:
             self._leaders[job.task] = estimate
         energy = None
         if self._protocol.energy:
-            replay, launches = timer.loop()
+            replay, launches = timer.loop(found.estimate.time_ns)
             seconds = launches * found.estimate.time_ns / 1e9
             energy = joules_per_launch(replay, launches, seconds, self._telemetry.energy_mj)
         timer.close()

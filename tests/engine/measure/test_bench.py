@@ -95,7 +95,7 @@ class Gpu:
     def start_singles(self, count):
         self.events.append(("singles", count))
 
-    def loop(self):
+    def loop(self, time_ns):
         return "replay", 50
 
     def close(self):
