@@ -33,6 +33,9 @@ _HOPELESS = 2.0
 """Multiple of the leader's time from which bits are not compared: such a config serves no row, and its launches are
 long."""
 
+_L2_OVER_MEMORY = 32
+"""Rate of the L2 over that of the memory, at most; an L4's, of 64 bytes per clock and multiprocessor, is 25."""
+
 
 class Bench:
     """Measure configs and hold finals on one GPU, one job at a time."""
@@ -107,10 +110,9 @@ class Bench:
             self._leaders[job.task] = estimate
         energy = None
         if self._protocol.energy:
-            replay, launches = timer.loop()
-            energy = joules_per_launch(
-                replay, launches, launches * found.estimate.time_ns / 1e9, self._telemetry.energy_mj
-            )
+            replay, launches = timer.loop(found.estimate.time_ns)
+            seconds = launches * found.estimate.time_ns / 1e9
+            energy = joules_per_launch(replay, launches, seconds, self._telemetry.energy_mj)
         timer.close()
         hopeless = leader is not None and estimate.time_ns > _HOPELESS * leader.time_ns
         bits, reason = ("", "") if hopeless else self._bits(job, kernel)
@@ -206,10 +208,12 @@ class Bench:
         return DutyCycleTimer(timer, setup.drift, self._duty_cycle, time.sleep)
 
     def _floor_ns(self, task: Task) -> float:
-        """Return the time the GPU needs to move the task's bytes on a cold L2, in nanoseconds; 0 on a warm one."""
+        """Return the least time of the task's bytes on a cold L2, in ns, which may keep outputs; 0 on a warm one."""
         if not self._protocol.cold:
             return 0.0
-        return task.problem.min_bytes / task.device.memory_bandwidth_gb_s
+        written = sum(output.nbytes for output in self._setups.get(task.problem).sets.kernel[0].outputs)
+        kept = min(written, task.device.l2_bytes, task.problem.min_bytes)
+        return (task.problem.min_bytes - kept + kept / _L2_OVER_MEMORY) / task.device.memory_bandwidth_gb_s
 
     def _space(self, task: Task) -> Space:
         if task.space not in self._spaces:  # a look-up in the registry takes milliseconds

@@ -70,7 +70,7 @@ class Workload(ABC):
     @property
     @abstractmethod
     def min_bytes(self) -> int:
-        """Bytes that one launch must move through device memory; a faster time than these take is refused."""
+        """Bytes that one launch must move; a faster time than memory takes for what the L2 cannot keep is refused."""
 
     @property
     def compute_type(self) -> str:

@@ -30,6 +30,7 @@ _EXECUTABLES = 8  # executable graphs that the blocks of a kernel rotate through
 _FIXED_COST_BLOCKS = 2 * _EXECUTABLES  # blocks of the empty kernel, which average out their scatter
 _RUN_NS = 32e3  # least time of a run, next to which the scatter of the fixed cost is 0.3 %
 _MOST_IN_RUN = 8
+_LONG_NS = 1e6  # beside a launch this long, moving what fits in L2 takes no energy
 _LEAST_NS = 32.0  # one tick of event times: no kernel takes less
 
 
@@ -206,11 +207,15 @@ class KernelTimer:
             self._blocks[part] = self._timing.capture(self._kernel, part, self._run.launches)
         return self._blocks[part]
 
-    def loop(self) -> tuple[Callable[[], None], int]:
-        """Return a function that enqueues launches of the kernel alone, without events, and their number."""
-        context = self._timing.context
-        graph = context.capture(_launches(self._kernel, self._timing.sets.kernel, 0, BLOCK_SAMPLES))
-        return partial(Executable(graph, context.main_stream).launch, graph, context.main_stream), BLOCK_SAMPLES
+    def loop(self, time_ns: float) -> tuple[Callable[[], None], int]:
+        """Return a function that enqueues launches of the kernel alone, without events, and their number.
+
+        Where the operand sets of a block would stay in the L2, launches shorter than 1 ms use all sets there are.
+        """
+        context, sets = self._timing.context, self._timing.sets
+        number = max(BLOCK_SAMPLES, len(sets.kernel)) if sets.evicts and time_ns < _LONG_NS else BLOCK_SAMPLES
+        graph = context.capture(_launches(self._kernel, sets.kernel, 0, number))
+        return partial(Executable(graph, context.main_stream).launch, graph, context.main_stream), number
 
     def close(self) -> None:
         """Free the captured graphs."""

@@ -30,6 +30,7 @@ PROBLEM = Problem.parse("64x48x80")
 TASK = Task(PROBLEM, catalogue.device("H200"), "toy")
 LEVEL = ReferenceLevel("torch 2.13.0", "GPU-0", 1000.0)
 STATE = DeviceState(1980, 3201, 40, 300_000)
+OUTPUT = torch.empty(PROBLEM.m, PROBLEM.n, dtype=torch.bfloat16)
 RIGHT, WRONG = SimpleNamespace(reason="", error_norm=1e-3), SimpleNamespace(reason="element 3 is 7", error_norm=2.0)
 
 
@@ -62,6 +63,7 @@ class Gpu:
 
     level, drift = LEVEL, Drift(1000.0)
     may_be_throttled = object()
+    sets = SimpleNamespace(kernel=[SimpleNamespace(outputs=(OUTPUT,))])
 
     def __init__(self):
         self.events, self.checks, self.screened, self.finals, self.loaded = [], [], [], [], []
@@ -93,7 +95,7 @@ class Gpu:
     def start_singles(self, count):
         self.events.append(("singles", count))
 
-    def loop(self):
+    def loop(self, time_ns):
         return "replay", 50
 
     def close(self):
@@ -227,7 +229,8 @@ def test_bits_are_compared_where_protocol_and_space_say_so(gpu, monkeypatch, pro
     assert reading.status is (Status.WRONG_RESULT if compares else Status.OK)
 
 
-FLOOR = PROBLEM.min_bytes / TASK.device.memory_bandwidth_gb_s
+FLOOR = (PROBLEM.min_bytes - OUTPUT.nbytes * 31 / 32) / TASK.device.memory_bandwidth_gb_s
+"""Time of the operands, for the L2 keeps the output and takes it 32 times as fast."""
 
 
 @pytest.mark.parametrize(
@@ -338,6 +341,15 @@ def test_finalists_below_what_the_memory_allows_are_dropped_and_the_rest_ranked_
     assert "below the device's floor" in reason
     assert [each.number for each in reading.ranking] == [1, 2]
     assert [kernel.closed for kernel in gpu.loaded] == [1, 1, 1]
+
+
+@pytest.mark.parametrize(("l2_bytes", "is_ranked"), [(OUTPUT.nbytes, True), (OUTPUT.nbytes // 2, False)])
+def test_outputs_count_against_a_time_only_as_far_as_the_l2_cannot_keep_them(gpu, l2_bytes, is_ranked):
+    task = replace(TASK, device=replace(TASK.device, l2_bytes=l2_bytes))
+    gpu.checks, gpu.finals = [RIGHT], [(place(0, FLOOR * 1.01),)]
+    reading = bench_on(gpu)(FinalJob((replace(job(), task=task),)))
+    assert [each.number for each in reading.ranking] == [0] * is_ranked
+    assert len(reading.failed) == 1 - is_ranked
 
 
 def test_a_final_of_wrong_kernels_ranks_none_and_one_that_breaks_the_gpu_ends_it(gpu):

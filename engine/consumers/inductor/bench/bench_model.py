@@ -1,13 +1,14 @@
 """Bench of one model: all arms in one process, on this machine's GPU. Imports torch."""
 
 import gc
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import torch
+from torch._dynamo.utils import counters
 
 from gemmtune.engine.consumers.inductor.bench.arms import ARMS, TABLE
 from gemmtune.engine.consumers.inductor.bench.generated_kernels import generated_rows
@@ -61,14 +62,13 @@ def bench_model(
         UsageError: the callable cannot be built, or fails without torch.compile.
     """
     prepared = _prepared(call, inputs, grad=grad)
-    expected: list[list[torch.Tensor]] | None = None
     ready: dict[str, RunnableArm] = {}
     found: dict[str, ArmTimes] = {}
     use: TableUse | None = None
     choices = SharedChoices()
     torch._dynamo.reset()
     try:
-        quietly(prepared.arm(prepared.call))  # loads the vendor library, and allocates
+        expected = quietly(prepared.arm(prepared.call).results)  # loads the vendor library, and allocates
     except Exception as error:
         raise UsageError(f"the callable fails: {described(error)}") from error
     with suppress(Exception):  # arms that cannot compile say so
@@ -86,46 +86,41 @@ def bench_model(
                 try:
                     arm = compiled_arm(prepared, name)
                     first = quietly(partial(first_call, arm))
-                    results = arm.results()
+                    results, peak = arm.results(), peak_bytes(arm)
                 finally:
                     if name == TABLE:
                         use = loader.report()
                         loader.uninstall()
-            if expected is None:
-                expected = results
-            found[name] = ArmTimes(
-                name,
-                (),
-                first.seconds,
-                first.product_benchmarks,
-                first.kernel_benchmarks,
-                peak_bytes(arm),
-                relative_error(results, expected),
-                shared_kernels=choices.taken,
-            )
+            of_first = first.seconds, first.product_benchmarks, first.kernel_benchmarks
+            off = relative_error(results, expected)
+            found[name] = ArmTimes(name, (), *of_first, peak, off, shared_kernels=choices.taken)
             ready[name] = arm
             del results
         except Exception as error:  # the model's own, or one of torch's compilers
             found[name] = ArmTimes(name, failure=described(error))
         gc.collect()
         torch.cuda.empty_cache()
-    notify("timing " + ", ".join(ready))
+    samples, in_graphs = _timed(ready, seconds, notify)
+    timed = tuple(replace(arm, samples_ns=samples.get(name, ())) for name, arm in found.items())
+    facts = grad, device.name, torch.__version__, in_graphs
+    products = gains(use, table) if use is not None else ()
+    return ModelBench(_name(call), tuple(filter(None, map(_text, inputs))), *facts, timed, products)
+
+
+def _timed(
+    arms: Mapping[str, RunnableArm], seconds: float, notify: Callable[[str], None]
+) -> tuple[dict[str, tuple[float, ...]], bool]:
+    """Return the times per call in each round and arm, ns, and whether they are of CUDA graphs."""
+    notify("timing " + ", ".join(arms))
+    graphs = counters["stats"]["unique_graphs"]
     with torch._dynamo.config.patch(recompile_limit=64):
-        samples, refused = quietly(partial(timed_in_graphs, ready, seconds)) if ready else ({}, "no arm ran")
+        samples, refused = quietly(partial(timed_in_graphs, arms, seconds)) if arms else ({}, "no arm ran")
         if refused:
             notify(f"without CUDA graphs: {refused}")
-            samples = timed_rounds(ready, seconds)
-    timed = tuple(replace(arm, samples_ns=samples.get(name, ())) for name, arm in found.items())
-    return ModelBench(
-        _name(call),
-        tuple(filter(None, map(_text, inputs))),
-        grad,
-        device.name,
-        torch.__version__,
-        not refused,
-        timed,
-        gains(use, table) if use is not None else (),
-    )
+            samples = timed_rounds(arms, seconds)
+    if counters["stats"]["unique_graphs"] > graphs:
+        notify("torch compiled again while the arms were timed, without the table: do not trust the table's time")
+    return samples, not refused
 
 
 def gains(use: TableUse, table: Table | None) -> tuple[ProductGain, ...]:

@@ -36,8 +36,8 @@ from gemmtune.engine.statistics import estimate
 from gemmtune.engine.toolchain.versions import triton_toolchain
 
 Call = Callable[[], object]
-Timer = Callable[[Sequence[Call]], list[list[float]]]
-"""Function that times calls in turn, and returns the samples of each, ns."""
+Timer = Callable[[Sequence[Call], Call], list[list[float]]]
+"""Function that times calls in turn, each behind an untimed call of the last argument, and returns samples, ns."""
 _LAUNCHES = 30
 _EVICTIONS, _HOST_TIMES = 2, 3  # evictions, at least, and the host's times of a call that they last
 _LEAST_NS = 32.0
@@ -48,6 +48,8 @@ _APART = ("coordinate_descent_search_radius",)
 """Setting with its own value, so that an arm with the table does not run what was compiled for the tuning."""
 _LONG_NS = 20_000.0
 """Least time of a kernel that goes on to neighbours: what the L2 holds changes that of a shorter one as much."""
+_UNLOADERS = ("_close_static_launcher", "_release_static_launchers_except")  # of losers, which finals launch again
+_LOADED: dict[str, Any] = dict.fromkeys(_UNLOADERS, lambda *_: None)
 _PLAIN = (HeuristicType.POINTWISE, HeuristicType.REDUCTION, HeuristicType.PERSISTENT_REDUCTION)
 
 
@@ -79,23 +81,24 @@ class ColdTimer:
         self._cost_ns = estimate(self([self._helpers.empty])[0]).time_ns
         self._eviction_ns = estimate(self([self._helpers.evict])[0]).time_ns
 
-    def __call__(self, calls: Sequence[Call]) -> list[list[float]]:
+    def __call__(self, calls: Sequence[Call], prepare: Call = lambda: None) -> list[list[float]]:
         """Return the times of each call, ns, less the cost of events; all calls run in turn, first twice untimed.
 
-        The kernels that empty the L2 take longer than the host takes to enqueue a call behind them. It takes longest
-        where a kernel changes its operands, of which Inductor makes copies.
+        `prepare` makes the operands of the next call before the L2 is emptied. The kernels that empty it take longer
+        than the host takes to enqueue the slowest call behind them.
         """
         events = [[EventPair(external=False) for _ in calls] for _ in range(_LAUNCHES)]
-        for call in calls:
+        host_ns = []
+        for call in (*calls, *calls):
+            prepare()
+            began = time.perf_counter_ns()
             call()
-        began = time.perf_counter_ns()
-        for call in calls:
-            call()
-        host_ns = (time.perf_counter_ns() - began) / len(calls)
-        evictions = max(_EVICTIONS, math.ceil(_HOST_TIMES * host_ns / self._eviction_ns))
+            host_ns.append(time.perf_counter_ns() - began)
+        evictions = max(_EVICTIONS, math.ceil(_HOST_TIMES * max(host_ns[len(calls) :]) / self._eviction_ns))
         stream = torch.cuda.current_stream()
         for pairs in events:
             for call, pair in zip(calls, pairs, strict=True):
+                prepare()
                 for _ in range(evictions):
                     self._helpers.evict()
                 pair.around(call, stream)  # type: ignore[arg-type] # what a call returns is not read
@@ -139,6 +142,7 @@ class KernelTuning:
         with (
             patch.object(TritonKernel, "codegen_kernel", offered),
             patch.object(triton_heuristics, "benchmarker", self),
+            patch.multiple(kernels, create=True, **_LOADED),
             patch.object(kernels, "autotune_to_one_config", raced),
             patch.object(kernels, "coordinate_descent_tuning", walked),
         ):
@@ -147,13 +151,36 @@ class KernelTuning:
     def benchmark(self, fn: Call, **_: object) -> float:
         """Return the time of a launch, ms, in the place of Inductor's benchmarker; infinite for one that fails."""
         try:
-            samples = self._timer([fn])[0]
+            samples = self._timed([fn])[0]
         except RuntimeError as error:
             if "invalid configuration" not in str(error).lower():
                 raise
             return float("inf")
         self._last = fn
         return estimate(samples).time_ns / 1e6
+
+    def _timed(self, calls: Sequence[Call]) -> list[list[float]]:
+        """Return the samples of calls of one kernel, ns; Inductor copies what it changes before the L2 is emptied."""
+        kernels: Any = CachingAutotuner
+        copy, restore = kernels.maybe_clone_args, kernels.restore_args_from_cpu
+        copying, copies, restoring = list[Call](), list[object](), dict[int, Call]()
+
+        def copied(*args: object, **named: object) -> object:
+            copying[:] = [partial(copy, *args, **named)]
+            return copies.pop() if copies else copying[0]()
+
+        def restored(*args: object) -> None:
+            restoring[id(args[-1])] = partial(restore, *args)  # calls may differ in what is on the CPU
+
+        def prepare() -> None:
+            for each in restoring.values():
+                each()
+            copies[:] = [each() for each in copying]
+
+        with patch.multiple(kernels, maybe_clone_args=copied, restore_args_from_cpu=restored):
+            samples = self._timer(calls, prepare)
+            prepare()
+        return samples
 
     def _settled(self, kernel: Any, start: Any, found: Any, args: Sequence[object], named: dict[str, object]) -> Any:  # noqa: ANN401
         """Return the launcher to run, `found` if it leads beyond the noise, else `start`; keep its row."""
@@ -168,7 +195,7 @@ class KernelTuning:
                 calls[launcher] = self._last
         if found not in calls:
             return found
-        samples: dict[Any, list[float]] = dict(zip(calls, self._timer([*calls.values()]), strict=True))
+        samples: dict[Any, list[float]] = dict(zip(calls, self._timed([*calls.values()]), strict=True))
         default_ns = samples.get(start, samples[found])
         if start in calls and paired_ratio(default_ns, samples[found]).low <= 1:
             found = start
@@ -176,18 +203,9 @@ class KernelTuning:
         return found
 
     def _keep(self, kernel: Any, launcher: Any, samples_ns: Sequence[float], default_ns: float) -> None:  # noqa: ANN401
-        timed = estimate(samples_ns)
-        choice = Choice(
-            _SPACE,
-            Config(_params(launcher.config)),
-            timed.time_ns,
-            timed.low_ns,
-            timed.high_ns,
-            len(samples_ns),
-            Evidence.MEASURED,
-            self._toolchain,
-            _PROTOCOL,
-        )
+        timed, config = estimate(samples_ns), Config(_params(launcher.config))
+        times = timed.time_ns, timed.low_ns, timed.high_ns
+        choice = Choice(_SPACE, config, *times, len(samples_ns), Evidence.MEASURED, self._toolchain, _PROTOCOL)
         source = source_key(str(kernel.size_hints), str(kernel.triton_meta["signature"]), kernel.fn.src)
         raced = self.rows.get(source)
         self.rows[source] = GeneratedRow(source, kernel.fn.__name__, choice, raced.default_ns if raced else default_ns)

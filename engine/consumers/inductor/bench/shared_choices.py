@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Any
+from unittest.mock import patch
 
 from torch._inductor.runtime.triton_heuristics import CachingAutotuner
 
@@ -76,11 +77,8 @@ class SharedChoices:
             with kernel.lock:
                 return kernel._precompile_config(config).make_launcher()
 
-        kernels.autotune_to_one_config, kernels.bench, kernels.coordinate_descent_tuning = race, timed, walk
-        try:
+        with patch.multiple(kernels, autotune_to_one_config=race, bench=timed, coordinate_descent_tuning=walk):
             yield
-        finally:
-            kernels.autotune_to_one_config, kernels.bench, kernels.coordinate_descent_tuning = choose, bench, descend
         self._chosen, self._descended = chosen | self._chosen, descended | self._descended
 
 

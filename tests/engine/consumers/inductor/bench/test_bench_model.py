@@ -102,6 +102,24 @@ def test_arms_run_in_their_own_order_and_the_table_only_in_its_arm(host):
     assert (found.device, found.torch) == (DEVICE.name, torch.__version__)
 
 
+def test_the_error_is_the_difference_from_eager_whatever_arms_there_are(host):
+    assert run(host, ["table"]).arms[0].error == pytest.approx(0.005)  # of outputs near 2
+
+
+def test_calls_before_the_rounds_have_the_table_and_a_later_compilation_is_told(host, monkeypatch):
+    from torch._dynamo.utils import counters
+
+    monkeypatch.setattr(module, "peak_bytes", lambda arm: host.events.append("peak") or 4096)
+    monkeypatch.setitem(counters, "stats", {"unique_graphs": 3})
+    run(host, ["table"])
+    assert host.events.index("peak") < host.events.index("uninstall")
+    assert host.notes[-1] == "timing table"
+    monkeypatch.setattr(module, "timed_rounds", lambda arms, seconds: counters["stats"].update(unique_graphs=4) or {})
+    host.refused = "capturing"
+    run(host, ["table"])
+    assert "compiled again" in host.notes[-1]
+
+
 def test_a_model_that_fails_without_compilation_is_an_error_of_usage(host):
     host.call = lambda x: 1 / 0
     with pytest.raises(UsageError, match="the callable fails: ZeroDivisionError"):

@@ -29,7 +29,7 @@ def tuning():
 
     from gemmtune.engine.consumers.inductor.bench.generated_kernels import KernelTuning
 
-    def times(calls):
+    def times(calls, _prepare):
         return [[call().ms * 1e6 * (1 + number % 2 * 0.01) for number in range(10)] for call in calls]
 
     def bench(_self, launcher, *_args, **_kwargs):
@@ -54,6 +54,15 @@ def test_the_winner_of_a_race_becomes_a_row(tuning):
     assert row.choice.time_ns == pytest.approx(1e6, rel=0.01)
     assert row.default_ns == pytest.approx(1.1e6, rel=0.01)
     assert (row.name, row.choice.fault) == ("triton_poi_0", "")
+
+
+def test_a_config_that_loses_its_race_stays_loaded_for_the_final(tuning):
+    its, closed = kernel("triton_poi_0", {512: 1.1, 1024: 1.0}), []
+    for launcher in its.launchers:
+        runner = type("Runner", (), {"run": lambda _: None, "close": lambda _, of=launcher: closed.append(of)})()
+        launcher._is_static, launcher.__globals__ = True, {"runner": runner.run}
+    its.autotune_to_one_config()
+    assert (blocks(tuning), closed) == ([1024], [])
 
 
 def test_a_winner_within_the_noise_yields_to_the_config_that_inductor_starts_from(tuning):
@@ -110,10 +119,89 @@ def test_a_launch_that_the_gpu_refuses_is_infinitely_slow(tuning):
     def refused():
         raise RuntimeError("Triton Error [CUDA]: invalid configuration argument")
 
-    with mock.patch.object(tuning, "_timer", lambda calls: [[call()] for call in calls]):
+    with mock.patch.object(tuning, "_timer", lambda calls, _prepare: [[call()] for call in calls]):
         assert tuning.benchmark(fn=refused) == float("inf")
         with pytest.raises(RuntimeError, match="illegal"):
             tuning.benchmark(fn=lambda: (_ for _ in ()).throw(RuntimeError("illegal memory access")))
+
+
+@pytest.fixture
+def changing():
+    """Return a kernel that adds 1 to `x` in place, its launcher, `x`, and launches, copies and restorations so far."""
+    from torch._inductor.runtime.triton_heuristics import CachingAutotuner
+
+    its, x, events = kernel("triton_poi_0", {512: 1.0}), torch.zeros(4), []
+    its.mutated_arg_names = ["x"]
+
+    class Built:
+        n_spills = 0
+
+        def __call__(self, given, *, stream):
+            events.append(("launch", given.tolist()))
+            given.add_(1)
+
+    def noted(function, name, when):
+        def run(self, given, *rest):
+            events.extend([name] * when(given))
+            return function(self, given, *rest)
+
+        return run
+
+    copy, restore = CachingAutotuner.maybe_clone_args, CachingAutotuner.restore_args_from_cpu
+    with (
+        mock.patch.object(its, "get_device_interface"),
+        mock.patch.object(CachingAutotuner, "maybe_clone_args", noted(copy, "copy", lambda given: not given)),
+        mock.patch.object(CachingAutotuner, "restore_args_from_cpu", noted(restore, "restore", bool)),
+    ):
+        yield its, Built(), x, events
+
+
+def saving(its, saved):
+    return mock.patch.object(its, "copy_args_to_cpu_if_needed", return_value=saved)
+
+
+@pytest.mark.parametrize("on_cpu", [False, True])
+def test_what_a_kernel_changes_is_copied_or_put_back_before_the_timed_part(changing, on_cpu):
+    from gemmtune.engine.consumers.inductor.bench.generated_kernels import KernelTuning
+
+    its, launcher, x, events = changing
+
+    def timer(calls, prepare):
+        for _ in range(3):
+            prepare()
+            events.append("timed")
+            calls[0]()
+        return [[1.0]]
+
+    tuning = KernelTuning(timer, "torch 2.13.0, triton 3.7.0")
+    with tuning.chosen(), saving(its, {"x": (x, x.clone())} if on_cpu else {}):
+        assert its.bench(launcher, x) == pytest.approx(1e-6)
+    what, timed = "restore" if on_cpu else "copy", ["timed", ("launch", [0.0] * 4)]
+    first = timed if on_cpu else [timed[0], "copy", timed[1]]  # no operands are known before the first call
+    assert events == [*first, what, *timed, what, *timed, what]
+    assert x.tolist() == [0.0] * 4
+
+
+def test_calls_that_differ_in_what_is_on_the_cpu_leave_the_operand_as_it_was(changing):
+    from gemmtune.engine.consumers.inductor.bench.generated_kernels import KernelTuning
+
+    its, launcher, x, events = changing
+    calls = []
+
+    def timer(of, prepare):
+        for call in of * 3:
+            prepare()
+            call()
+        return [[1.0]] * len(of)
+
+    tuning = KernelTuning(timer, "torch 2.13.0, triton 3.7.0")
+    with mock.patch.object(tuning, "benchmark", lambda fn, **_: calls.append(fn) or 0.0), tuning.chosen():
+        for saved in ({"x": (x, x.clone())}, {}):
+            with saving(its, saved):
+                its.bench(launcher, x)
+    tuning._timed(calls)
+    assert [each for each in events if each[0] == "launch"] == [("launch", [0.0] * 4)] * 6
+    assert x.tolist() == [0.0] * 4
 
 
 def softmax_and_gelu(x, y):
@@ -132,6 +220,31 @@ def test_what_the_host_does_before_a_launch_is_no_part_of_its_time():
         x.add_(1)
 
     assert max(ColdTimer()([slow])[0]) < 500_000  # ns
+
+
+def changed(x, y):
+    return x.add_(y)
+
+
+def added(x, y):
+    return x + y
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(present_device() is None, reason="needs a GPU")
+def test_a_kernel_that_changes_its_operand_takes_as_long_as_one_that_does_not(tmp_path):
+    from gemmtune.engine.consumers.inductor.bench import running
+    from gemmtune.engine.consumers.inductor.bench.generated_kernels import generated_rows
+
+    write_all(InductorExporter().export(Table(present_device(), (), "latency")), tmp_path)
+    inputs = [torch.randn(torch.cuda.get_device_properties(0).L2_cache_size // 4, device="cuda") for _ in range(2)]
+    times = []
+    for function in (changed, added):
+        torch._dynamo.reset()
+        prepared = running.Prepared(function, inputs, {}, grad=False)
+        (row,) = generated_rows(prepared, tmp_path / "inductor_table.json", binaries=True)
+        times.append(row.choice.time_ns)
+    assert times[0] == pytest.approx(times[1], rel=0.25)  # a copy within the timed part takes two thirds of it more
 
 
 @pytest.mark.gpu
