@@ -28,13 +28,8 @@ from gemmtune.engine.toolchain.telemetry import Telemetry
 _LIMITS = LaunchLimits()
 _RECHECK_REST_SECONDS = 10e-3  # rest before an implausible result is checked and measured again
 _SHORT_NS = 100e3  # leader's time below which an extra launch costs less than waiting for the first one's result
-
-_HOPELESS = 2.0
-"""Multiple of the leader's time from which bits are not compared: such a config serves no row, and its launches are
-long."""
-
-_L2_OVER_MEMORY = 32
-"""Rate of the L2 over that of the memory, at most; an L4's, of 64 bytes per clock and multiprocessor, is 25."""
+_HOPELESS = 2.0  # leader's times from which bits are not compared: such a config serves no row, and launches are long
+_L2_OVER_MEMORY = 32  # rate of the L2 over the memory's, at most; an L4's, 64 bytes per clock and multiprocessor, is 25
 
 
 class Bench:

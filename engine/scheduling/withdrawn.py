@@ -1,6 +1,6 @@
 """Boards that are not believed: stored canaries before a campaign, and a new begin after rows were withdrawn."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence, Set
 from typing import TypeVar
 
 from gemmtune.engine.records.device import Device
@@ -26,9 +26,7 @@ class RowsWithdrawn(Exception):  # noqa: N818 (the name says what happened)
 class Withdrawals:
     """Rows of some devices that are withdrawn while searches run: by this driver, by another one, or by hand."""
 
-    def __init__(
-        self, database: Database, executor: Executor, devices: Collection[Device], now: Callable[[], float]
-    ) -> None:
+    def __init__(self, database: Database, executor: Executor, devices: Set[Device], now: Callable[[], float]) -> None:
         """Count what is withdrawn already; `now` returns monotonic seconds. StoreError: it cannot be read."""
         self._boards = database.boards if executor.evidence is Evidence.MEASURED else None
         self.is_due = False

@@ -76,11 +76,10 @@ class BoardRecords:
             if not inspect(connection).has_table(table.name):
                 return 0
             statement = select(func.count()).select_from(table)
-            if devices and table is WITHDRAWN[schema.finals]:
-                statement = statement.where(table.c.device.in_(devices))
-            elif devices:
+            if devices:
                 of = select(schema.tasks.c.id).where(schema.tasks.c.device.in_(devices))
-                statement = statement.where(table.c.task_id.in_(of))
+                is_final = table is WITHDRAWN[schema.finals]
+                statement = statement.where(table.c.device.in_(devices) if is_final else table.c.task_id.in_(of))
             return int(connection.execute(statement).scalar_one())
 
         measurements, finals = (self._transactions.read(partial(number, table=each)) for each in WITHDRAWN.values())
