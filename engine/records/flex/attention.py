@@ -99,7 +99,9 @@ class Flex(Workload):
     def _check_functions(self) -> None:
         try:
             for name in ("mask", "score"):
-                object.__setattr__(self, name, short(getattr(self, name)))
+                object.__setattr__(self, name, text := short(getattr(self, name)))
+                if text != NONE and isinstance(function_of(text), int | float):
+                    raise ValueError(f"{name}={text} is one number for all pairs, and no function of q and kv")
             held = {tensor.holds for tensor in tensors_of(self.mask)}
         except ValueError as error:
             raise ProblemError(str(error)) from None
