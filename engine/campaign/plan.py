@@ -142,7 +142,10 @@ class Plan:
         for name, space in spaces.items() if self.batch_invariant else ():
             if type(space).summation is Space.summation:
                 why = "its kernels may add in another order at another m"
-                raise UsageError(f"batch_invariant excludes space {name}: {why}; leave it out, triton_mm adds in one")
+                its = ", ".join(each.name for each in self.problems if each.searched_space == name) or "it"
+                raise UsageError(
+                    f"batch_invariant excludes space {name}: {why}; leave out {its}; triton_mm adds in one"
+                )
 
     @property
     def baselines(self) -> tuple[str, ...]:
