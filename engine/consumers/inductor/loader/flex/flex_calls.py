@@ -78,7 +78,7 @@ def flex_call(node: Node, phase: str) -> FlexCall:
     graph: Any = node.args[at_graph]
     score_graph, mask_graph = (getattr(node.graph.owning_module, each.target) for each in (graph, blocks[-1]))
     score = short(text_of(read_function(score_graph, NAMES[:5])))
-    function = truth(read_function(mask_graph, (*NAMES[1:5], *_names(mask_reads))))
+    function = renamed(truth(read_function(mask_graph, (*NAMES[1:5], *_names(mask_reads)))), {})
     read = [place for place, name in enumerate(TENSORS) if reads(function, name)]
     mask = short(text_of(renamed(function, {TENSORS[place]: name for place, name in zip(read, TENSORS, strict=False)})))
     block = tuple(blocks[-3:-1])
