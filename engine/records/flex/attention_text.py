@@ -10,6 +10,8 @@ SIZES = {
     **{"q": "queries", "kv": "keys", "d": "head_dim", "dv": "value_dim"},
 }
 """Sizes by their letters in a text."""
+DTYPES = ("bf16", "fp16")
+"""Types of operands that rows have."""
 VALUES = ("documents", "lengths", "seen")
 """Fields that say what tensors hold that a mask reads."""
 USUAL_BLOCK = 128

@@ -7,9 +7,10 @@ from typing import Any, NamedTuple, cast
 
 import torch
 from torch.fx import GraphModule, Node
+from torch.utils._pytree import tree_leaves
 
 from gemmtune.engine.consumers.inductor.loader.loader_rows import DTYPE_NAMES
-from gemmtune.engine.records.flex.attention_text import SIZES, attention_text, decodes
+from gemmtune.engine.records.flex.attention_text import DTYPES, SIZES, attention_text, decodes
 from gemmtune.engine.records.flex.functions import KNOWN, NAMES, TENSORS, Function, reads, renamed, text_of, truth
 from gemmtune.engine.records.flex.masks import NONE, short
 from gemmtune.engine.records.flex.tensors import tensors_of
@@ -23,7 +24,6 @@ _KERNEL_OPTIONS = {
     **dict.fromkeys(("PRESCALE_QK", "ROWS_GUARANTEED_SAFE", "BLOCKS_ARE_CONTIGUOUS", "OUTPUT_MAX"), False),
 }
 """Options that torch adds to a call that states none; a row is for these."""
-_DTYPES = ("bf16", "fp16")
 _MOST_OPERATIONS = 256  # of a text, where a result has its operations at each place that reads it
 _OPEN = "?"  # name of a number that torch left open
 _FREE = ("OUTPUT_LOGSUMEXP",)
@@ -73,8 +73,8 @@ def flex_call(node: Node, phase: str) -> FlexCall:
         raise ValueError("its sequences share keys")
     if len({q.dtype, k.dtype, v.dtype}) > 1:
         raise ValueError("queries, keys and values have several dtypes")
-    if (dtype := DTYPE_NAMES.get(name := str(q.dtype).removeprefix("torch."), name)) not in _DTYPES:
-        raise ValueError(f"its operands are {dtype}, and rows of attention {' or '.join(_DTYPES)}")
+    if (dtype := DTYPE_NAMES.get(name := str(q.dtype).removeprefix("torch."), name)) not in DTYPES:
+        raise ValueError(f"its operands are {dtype}, and rows of attention {' or '.join(DTYPES)}")
     graph: Any = node.args[at_graph]
     score_graph, mask_graph = (getattr(node.graph.owning_module, each.target) for each in (graph, blocks[-1]))
     score = short(text_of(read_function(score_graph, NAMES[:5])))
@@ -137,7 +137,7 @@ def read_function(module: GraphModule, names: Sequence[str]) -> Function:
         if node.op == "placeholder":
             values[node] = waiting.pop(0) if waiting else _OPEN
         elif node.op == "call_function":
-            sizes[node] = 1 + sum(sizes.get(each, 0) for each in node.all_input_nodes)
+            sizes[node] = 1 + sum(sizes.get(each, 0) for each in tree_leaves((node.args, node.kwargs)))
             if sizes[node] > _MOST_OPERATIONS:
                 raise ValueError(f"its mask or score has more than {_MOST_OPERATIONS} operations, each per use")
             is_open = not isinstance(node.meta["val"], torch.Tensor)  # of numbers alone
