@@ -69,8 +69,12 @@ def _made(kind: type[Sampler], name: str, options: Mapping[str, Value]) -> type[
     return found
 
 
-# A class that is derived from a made class travels by its name, as others do.
-copyreg.pickle(_WithOptions, lambda made: (_made, made.parts) if "parts" in vars(made) else made.__qualname__)
+def _reduced(made: _WithOptions) -> str | tuple[Any, ...]:
+    """Return how a class travels; one that is derived from a made class travels by its name, as others do."""
+    return (_made, made.parts) if "parts" in vars(made) else made.__qualname__
+
+
+copyreg.pickle(_WithOptions, _reduced)
 
 
 def sampler_called(text: str) -> tuple[str, dict[str, Value]]:

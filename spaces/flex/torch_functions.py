@@ -13,12 +13,6 @@ from gemmtune.engine.records.flex.functions import NAMES, SHARED, evaluated
 from gemmtune.engine.records.flex.masks import NONE, function_of
 
 
-def _at(tensor: torch.Tensor, *index: Any) -> torch.Tensor:  # noqa: ANN401 (tensors or numbers)
-    """Return elements of a tensor by index, where `[]` of a traced index would ask for its value."""
-    found: torch.Tensor = torch.ops.aten.index.Tensor(tensor, list(index))
-    return found
-
-
 def _power(base: Any, exponent: Any) -> torch.Tensor:  # noqa: ANN401 (tensors or a number)
     """Return a power, of floats unless an integer tensor has an exponent that is a natural number."""
     if not isinstance(base, torch.Tensor):
@@ -36,7 +30,9 @@ def _clamped(bound: str, one: Any, other: Any) -> torch.Tensor:  # noqa: ANN401 
 
 _OTHERS: dict[str, Callable[..., Any]] = {
     **{name: getattr(torch, its) for name, its in SHARED.items()},
-    **{"at": _at, "pow": _power, "minimum": partial(_clamped, "max"), "maximum": partial(_clamped, "min")},
+    # `[]` of a traced index would ask for its value
+    "at": lambda tensor, *index: torch.ops.aten.index.Tensor(tensor, list(index)),
+    **{"pow": _power, "minimum": partial(_clamped, "max"), "maximum": partial(_clamped, "min")},
     "where": lambda condition, one, other: torch.where(condition.bool(), one, other),
 }
 

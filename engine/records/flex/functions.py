@@ -122,7 +122,7 @@ def canonical(function: Function) -> Function:
     if name == "not" and isinstance(first, tuple) and first[0] in _NEGATED:
         return canonical((_NEGATED[first[0]], *first[1:]))
     if name == "where" and first in (0, 1):
-        return operands[2 - first]  # type: ignore[operator, no-any-return]
+        return operands[1] if first else operands[2]
     if name in _FLAT:
         flat = [
             part for each in operands for part in (each[1:] if isinstance(each, tuple) and each[0] == name else [each])

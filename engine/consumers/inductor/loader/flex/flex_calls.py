@@ -167,7 +167,7 @@ def _operation(node: Node, values: Mapping[Node, Function]) -> Function:
     name = str(node.target).split(".")[1] if "." in str(node.target) else str(node.target)
     dtype: torch.dtype = node.meta["val"].dtype
     if name in ("full", "new_full"):
-        return value(node.args[-1])
+        return cast("Function", value(node.args[-1]))
     if name in ("ones", "new_ones"):
         return 1
     if name in _PASSED:
