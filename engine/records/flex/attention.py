@@ -97,8 +97,8 @@ class Flex(Workload):
 
     def _check_functions(self) -> None:
         try:
-            for name in ("mask", "score"):
-                object.__setattr__(self, name, text := short(getattr(self, name)))
+            for name, nothing in (("mask", "1"), ("score", "s")):
+                object.__setattr__(self, name, text := short(getattr(self, name), nothing))
                 if text != NONE and isinstance(function_of(text), int | float):
                     raise ValueError(f"{name}={text} is one number for all pairs, and no function of q and kv")
             held = {tensor.holds for tensor in tensors_of(self.mask)}

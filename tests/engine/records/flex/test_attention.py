@@ -98,6 +98,8 @@ def test_other_parts_that_are_none_are_refused(fault):
         ("eq(floordiv(kv,0.0),1)", "floordiv divides by 0"),
         ("eq(mod(kv,sub(1,1)),1)", "mod divides by 0"),
         ("and(0,le(kv,q))", "mask=0 is one number for all pairs"),
+        ("s", "mask=s reads a score"),
+        ("causal:score=sub(2,1)", "score=1 is one number for all pairs"),
     ],
 )
 def test_an_operation_is_refused_by_its_operands(mask, says):

@@ -77,7 +77,7 @@ def flex_call(node: Node, phase: str) -> FlexCall:
         raise ValueError(f"its operands are {dtype}, and rows of attention {' or '.join(DTYPES)}")
     graph: Any = node.args[at_graph]
     score_graph, mask_graph = (getattr(node.graph.owning_module, each.target) for each in (graph, blocks[-1]))
-    score = short(text_of(read_function(score_graph, NAMES[:5])))
+    score = short(text_of(read_function(score_graph, NAMES[:5])), "s")
     function = renamed(truth(read_function(mask_graph, (*NAMES[1:5], *_names(mask_reads)))), {})
     read = [place for place, name in enumerate(TENSORS) if reads(function, name)]
     mask = short(text_of(renamed(function, {TENSORS[place]: name for place, name in zip(read, TENSORS, strict=False)})))
