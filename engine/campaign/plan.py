@@ -141,8 +141,9 @@ class Plan:
         require_kinds(spaces, (*self.problems, *self.held_out))
         for name, space in spaces.items() if self.batch_invariant else ():
             if type(space).summation is Space.summation:
-                why = "its kernels may add in another order at another m"
-                raise UsageError(f"batch_invariant excludes space {name}: {why}; leave it out, triton_mm adds in one")
+                why = "its kernels may add in another order at another m, those of triton_mm in one"
+                its = ", ".join(each.name for each in self.problems if each.searched_space == name) or "it"
+                raise UsageError(f"batch_invariant excludes space {name}: {why}; leave out {its}")
 
     @property
     def baselines(self) -> tuple[str, ...]:

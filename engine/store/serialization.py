@@ -1,6 +1,6 @@
 """Convert records to rows of the database's tables, without their ids, and back."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from operator import attrgetter, itemgetter
 from sys import float_info
@@ -145,18 +145,13 @@ def final_of(row: Row[Any]) -> Final:
     try:
         content = decode_json(row.content)
         for name, stored in (("finalists", "finalists"), ("failed", "failed" if "failed" in content else "refuted")):
-            found[name] = [_with_task(out, of) for out in content[stored]]  # `refuted` is its name in older rows
+            # `refuted` is its name in older rows
+            found[name] = [{"task": {**of, "space": out.pop("space", None)}, **out} for out in content[stored]]
         return decoded(Final, found)
     except (AttributeError, KeyError, TypeError):
         raise DamagedRow("content: it is no object with lists of finalists and failed ones") from None
     except DECODING_ERRORS as error:
         raise DamagedRow(f"content: {error}") from None
-
-
-def _with_task(out: dict[str, Any], of: Mapping[str, object]) -> dict[str, object]:
-    """Return the JSON of a finalist with its task in place of the space."""
-    space = out.pop("space", None)
-    return {**out, "task": {**of, "space": space}}
 
 
 def count_of(row: Row[Any], task: Task | None) -> MeasurementCount:

@@ -79,7 +79,8 @@ def _row(
     elif baseline is not None and not ranking.may_ship(fastest, margin):
         ordered = [baseline, *(c for c in ordered if c is not baseline)]
     elif portfolio is None:
-        first = _with_fewest_needs(ranking, margin)
+        tied = (c for c in ranking.contenders if not ranking.beats(ranking.fastest, c) and ranking.may_ship(c, margin))
+        first = min((ranking.fastest, *tied), key=lambda c: _needs(c.choice.space))  # the first with the least
         ordered = [first, *(c for c in ordered if c is not first)]
     rivals = [c for c in ranking.of_space(fastest.choice.space) if c.finalist is not None or final is None]
     return Row(
@@ -91,12 +92,6 @@ def _row(
         regret_bound=None if final is None else final.regret_bound,
         loss=max(0.0, ordered[0].score / fastest.score - 1),
     ).with_lead()
-
-
-def _with_fewest_needs(ranking: Ranking, margin: float) -> Contender:
-    """Return the fastest contender, or one that ties with it, may ship, and needs fewer packages in production."""
-    tied = (c for c in ranking.contenders if not ranking.beats(ranking.fastest, c) and ranking.may_ship(c, margin))
-    return min((ranking.fastest, *tied), key=lambda c: _needs(c.choice.space))  # the first of equals
 
 
 @cache

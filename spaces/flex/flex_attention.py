@@ -7,6 +7,7 @@ from pathlib import Path
 from gemmtune.engine.records.artifact import Artifact, Toolchain
 from gemmtune.engine.records.config import Config, Param
 from gemmtune.engine.records.flex.attention import Flex, Phase, flex
+from gemmtune.engine.records.flex.attention_text import decodes
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
 from gemmtune.engine.seams.space import Launchable, Space
@@ -16,7 +17,7 @@ from gemmtune.spaces.common.tile_limits import fits_in_registers, fits_in_shared
 _LARGEST_INT32 = 2**31 - 1
 _BLOCKS = (16, 32, 64, 128)
 _LEAST_DYNAMIC = 2
-_LEAST_HEAD_DIM, _MOST_DECODED = 16, 128  # fewer queries than this decode
+_LEAST_HEAD_DIM = 16
 _WGMMA, _WGMMA_ROWS, _WGMMA_WARPS = 9, 64, 4  # major capability, and least tile and warps
 _PIPELINE = (Param("num_stages", (1, 2, 3, 4, 5)), Param("num_warps", (2, 4, 8)))
 _PARAMS = {
@@ -101,10 +102,10 @@ class FlexAttentionSpace(Space):
         return f"{task.space}/{device.arch}/{device.sm_count}/{attention.kernel_name}{wide}/{config.digest}"
 
     def build(self, task: Task, config: Config, folder: Path) -> Artifact:
-        """Render the template and cross-compile it for the task's device."""
+        """Render the template, with torch's own config in place of an empty one; cross-compile it for the device."""
         from gemmtune.spaces.inductor.flex import build_flex
 
-        return build_flex(self, task, config, folder)
+        return build_flex(self, task, config or None, folder)
 
     def load(self, artifact: Artifact, task: Task) -> Launchable:
         """Load the cubin of an artifact; return the kernel, which is launched with the task's operands."""
@@ -147,12 +148,10 @@ def served(attention: Flex) -> Verdict:
         return Verdict.no("dynamic", "torch compiles a length of 1 for itself: leave out dynamic")
     if attention.dynamic == "s" and attention.phase is Phase.DECODE:
         return Verdict.no("dynamic", "a tile of the decode kernel holds all queries: write dynamic=kv")
-    ratio = attention.heads // attention.kv_heads
-    shares_blocks = attention.mask_axes[1] == 1 or ratio == 1
-    decodes = attention.queries < _MOST_DECODED and ratio & (ratio - 1) == 0 and shares_blocks
-    if attention.phase is not Phase.BACKWARD and decodes != (attention.phase is Phase.DECODE):
-        kind = Phase.DECODE if decodes else Phase.FORWARD
-        return Verdict.no("phase", f"Inductor makes its {kind} kernel of q{attention.queries} and {ratio} heads a key")
+    queries, ratio = attention.queries, attention.heads // attention.kv_heads
+    is_few = decodes(queries, attention.heads, attention.kv_heads, of_heads=attention.mask_axes[1] > 1)
+    if attention.phase not in (Phase.BACKWARD, kind := Phase.DECODE if is_few else Phase.FORWARD):
+        return Verdict.no("phase", f"Inductor makes its {kind} kernel of q{queries} and {ratio} heads a key")
     return Verdict.yes()
 
 

@@ -7,6 +7,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from math import prod
 from pathlib import Path
 from typing import Any, NoReturn
@@ -147,7 +148,7 @@ class _Given(InductorChoices):
 def _lower(graph: GraphLowering, attention: Flex, splits: int) -> None:
     """Lower the call as torch.compile does, which ends in `_Rendered`."""
     a, dtype = attention, getattr(torch, attention.dtype.torch_name)
-    made = _Inputs(graph)
+    made = partial(_input, graph)
     queries, keys = _lengths(graph, a)
     q = made("q", dtype, a.batch, a.heads, queries, a.head_dim)
     k = made("k", dtype, a.batch, a.kv_heads, keys, a.head_dim)
@@ -212,16 +213,10 @@ def _blocks(attention: Flex, place: int, its: torch.Tensor, queries: Any, keys: 
     return [*its.shape[:2], *sides[: its.dim() - 2]]
 
 
-class _Inputs:
-    """Dense inputs of a graph on the GPU."""
-
-    def __init__(self, graph: GraphLowering) -> None:
-        self._graph = graph
-
-    def __call__(self, name: str, dtype: torch.dtype, *size: Any) -> ir.TensorBox:  # noqa: ANN401 (or expressions)
-        """Return a new input."""
-        strides = [prod(size[place + 1 :]) for place in range(len(size))]
-        return input_buffer(self._graph, name, dtype, size, strides)
+def _input(graph: GraphLowering, name: str, dtype: torch.dtype, *size: Any) -> ir.TensorBox:  # noqa: ANN401 (or expressions)
+    """Return a new dense input of a graph on the GPU."""
+    strides = [prod(size[place + 1 :]) for place in range(len(size))]
+    return input_buffer(graph, name, dtype, size, strides)
 
 
 def _subgraph(name: str, function: Callable[..., Any], inputs: tuple[torch.Tensor, ...]) -> ir.Subgraph:

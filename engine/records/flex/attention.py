@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any, ClassVar, Self, get_type_hints
 
 from gemmtune.engine.records.errors import ProblemError
-from gemmtune.engine.records.flex.attention_text import SIZES, USUAL_BLOCK, VALUES, attention_text, with_length
+from gemmtune.engine.records.flex.attention_text import DTYPES, SIZES, USUAL_BLOCK, VALUES, attention_text, with_length
 from gemmtune.engine.records.flex.functions import TENSORS, is_condition, reads
 from gemmtune.engine.records.flex.masks import MOST_DOCUMENTS, NONE, function_of, lengths_of, short
 from gemmtune.engine.records.flex.tensors import coverage, pair_of, tensors_of
@@ -18,7 +18,6 @@ from gemmtune.engine.records.gemm.text import SHOWN, parsed_field
 from gemmtune.engine.records.workload import Workload, refuse_sizes, refuse_unknown
 
 _HELP = "write flex:forward:b2:h32:kvh8:s4096:d128:bf16:mask=causal, or backward or decode, or fp16 at their place"
-_DTYPES = (DType.BF16, DType.FP16)
 _PRODUCTS = {"forward": 2, "decode": 2, "backward": 5}  # of matrices per pair of query and key
 
 
@@ -91,15 +90,17 @@ class Flex(Workload):
         refuse_sizes(self, MAX_SIZE)
         if self.heads % self.kv_heads:
             raise ProblemError(f"kvh{self.kv_heads} does not divide h{self.heads}")
-        if self.dtype not in _DTYPES:
-            raise ProblemError(f"dtype {self.dtype} is not one of {', '.join(_DTYPES)}, which flex_attention has")
+        if self.dtype not in DTYPES:
+            raise ProblemError(f"dtype {self.dtype} is not one of {', '.join(DTYPES)}, which rows of attention have")
         self._check_functions()
         self._check_dynamic()
 
     def _check_functions(self) -> None:
         try:
-            for name in ("mask", "score"):
-                object.__setattr__(self, name, short(getattr(self, name)))
+            for name, nothing in (("mask", "1"), ("score", "s")):
+                object.__setattr__(self, name, text := short(getattr(self, name), nothing))
+                if text != NONE and isinstance(function_of(text), int | float):
+                    raise ValueError(f"{name}={text} is one number for all pairs, and no function of q and kv")
             held = {tensor.holds for tensor in tensors_of(self.mask)}
         except ValueError as error:
             raise ProblemError(str(error)) from None

@@ -10,10 +10,19 @@ SIZES = {
     **{"q": "queries", "kv": "keys", "d": "head_dim", "dv": "value_dim"},
 }
 """Sizes by their letters in a text."""
+DTYPES = ("bf16", "fp16")
+"""Types of operands that rows have."""
 VALUES = ("documents", "lengths", "seen")
 """Fields that say what tensors hold that a mask reads."""
 USUAL_BLOCK = 128
 """Queries and keys per block of a mask, where nothing else is said."""
+_MOST_DECODED = 128
+
+
+def decodes(queries: int, heads: int, kv_heads: int, *, of_heads: bool) -> bool:
+    """Return whether torch makes its decode kernel of a call; `of_heads` says that its mask's blocks differ by head."""
+    ratio = heads // kv_heads
+    return queries < _MOST_DECODED and ratio & (ratio - 1) == 0 and (ratio == 1 or not of_heads)
 
 
 def attention_text(

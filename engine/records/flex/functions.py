@@ -6,9 +6,12 @@ A function is a number, a name or a tuple of an operation and its operands. Name
 
 from __future__ import annotations
 
+import math
 import operator
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import reduce
 from typing import Any, TypeAlias
 
 from gemmtune.engine.records.number_text import number_of, number_text
@@ -24,19 +27,27 @@ OPERATIONS: Mapping[str, Callable[..., Any]] = {
     **{name: getattr(operator, name) for name in ("le", "lt", "eq", "ne", "add", "sub", "mul", "neg")},
     "and": operator.and_,
     "or": operator.or_,
-    "not": operator.invert,
     "div": operator.truediv,
     "floordiv": operator.floordiv,
     "mod": operator.mod,
 }
-"""Operations of tensors and numbers by name; `at`, `tanh`, `exp` and `where` come from who evaluates."""
-_OTHERS = ("at", "tanh", "exp", "abs", "where")
-_SORTED = ("and", "or", "eq", "ne", "add", "mul")
+"""Operations of tensors and numbers by name; `at`, `pow` and those of `SHARED` come from who evaluates."""
+_OF_ONE = ("tanh", "exp", "exp2", "log", "log1p", "sqrt")
+SHARED = {**{name: name for name in (*_OF_ONE, "abs", "minimum", "maximum", "where")}, "not": "logical_not"}
+"""Names by which torch and numpy both have an operation."""
+KNOWN = (*OPERATIONS, *SHARED, "at", "pow", "ge", "gt")
+"""Operations that a function may have."""
+_OF_NUMBERS: Mapping[str, Callable[..., Any]] = {
+    **{name: getattr(math, name) for name in (*_OF_ONE, "pow")},
+    **{"abs": abs, "minimum": min, "maximum": max, "not": operator.not_},
+}
+_SORTED = ("and", "or", "eq", "ne", "add", "mul", "minimum", "maximum")
 _FLAT = ("and", "or")
-_CONDITIONS = ("le", "lt", "eq", "ne", "at")
+_CONDITIONS = ("le", "lt", "ge", "gt", "eq", "ne", "at")
 _OF_CONDITIONS = ("and", "or", "not", "mul", "where")
 _SWAPPED = {"ge": "le", "gt": "lt"}
-_ONE, _DIVIDED = ("not", "neg", "tanh", "exp", "abs"), ("div", "floordiv", "mod")
+_NEGATED = {"le": "gt", "lt": "ge", "eq": "ne", "ne": "eq"}
+_ONE, _DIVIDED = ("not", "neg", "abs", *_OF_ONE), ("div", "floordiv", "mod")
 _SEVERAL = ("and", "or", "add", "mul", "at")
 _DEEPEST = 100  # operations within each other, of a text
 _TOKEN = re.compile(r"\s*(-?\d+(?:\.\d+)?(?:e[+-]?\d+)?|-?inf\b|[a-z]\w*|[(),])", re.ASCII)
@@ -66,8 +77,8 @@ def _parsed(tokens: list[str], text: str, depth: int = 0) -> tuple[Function, lis
         if head not in NAMES:
             raise ValueError(f"{text[:80]!r} reads {head!r}; known: {', '.join(NAMES)}")
         return head, rest
-    if head not in (*OPERATIONS, *_OTHERS, *_SWAPPED):
-        raise ValueError(f"{text[:80]!r} has the operation {head!r}; known: {', '.join((*OPERATIONS, *_OTHERS))}")
+    if head not in KNOWN:
+        raise ValueError(f"{text[:80]!r} has the operation {head!r}; known: {', '.join(KNOWN)}")
     if depth == _DEEPEST:
         raise ValueError(f"{text[:80]!r} has more than {_DEEPEST} operations within each other: write it flatter")
     operands: list[Function] = []
@@ -97,7 +108,8 @@ def text_of(function: Function) -> str:
 def canonical(function: Function) -> Function:
     """Return one of all functions that differ in the order of operands or in the side of a comparison alone.
 
-    Comparisons of sums become `le` with each index on the side where nothing is subtracted.
+    Comparisons of sums become `le` with each index on the side where nothing is subtracted. Operations on numbers
+    alone become their result.
     """
     if not isinstance(function, tuple):
         return _number(function) if isinstance(function, int | float) else function
@@ -105,15 +117,26 @@ def canonical(function: Function) -> Function:
     if name in _SWAPPED:
         name, operands = _SWAPPED[name], operands[::-1]
     if name in ("le", "lt"):
-        return _compared(name, *operands)
+        name, *operands = _compared(name, *operands)
+    first = operands[0]
+    if name == "not" and isinstance(first, tuple) and first[0] in _NEGATED:
+        return canonical((_NEGATED[first[0]], *first[1:]))
+    if name == "where" and first in (0, 1):
+        return operands[1] if first else operands[2]
     if name in _FLAT:
         flat = [
             part for each in operands for part in (each[1:] if isinstance(each, tuple) and each[0] == name else [each])
         ]
-        rest = [each for each in dict.fromkeys(flat) if each != int(name == "and")]
-        operands = rest if name == "or" or all(map(is_condition, rest)) else [*dict.fromkeys(flat)]  # `kv & 1` is a bit
+        operands, neutral = [*dict.fromkeys(flat)], int(name == "and")
+        if all(map(is_condition, operands)):  # `kv & 1` is a bit
+            operands = [each for each in operands if each != neutral]
+            if 1 - neutral in operands:
+                return 1 - neutral
         if len(operands) < 2:
-            return operands[0] if operands else int(name == "and")
+            return operands[0] if operands else neutral
+    if not any(isinstance(each, str | tuple) for each in operands):
+        with suppress(ArithmeticError, ValueError, TypeError):  # what has no value stays as it is written
+            return _number(evaluated((name, *operands), {}, _OF_NUMBERS))
     if name in _SORTED:
         operands.sort(key=text_of)
     return (name, *operands)
@@ -132,7 +155,7 @@ def truth(function: Function) -> Function:
     return function if is_condition(function) else ("ne", function, 0)
 
 
-def _compared(name: str, left: Function, right: Function) -> Function:
+def _compared(name: str, left: Function, right: Function) -> tuple[Any, ...]:
     lefts, rights = _terms(left), _terms(right)
     if lefts is None or rights is None:
         return (name, left, right)
@@ -177,12 +200,8 @@ def evaluated(function: Function, values: Mapping[str, Any], others: Mapping[str
     if not isinstance(function, tuple):
         return values[function] if isinstance(function, str) else function
     name, *operands = function
-    first, *rest = (evaluated(operand, values, others) for operand in operands)
-    if name in _SORTED:
-        for operand in rest:
-            first = OPERATIONS[name](first, operand)
-        return first
-    return (others.get(name) or OPERATIONS[name])(first, *rest)
+    operation, found = others.get(name) or OPERATIONS[name], [evaluated(each, values, others) for each in operands]
+    return reduce(operation, found) if name in _SORTED else operation(*found)
 
 
 def renamed(function: Function, names: Mapping[str, str]) -> Function:

@@ -46,13 +46,13 @@ def function_of(text: str) -> Function:
     return parse_function(_FIXED.get(text, text))
 
 
-def short(text: str) -> str:
-    """Return the short text of a mask or score function, else its canonical text; raises ValueError if it is none."""
+def short(text: str, nothing: str = "1") -> str:
+    """Return the short or canonical text of a function, `none` for `nothing`; raises ValueError if it is none."""
     if text == NONE:
         return text
     whole = text_of(function_of(text))
     known = {text_of(parse_function(its)): name for name, its in _FIXED.items()}
-    if whole in (*known, "1", "s"):
+    if whole in (*known, nothing):
         return known.get(whole, NONE)
     numbers = {float(each) for each in re.findall(r"\d+(?:\.\d+)?", whole)}
     near = {each + step for each in numbers for step in (0, 1) if 0 < each + step < _MOST}

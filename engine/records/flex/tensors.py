@@ -8,7 +8,7 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from gemmtune.engine.records.flex.functions import TENSORS, Function, evaluated, reads
+from gemmtune.engine.records.flex.functions import SHARED, TENSORS, Function, evaluated, reads
 from gemmtune.engine.records.flex.masks import NONE, function_of, lengths_of
 
 if TYPE_CHECKING:
@@ -185,11 +185,12 @@ def coverage(
         q, kv = (index[tensor.axes.index(axis)] % sizes[axis] for axis in ("q", "kv"))
         return _blocks_seen(q, kv, keys, seen, (block, block))
 
+    numpys = {"pow": np.float_power, **{name: getattr(np, its) for name, its in SHARED.items()}}
     function, pairs, any_pairs, width = function_of(mask), 0, 0, max(1, _PART // len(rows))
     for first in range(0, keys, width):
         values["kv"] = np.arange(first, min(first + width, keys))[None]
-        with np.errstate(divide="ignore", invalid="ignore"):  # 0 divides beside a condition that hides it
-            found = evaluated(function, values, {"at": at, "where": np.where, "abs": np.abs})
+        with np.errstate(all="ignore"):  # 0 divides beside a condition that hides it
+            found = evaluated(function, values, {"at": at, **numpys})
         found = np.broadcast_to(np.asarray(found).astype(bool), (len(rows), values["kv"].size))
         pairs, any_pairs = pairs + int(found.sum()), any_pairs + int(found.any(axis=0).sum())
     return max(pairs / (len(rows) * keys), 1 / keys), max(any_pairs / keys, 1 / keys)

@@ -6,8 +6,7 @@ from gemmtune.engine.consumers.inductor.loader.explain.table_use import problem_
 from gemmtune.engine.consumers.inductor.loader.flex.flex_calls import BACKWARD, FORWARD, FlexCall, flex_call
 from gemmtune.engine.records.errors import ProblemError
 from gemmtune.engine.records.flex.attention import Flex
-
-_MOST_DECODED = 128
+from gemmtune.engine.records.flex.attention_text import decodes
 
 
 def flex_problem(node: Node) -> tuple[Flex, FlexCall] | str:
@@ -27,6 +26,5 @@ def _phase(node: Node, name: str) -> str:
     q, k = (each.meta["val"] for each in node.args[:2])  # type: ignore[union-attr] # nodes
     if name == BACKWARD:
         return "backward"
-    ratio, blocks = q.shape[1] // k.shape[1], node.args[4][2]  # type: ignore[index] # a tuple
-    shares_blocks = ratio == 1 or blocks.meta["val"].shape[1] == 1  # type: ignore[union-attr] # a node
-    return "decode" if q.shape[2] < _MOST_DECODED and ratio & (ratio - 1) == 0 and shares_blocks else "forward"
+    heads = node.args[4][2].meta["val"].shape[1]  # type: ignore[index, union-attr] # a tuple of nodes
+    return "decode" if decodes(q.shape[2], q.shape[1], k.shape[1], of_heads=heads != 1) else "forward"

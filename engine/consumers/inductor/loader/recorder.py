@@ -48,12 +48,14 @@ __all__ = ["ProductFile", "absent"]
 _LIBRARY_CALLS = (
     *("int4pack", "int8pack", "semi_structured", ".addbmm", "_addmm_activation", "._trilinear"),
     *("dot_product", "cudnn_attention", "_flash_attention", "_efficient_attention", "convolution", "_rnn", "lstm"),
+    "triton_kernel_wrapper",
 )
-"""Parts of names of ATen's operations that multiply matrices and are no product to Inductor."""
+"""Parts of names of operations that multiply matrices, or may, and are no product to Inductor."""
 _FAST_PATH = " for all products; torch.backends.mha.set_fastpath_enabled(False) gives them rows"
 _WAYS = dict.fromkeys(("_transformer_encoder_layer_fwd", "_native_multi_head_attention"), _FAST_PATH) | {
     "grouped_mm_fallback": "; in bfloat16, transformers calls torch's grouped product, which rows serve",
     "grouped_mm": "; gemmtune capture lists the model's grouped products, to tune them",
+    "flex_attention": "; gemmtune capture lists the model's attention, to tune it",
 }
 """Ways to products, by a part of the name of an operation; the first part that fits counts."""
 _PRODUCTS = tuple(f"aten.{name}." for name in ("mm", "addmm", "bmm", "baddbmm", "mv", "addmv", "dot", "vdot"))
@@ -64,8 +66,6 @@ _COMPILED = (
 """Namespaces of operations whose code is Inductor's or ATen's."""
 _SCALED = "aten._scaled_mm_v2."
 """Beginning of the name of a scaled product that Inductor lowers from torch 2.13 on."""
-_KERNELS = ("flex_attention", "triton_kernel_wrapper")
-"""Parts of names of operations with a kernel of their own."""
 _GROWTH = 1.25  # of a graph's runs from one line of the file to the next
 _UNBOUNDED = 2**62
 
@@ -200,7 +200,7 @@ def _why_library(node: torch.fx.Node) -> str:
     if name.startswith(_PRODUCTS) and isinstance(value, torch.Tensor) and value.is_complex():
         return f"tables have no rows of {str(value.dtype).removeprefix('torch.')}"
     space = name.partition(".")[0] if isinstance(operation, torch._ops.OpOverload) else "_operator"
-    is_library = any(part in name for part in (*_LIBRARY_CALLS, *_KERNELS)) or space not in _COMPILED
+    is_library = any(part in name for part in _LIBRARY_CALLS) or space not in _COMPILED
     is_library = is_library or (name.startswith(_SCALED) and operation not in lowerings)
     return LIBRARY if is_library else ""
 

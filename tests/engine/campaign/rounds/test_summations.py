@@ -14,6 +14,7 @@ from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.campaign.replayed_backend import read_all, replayed_backend
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.errors import UsageError
+from gemmtune.engine.records.flex.attention import Flex
 from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.scheduling.callbacks import Callback
@@ -112,13 +113,20 @@ def test_a_campaign_file_and_an_argument_ask_for_equal_bits(tmp_path):
     assert Plan().plugins.objective.protocol == "graph-cold-l2"
 
 
+ATTENTION = Flex.parse("flex:forward:b1:h4:s64:d64")
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
         ({"portfolio": LossLimits()}, "batch_invariant and portfolio exclude each other"),
         ({"batch_invariant": False, "one_block_k": True}, "one_block_k is for batch_invariant tables"),
         ({"spaces": ("triton_mm", "cute_splitk")}, "excludes space cute_splitk"),
-        ({"spaces": ("decompose_k",)}, "excludes space decompose_k"),
+        ({"spaces": ("decompose_k",)}, "excludes space decompose_k.* leave out it"),
+        (
+            {"spaces": ("triton_mm", "flex_attention"), "problems": (*PLAN.problems, ATTENTION)},
+            f"excludes space flex_attention.* leave out {ATTENTION.name}",
+        ),
     ],
 )
 def test_what_cannot_be_batch_invariant_is_refused(change, said):

@@ -48,6 +48,12 @@ def test_a_text_has_one_canonical_name(written, name):
         ("and(ge(q,kv),eq(at(t0,q),at(t0,kv)))", "causal_document"),
         ("mul(50,tanh(div(s,50)))", "softcap(50)"),
         ("ne(kv,7)", "ne(7,kv)"),
+        ("not(gt(kv,q))", "causal"),
+        ("not(eq(kv,7))", "ne(7,kv)"),
+        ("where(le(0,abs(-1)),le(kv,q),0)", "causal"),
+        ("or(lt(kv,2),not(le(0,mul(2,exp(1)))))", "le(kv,1)"),
+        ("mul(s,sqrt(4))", "mul(2,s)"),
+        ("maximum(s,-1)", "maximum(-1,s)"),
     ],
 )
 def test_functions_that_differ_in_their_spelling_alone_have_one_text(text, expected):
@@ -90,6 +96,10 @@ def test_other_parts_that_are_none_are_refused(fault):
         pytest.param(f"{'not(' * 3000}q{')' * 3000}", "more than 100 operations within each other", id="nested"),
         ("eq(mod(kv,0),1)", "mod divides by 0"),
         ("eq(floordiv(kv,0.0),1)", "floordiv divides by 0"),
+        ("eq(mod(kv,sub(1,1)),1)", "mod divides by 0"),
+        ("and(0,le(kv,q))", "mask=0 is one number for all pairs"),
+        ("s", "mask=s reads a score"),
+        ("causal:score=sub(2,1)", "score=1 is one number for all pairs"),
     ],
 )
 def test_an_operation_is_refused_by_its_operands(mask, says):
@@ -154,6 +164,12 @@ def test_a_mask_of_pairs_is_counted_in_parts_at_any_length():
 @pytest.mark.filterwarnings("error")
 def test_a_divisor_of_some_indices_may_be_0():
     assert Flex.parse(f"{HEAD}:mask=and(ne(q,0),eq(mod(kv,q),0))").flops > 0
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("bound", ["exp(q)", "pow(2,sub(q,kv))", "maximum(0,sub(q,64))", "log1p(q)", "mul(9,tanh(q))"])
+def test_a_mask_of_any_operation_has_work(bound):
+    assert 0 < Flex.parse(f"{HEAD}:mask=le({bound},kv)").flops < Flex.parse(HEAD).flops
 
 
 def test_a_masks_work_is_that_of_the_pairs_it_leaves():

@@ -7,11 +7,13 @@ from typing import Any, NamedTuple, cast
 
 import torch
 from torch.fx import GraphModule, Node
+from torch.utils._pytree import tree_leaves
 
 from gemmtune.engine.consumers.inductor.loader.loader_rows import DTYPE_NAMES
-from gemmtune.engine.records.flex.attention_text import SIZES, attention_text
-from gemmtune.engine.records.flex.functions import NAMES, TENSORS, Function, canonical, reads, renamed, text_of, truth
+from gemmtune.engine.records.flex.attention_text import DTYPES, SIZES, attention_text, decodes
+from gemmtune.engine.records.flex.functions import KNOWN, NAMES, TENSORS, Function, reads, renamed, text_of, truth
 from gemmtune.engine.records.flex.masks import NONE, short
+from gemmtune.engine.records.flex.tensors import tensors_of
 
 FORWARD, BACKWARD = "flex_attention", "flex_attention_backward"
 """Names of the operators."""
@@ -22,16 +24,19 @@ _KERNEL_OPTIONS = {
     **dict.fromkeys(("PRESCALE_QK", "ROWS_GUARANTEED_SAFE", "BLOCKS_ARE_CONTIGUOUS", "OUTPUT_MAX"), False),
 }
 """Options that torch adds to a call that states none; a row is for these."""
+_MOST_OPERATIONS = 256  # of a text, where a result has its operations at each place that reads it
 _OPEN = "?"  # name of a number that torch left open
 _FREE = ("OUTPUT_LOGSUMEXP",)
 _WITHOUT_MASK = (1 << 30, 1 << 30)
 """Blocks of the mask that torch makes for a call without one."""
+_SHIFTS = ("__rshift__", "bitwise_right_shift")
 _ALIKE = {
     **{"bitwise_and": "and", "logical_and": "and", "bitwise_or": "or", "logical_or": "or"},
     **{"bitwise_not": "not", "logical_not": "not", "remainder": "mod", "floor_divide": "floordiv"},
+    **{"clamp_min": "maximum", "clamp_max": "minimum", **dict.fromkeys(_SHIFTS, "floordiv")},
 }
+_OF_BOOLS = {"mul": "and", "add": "or", "minimum": "and", "maximum": "or", "bitwise_xor": "ne"}
 _PASSED = ("convert_element_type", "_to_copy", "clone", "alias")
-_KNOWN = ("le", "lt", "ge", "gt", "eq", "ne", "add", "sub", "mul", "div", "neg", "tanh", "exp", "abs", "where")
 
 
 class FlexCall(NamedTuple):
@@ -53,8 +58,7 @@ def flex_call(node: Node, phase: str) -> FlexCall:
     Raises:
         ValueError: no row describes the call; the message says why.
     """
-    operator = BACKWARD if phase == "backward" else FORWARD
-    at_graph, at_mask = GRAPH_AND_MASK[operator]
+    at_graph, at_mask = GRAPH_AND_MASK[BACKWARD if phase == "backward" else FORWARD]
     blocks: Any = node.args[at_mask]
     _check_options(node.args[at_mask + 2])
     score_reads, mask_reads = (cast("Sequence[object]", node.args[at_mask + place]) for place in (3, 4))
@@ -69,19 +73,28 @@ def flex_call(node: Node, phase: str) -> FlexCall:
         raise ValueError("its sequences share keys")
     if len({q.dtype, k.dtype, v.dtype}) > 1:
         raise ValueError("queries, keys and values have several dtypes")
-    dtype = str(q.dtype).removeprefix("torch.")
-    module: Any = node.graph.owning_module
-    score = short(text_of(read_function(_graph(module, node.args[at_graph]), NAMES[:5])))
-    function = truth(read_function(_graph(module, blocks[-1]), (*NAMES[1:5], *_names(mask_reads))))
+    if (dtype := DTYPE_NAMES.get(name := str(q.dtype).removeprefix("torch."), name)) not in DTYPES:
+        raise ValueError(f"its operands are {dtype}, and rows of attention {' or '.join(DTYPES)}")
+    graph: Any = node.args[at_graph]
+    score_graph, mask_graph = (getattr(node.graph.owning_module, each.target) for each in (graph, blocks[-1]))
+    score = short(text_of(read_function(score_graph, NAMES[:5])), "s")
+    function = renamed(truth(read_function(mask_graph, (*NAMES[1:5], *_names(mask_reads)))), {})
     read = [place for place, name in enumerate(TENSORS) if reads(function, name)]
     mask = short(text_of(renamed(function, {TENSORS[place]: name for place, name in zip(read, TENSORS, strict=False)})))
     block = tuple(blocks[-3:-1])
     if not all(isinstance(size, int) for size in block):
         raise ValueError("the blocks of its mask are dynamic")
+    if any(size & (size - 1) for size in block):
+        raise ValueError(f"the blocks of its mask are {block[0]}x{block[1]}, and those of rows powers of two")
+    tensors_of(mask)  # which refuses indices that no values are known for
+    is_few = dynamic != "s" and decodes(q.shape[2], q.shape[1], k.shape[1], of_heads=reads(function, "h"))
+    if phase == ("forward" if is_few else "decode"):
+        way_out = "reads a head: give create_block_mask" if phase == "decode" else "reads no head: leave out"
+        raise ValueError(f"its mask {way_out} H, as the kernel of few queries goes by the heads of its blocks")
     if mask == NONE and block != _WITHOUT_MASK:
         raise ValueError(f"its mask is blocks of {block[0]}x{block[1]} alone")
     named = {name: size if isinstance(size, int) else 1 for name, size in zip(SIZES.values(), sizes, strict=True)}
-    key = attention_text(phase, named, DTYPE_NAMES.get(dtype, dtype), mask, score, {}, (block[0], block[1]), dynamic)
+    key = attention_text(phase, named, dtype, mask, score, {}, (block[0], block[1]), dynamic)
     length, hint = (k.shape[2].node.expr, int(k.shape[2].node.hint)) if dynamic else (1, 1)
     return FlexCall(key, length, hint, tuple(read))
 
@@ -116,24 +129,23 @@ def _names(tensors: Sequence[object]) -> tuple[str, ...]:
     return tuple(next(names) if is_tensor else _OPEN for is_tensor in found)
 
 
-def _graph(module: Any, node: Any) -> GraphModule:  # noqa: ANN401 (torch's)
-    found: GraphModule = getattr(module, node.target)
-    return found
-
-
 def read_function(module: GraphModule, names: Sequence[str]) -> Function:
     """Return the function that a graph computes of inputs with these names; raises ValueError if there is none."""
     values: dict[Node, Function] = {}
-    waiting = list(names)
+    sizes, waiting = dict[Node, int](), list(names)
     for node in module.graph.nodes:
         if node.op == "placeholder":
             values[node] = waiting.pop(0) if waiting else _OPEN
         elif node.op == "call_function":
-            values[node] = _operation(node, values)
+            sizes[node] = 1 + sum(sizes.get(each, 0) for each in tree_leaves((node.args, node.kwargs)))
+            if sizes[node] > _MOST_OPERATIONS:
+                raise ValueError(f"its mask or score has more than {_MOST_OPERATIONS} operations, each per use")
+            is_open = not isinstance(node.meta["val"], torch.Tensor)  # of numbers alone
+            values[node] = _OPEN if is_open else _operation(node, values)
         elif node.op == "output":
             result = node.args[0]
             result = result[0] if isinstance(result, tuple | list) else result
-            function = canonical(values[result] if isinstance(result, Node) else result)
+            function: Function = values[result] if isinstance(result, Node) else result
             if reads(function, _OPEN):
                 raise ValueError("its mask or score reads a number that is open")
             return function
@@ -155,7 +167,7 @@ def _operation(node: Node, values: Mapping[Node, Function]) -> Function:
     name = str(node.target).split(".")[1] if "." in str(node.target) else str(node.target)
     dtype: torch.dtype = node.meta["val"].dtype
     if name in ("full", "new_full"):
-        return canonical(value(node.args[-1]))
+        return cast("Function", value(node.args[-1]))
     if name in ("ones", "new_ones"):
         return 1
     if name in _PASSED:
@@ -169,12 +181,16 @@ def _operation(node: Node, values: Mapping[Node, Function]) -> Function:
     if name == "index":
         tensor, index = node.args
         return ("at", value(tensor), *map(value, index))  # type: ignore[arg-type] # a list
-    operation = _ALIKE.get(name, name)
+    operation = _OF_BOOLS.get(name, _ALIKE.get(name, name)) if dtype == torch.bool else _ALIKE.get(name, name)
+    operands = [truth(each) if name.startswith("logical") else each for each in map(value, node.args)]
     if operation == "div" and node.kwargs.get("rounding_mode") == "floor":
         operation = "floordiv"
-    elif node.kwargs or operation not in (*_KNOWN, *_ALIKE.values()):
+    elif node.kwargs or operation not in KNOWN:
         raise ValueError(f"its mask or score computes {node.target}")
-    operands = [*map(truth if name.startswith("logical") else canonical, map(value, node.args))]
+    if name == "bitwise_not" and dtype != torch.bool:
+        return ("sub", -1, *operands)
+    if name in _SHIFTS:
+        operands[1] = ("pow", 2, operands[1])
     if operation in ("and", "or", "not") and dtype != torch.bool and any(reads((name, *operands), t) for t in TENSORS):
         raise ValueError("its mask or score reads bits of a tensor")
     return (operation, *operands)

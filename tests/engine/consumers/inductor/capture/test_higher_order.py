@@ -103,6 +103,19 @@ def test_no_problem_states_the_values_of_an_input_that_was_made_up():
     assert [*names(found)] == ["flex:forward:b2:h4:q512:kv512:d16:bf16:mask=lt(kv,at(t0,b)):lengths=50.100"]
 
 
+def test_a_tensor_that_does_not_count_is_none_that_a_mask_reads():
+    def masked(q):
+        ids = torch.arange(512, device=q.device) // 200
+
+        def mask(b, h, i, j):
+            return (i >= j) & ((ids[i] == ids[j]) | (b >= b))
+
+        blocks = create_block_mask(mask, None, None, 512, 512, q.device)
+        return flex_attention(q, q, q, block_mask=blocks)
+
+    assert [*names(captured(masked, "bf16[2,4,512,16]"))] == ["flex:forward:b2:h4:q512:kv512:d16:bf16:mask=causal"]
+
+
 def test_the_values_that_a_mask_reads_are_those_of_the_capture():
     def masked(q):
         ids = torch.arange(512, device=q.device) // 200

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -58,6 +59,16 @@ def of_documents(x, ids):
     return documents(q, q[:, :2], q[:, :2], ids)
 
 
+def of_single_heads(q, k, v):
+    blocks = create_block_mask(causal, None, q.shape[1], q.shape[2], k.shape[2], device="cuda")
+    return flex_attention(q, k, v, None, blocks, enable_gqa=True)
+
+
+def of_half(x):
+    q, half = x.transpose(1, 2), x.shape[1] // 2
+    return attended(q, q[:, :2], q[:, :2], lambda b, h, i, j: i + half >= j)
+
+
 def tensors_of_cache():
     return tensors(queries=1)[0], *tensors(dynamic=(2,))[1:]
 
@@ -79,4 +90,8 @@ CASES["in a range"] = Case(of_causal, tensors(queries=640, keys=640))
 CASES["cache"] = Case(attended, tensors_of_cache())
 CASES["blocks alone"] = Case(partial(attended, mask=noop_mask, size=64), tensors(heads=2))
 CASES["several types"] = Case(attended, (tensors()[0], *[T((1, 2, S, D), torch.float32)] * 2))
+CASES["a head too many"] = Case(of_single_heads, tensors(queries=1))
+CASES["fp32"] = Case(attended, tuple(replace(each, dtype=torch.float32) for each in tensors()))
+CASES["odd blocks"] = Case(partial(attended, mask=causal, size=96), tensors())
+CASES["a length in a mask"] = Case(of_half, (T((1, S, 4, D), dynamic=(1,)),))
 CASES["default"] = Case(attended, tensors(heads=2))

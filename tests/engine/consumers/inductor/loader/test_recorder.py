@@ -102,6 +102,11 @@ def grouped_mm_fallback(x, y):
             "a library's kernel; gemmtune capture lists the model's grouped products, to tune them",
         ),
         (aten.convolution.default, torch.bfloat16, "a library's kernel"),
+        (
+            torch.ops.higher_order.flex_attention,
+            torch.bfloat16,
+            "a library's kernel; gemmtune capture lists the model's attention, to tune it",
+        ),
         (aten.add.Tensor, torch.bfloat16, ""),
         (user_kernel, torch.bfloat16, ""),
         (
