@@ -74,10 +74,11 @@ def bench_model(
     with suppress(Exception):  # arms that cannot compile say so
         quietly(partial(load_compiler, GPU))
     for name in (each for each in ARMS if each in arms):
-        notify(f"{name}: first call")
         try:
             if name == TABLE and keep is not None:
+                notify(f"{name}: tuning the kernels between the products, for some seconds each")
                 keep(generated_rows(prepared, loader_file, binaries=binaries))
+            notify(f"{name}: first call")
             with cold(), choices.kept():
                 if name == TABLE:
                     loader.install(loader_file, binaries=binaries)
