@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from gemmtune.engine.records.errors import LandscapeError
 from gemmtune.engine.records.landscape import Landscape, Point
 from gemmtune.engine.records.measurement import Status, Trial
-from gemmtune.engine.studies.intervals import LEAST_SEEDS, mean_interval
+from gemmtune.engine.studies.intervals import mean_interval
 from gemmtune.engine.studies.performance_score import PerformanceScore
 from gemmtune.engine.studies.ranking import Ranking, ranking
 from gemmtune.engine.studies.sampler_study import Replay, TimedReplay, labels
@@ -35,12 +35,11 @@ class Reached:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """Performance score P with its 95 % interval: `mean_interval` of the influence of each seed.
+    """Performance score P with its 95 % interval: `mean_interval` of `PerformanceScore.by_search`.
 
-    The influence is how far the smooth P moves where the share n^-0.5 of all searches is the seed's, about as far as
-    chance moves it. A jackknife moves it by the share 1/n, and P is not linear in between. The influences are measured
-    from one fit to all seeds, which spends a further degree of freedom. The ends are rounded outwards to two digits,
-    since P itself rounds ranks. Coverage: see experiments/search.
+    This is the infinitesimal jackknife (B. Efron, The Jackknife, the Bootstrap and Other Resampling Plans, SIAM 1982,
+    chapter 6) with chords for tangents. All seeds share the chords, which spends a further degree of freedom. The ends
+    are rounded outwards to two digits, and hold P, which rounds ranks. Coverage: see experiments/search.
     """
 
     value: float
@@ -156,7 +155,7 @@ def compare(landscapes: Sequence[Landscape], found: Mapping[str, Iterable[Replay
             for landscape, of_landscape in zip(landscapes, searches, strict=True)
         ]
         scores = [
-            _with_more_of_each(scorer, of_landscape) if scorer.evaluations and scorer.evaluations[1] <= budget else None
+            scorer.by_search(of_landscape) if scorer.evaluations and scorer.evaluations[1] <= budget else None
             for scorer, of_landscape in zip(scorers, searches, strict=True)
         ]
         ends[arm] = np.array([of_landscape[:, -1] for of_landscape in fractions])
@@ -224,27 +223,10 @@ def _fractions(landscape: Landscape, trials: Sequence[Trial], budget: int) -> _F
     return landscape.optimum_ns / best if np.isfinite(best[-1]) else np.zeros_like(best)
 
 
-def _with_more_of_each(scorer: PerformanceScore, searches: Sequence[Sequence[Trial]]) -> _Floats | None:
-    """Return P of the searches, then the smooth P of them and with `_copies` more of each; None where P is undefined.
-
-    Below `LEAST_SEEDS` there is P alone.
-    """
-    value = scorer.score(searches)
-    if value is None:
-        return None
-    copies = _copies(len(searches))
-    groups = [searches, *([*searches, *[search] * copies] for search in searches)]
-    smooth = (scorer.score(group, smooth=True) for group in (groups if len(searches) >= LEAST_SEEDS else ()))
-    return np.array([value, *smooth], dtype=np.float64)
-
-
-def _copies(seeds: int) -> int:
-    """Return the further copies of a search that make seeds^-0.5 of the mean its own, from `LEAST_SEEDS` on."""
-    return round(seeds / (math.sqrt(max(seeds, LEAST_SEEDS)) - 1))
-
-
-def _curve(arm: str, landscape: str, fractions: Sequence[_Floats], scores: Sequence[_Floats | None]) -> Curve:
-    """Return a curve from each landscape's fractions, shape (seeds, budget), and its P of `_with_more_of_each`."""
+def _curve(
+    arm: str, landscape: str, fractions: Sequence[_Floats], scores: Sequence[tuple[float, _Floats] | None]
+) -> Curve:
+    """Return a curve from each landscape's fractions, shape (seeds, budget), and its P by search."""
     by_seed = np.mean(fractions, axis=0)
     intervals = (np.clip(ends, 0.0, 1.0).tolist() for ends in mean_interval(by_seed))
     low, high = (tuple(None if math.isnan(end) else end for end in ends) for ends in intervals)
@@ -259,18 +241,14 @@ def _reached(searches: _Floats, goal: float) -> Reached:
     return Reached(int(median) if math.isfinite(median) else None, float(np.isfinite(first).mean()))
 
 
-def _score(scores: Sequence[_Floats | None]) -> Score | None:
-    """Return the mean over the landscapes that have a score; a seed counts more on all of them at once."""
+def _score(scores: Sequence[tuple[float, _Floats] | None]) -> Score | None:
+    """Return the mean over the landscapes that have a score; a seed moves P on all of them at once."""
     known = [of_landscape for of_landscape in scores if of_landscape is not None]
     if not known:
         return None
-    value, *rest = np.mean(known, axis=0).tolist()
-    if not rest:
+    value, by_seed = float(np.mean([each for each, _ in known])), np.mean([each for _, each in known], axis=0)
+    (low, _), (_, high) = np.transpose(mean_interval(by_seed.T, spent=2)).tolist()
+    if math.isnan(low + high):
         return Score(value, None, None)
-    smooth, *heavier = rest
-    copies, seeds = _copies(len(heavier)), len(heavier)
-    influence = (np.array(heavier) - smooth) * (seeds + copies) / copies
-    low, high = (float(end) + value - float(influence.mean()) for end in mean_interval(influence, spent=2))
-    if math.isnan(low):
-        return Score(value, None, None)
-    return Score(value, math.floor(100 * low) / 100, min(100, math.ceil(100 * high)) / 100)
+    low, high = math.floor(100 * min(low, value)) / 100, math.ceil(100 * max(high, value)) / 100
+    return Score(value, low, min(1.0, high))

@@ -7,6 +7,7 @@ to random parts of the data; this module fits all data, so that a score is repro
 
 import math
 from collections.abc import Sequence
+from itertools import compress
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,39 +60,58 @@ class PerformanceScore:
         if (self._random <= self._sorted[0]).any():
             self.evaluations = None
 
-    def score(self, searches: Sequence[Sequence[Trial]], *, smooth: bool = False) -> float | None:
+    def score(self, searches: Sequence[Sequence[Trial]]) -> float | None:
         """Return P of several searches: 0 for random search, 1 for the optimum from the start.
 
         An isotonic regression over the ranks of all searches gives the best found per time. A search that ended early
         keeps its last best. Return None where the score is undefined, or nothing was found in its range.
-
-        Args:
-            searches: trials per search.
-            smooth: interpolate between two ranks. P takes the nearer one, and so hides how far searches differ.
         """
-        if self.evaluations is None:
+        scored = self.by_search(searches)
+        return None if scored is None else scored[0]
+
+    def by_search(self, searches: Sequence[Sequence[Trial]]) -> tuple[float, _Floats] | None:
+        """Return P of several searches, and values per search for both ends of its interval; None as in `score`.
+
+        P follows the mean rank over the searches: a search moves P by its distance from that mean times P's slope. The
+        slope changes near the optimum, so it is the chord over two standard errors of the mean rank: behind it for the
+        lower end, ahead of it for the upper end. The values, shape (2, searches), are P without its rounding of ranks
+        plus what each search moves.
+        """
+        steps = [] if self.evaluations is None else [*map(self._steps, searches)]
+        known = [len(times) > 0 for times, _ in steps]
+        if not any(known):
             return None
-        times, ranks = [], []
-        for trials in searches:
-            spent = np.cumsum([self._cost[trial.config] for trial in trials])
-            found = np.array([math.inf if trial.score is None else trial.score for trial in trials])
-            best = np.minimum.accumulate(found)
-            known = np.isfinite(best)
-            if not known.any():
-                continue
-            later = np.arange(spent[-1] + self._usual, 1.2 * self._times[-1], self._usual)
-            times.append(np.concatenate([spent[known], later]))
-            ranks.append(np.searchsorted(self._sorted, np.concatenate([best[known], np.full(len(later), best[-1])])))
-        if not times:
-            return None
-        time, rank = np.concatenate(times), np.concatenate(ranks)
-        margin = 0.1 + 0.25 * len(times) / len(time)
+        time, rank = (np.concatenate(each) for each in zip(*steps, strict=True))
+        margin = 0.1 + 0.25 * sum(known) / len(time)
         near = (time >= (1 - margin) * self._times[0]) & (time <= (1 + margin) * self._times[-1])
         if not near.any():
             return None
         fit = _descending(time[near], rank[near], self._times)
-        curve = np.interp(fit if smooth else np.round(fit), np.arange(len(self._sorted)), self._sorted)
-        return float(np.mean((curve - self._random) / (self._sorted[0] - self._random)))
+        ranks = np.array([np.interp(self._times, *each) for each in compress(steps, known)])
+        mean = ranks.mean(axis=0)
+        reach = np.maximum(2 * ranks.std(axis=0) / math.sqrt(max(len(ranks) - 1, 1)), 0.5)  # P rounds to a rank
+        ends = mean + reach, np.maximum(mean - reach, -1e-9)  # below 0, as a mean of 0 has no chord to 0
+        slopes = [(self._ahead(end) - self._ahead(mean)) / (end - mean) for end in ends]
+        values = np.full((2, len(searches)), np.mean(self._ahead(fit)))
+        values[:, known] += slopes @ (ranks - mean).T / len(mean)
+        return float(np.mean(self._ahead(np.round(fit)))), values
+
+    def _steps(self, trials: Sequence[Trial]) -> tuple[_Floats, NDArray[np.int_]]:
+        """Return times from the first success to the end of the range, and the rank of the best found by then."""
+        spent = np.cumsum([self._cost[trial.config] for trial in trials])
+        best = np.minimum.accumulate([math.inf if trial.score is None else trial.score for trial in trials])
+        known = np.isfinite(best)
+        if not known.any():
+            return np.empty(0), np.empty(0, dtype=int)
+        later = np.arange(spent[-1] + self._usual, 1.2 * self._times[-1], self._usual)
+        best = np.concatenate([best[known], np.full(len(later), best[-1])])
+        return np.concatenate([spent[known], later]), np.searchsorted(self._sorted, best)
+
+    def _ahead(self, ranks: _Floats) -> _Floats:
+        """Return how far ahead of random search these ranks are per time: 1 is the optimum."""
+        curve = np.interp(ranks, np.arange(len(self._sorted)), self._sorted)
+        ahead: _Floats = (curve - self._random) / (self._sorted[0] - self._random)
+        return ahead
 
     def _range(self) -> tuple[int, int] | None:
         first, last = self._reached(_START), self._reached(_END)

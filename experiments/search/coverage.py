@@ -20,7 +20,7 @@ from gemmtune.engine.studies.performance_score import PerformanceScore
 
 AT = (16, 32, 64)
 """Evaluations after which the curves are looked at."""
-FEW = 20
+FEW = 2
 """Draws of a curve per draw of P, which takes longer."""
 
 

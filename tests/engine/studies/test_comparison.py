@@ -55,22 +55,29 @@ def test_there_is_an_interval_from_five_seeds_and_three_different_results_on():
         assert poor.low == poor.high == (None,)
 
 
-def test_the_interval_of_the_score_is_that_of_what_more_of_each_seed_changes():
+def test_the_interval_of_the_score_is_that_of_the_mean_over_the_landscapes_by_seed():
     studied = [wide(), wide("other")]
     arms = {"random": list(replays(studied, "random", 64, seeds=6))}
     score = compare(studied, arms, 64).curve("random").score
-    scorers = list(map(PerformanceScore, studied))
-
-    def smooth(chosen):
-        searches = zip(scorers, zip(*chosen, strict=True), strict=True)
-        return np.mean([scorer.score(of_landscape, smooth=True) for scorer, of_landscape in searches])
-
-    replayed, copies = arms["random"], 4  # of 10 searches 5 are one: half, as 6^-0.5 is 0.41
-    influence = np.array([smooth([*replayed, *[each] * copies]) for each in replayed]) - smooth(replayed)
-    low, high = np.array(mean_interval(influence * 10 / 4, spent=2)) + score.value - influence.mean() * 10 / 4
+    searches = zip(*arms["random"], strict=True)
+    by_seed = [PerformanceScore(one).by_search(found)[1] for one, found in zip(studied, searches, strict=True)]
+    behind, ahead = np.mean(by_seed, axis=0)
+    low, high = mean_interval(behind, spent=2)[0], mean_interval(ahead, spent=2)[1]
     assert (score.low, score.high) == (np.floor(100 * low) / 100, min(1, np.ceil(100 * high) / 100))
     four = compare(studied, {"random": arms["random"][:4]}, 64).curve("random").score
     assert (four.low, four.high) == (None, None)
+
+
+def test_nineteen_of_twenty_intervals_of_the_score_hold_that_of_all_searches():
+    few_are_best = landscape([1e3 * (1 + min(i, 4) / 10 + i / 400) for i in range(400)])
+    rng = np.random.default_rng(0)
+    points = list(few_are_best.points.values())
+    orders = [rng.permutation(len(points))[:160] for _ in range(1000)]
+    pool = [tuple(Trial(points[i].config, Status.OK, points[i].time_ns) for i in order) for order in orders]
+    truth = PerformanceScore(few_are_best).score(pool)
+    studies = [[[pool[i]] for i in rng.integers(len(pool), size=20)] for _ in range(400)]
+    scores = [compare([few_are_best], {"few": study}, 160).curve("few").score for study in studies]
+    assert 0.92 < np.mean([score.low <= truth <= score.high for score in scores]) < 0.98
 
 
 def test_evaluations_to_a_fraction_are_those_of_the_median_search():

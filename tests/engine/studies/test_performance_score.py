@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from random import Random
 
+import numpy as np
 import pytest
 
 from gemmtune.engine.records.config import Config, Param
@@ -92,6 +93,23 @@ def test_ended_search_is_scored_with_its_last_best():
         PerformanceScore(found).score([(*whole[:20], *without_better)]),
     )
     assert ended == pytest.approx(idle, abs=0.02)
+
+
+def test_a_search_moves_the_score_by_its_lead_where_times_are_even():
+    even = landscape([1e6 * (1 + i / 100) for i in range(SIZE)])
+    scorer, searches = PerformanceScore(even), [keen(even, seed) for seed in range(8)]
+    alone = np.array([scorer.score([search]) for search in searches])
+    score, (behind, ahead) = scorer.by_search([*searches, trials([])])
+    assert score == scorer.score(searches)
+    assert behind[:-1] == pytest.approx(alone, abs=0.02)
+    assert ahead[:-1] - score == pytest.approx(behind[:-1] - score, abs=0.02)
+    assert behind[-1] == ahead[-1] == pytest.approx(score, abs=0.01)  # P leaves out a search that found nothing
+
+
+def test_an_optimum_far_ahead_widens_the_upper_end_most():
+    found = landscape([1e6 * (0.5 if i == 0 else 1 + i / 100) for i in range(SIZE)])
+    _, (behind, ahead) = PerformanceScore(found).by_search([keen(found, seed) for seed in range(8)])
+    assert behind.std() < ahead.std()
 
 
 @pytest.mark.parametrize("times", [[None, None], [5.0, 5.0, 5.0], [5.0, 4.0]])
