@@ -126,6 +126,8 @@ def test_a_users_options_win(report):
 
 @pytest.mark.parametrize("case", UNSERVED)
 def test_a_call_that_no_row_can_describe_is_no_problem_to_tune(report, case):
+    if case == "a length in a mask" and report["stock"][case]["failure"]:
+        pytest.skip("before 2.13 torch compiles no open length in a mask")
     (use,) = report["table"][case]["uses"]
     assert use["outcome"] == "no problem"
     assert UNSERVED[case] in use["detail"]
