@@ -152,7 +152,7 @@ def test_calls_of_a_model_by_name_have_weights_of_their_own(tmp_path):
                 num_attention_heads=4,
             ),
             {"batch": 2},
-            2 * 6,
+            2 * 6 + 1,  # a layer, the pooler
         ),
     ],
     ids=["encoder", "encoder-decoder", "vision"],
