@@ -78,11 +78,6 @@ def _attention(
     return cast("torch.Tensor", found[0])
 
 
-def _layer(source: torch.Tensor, *_: object, **__: object) -> torch.Tensor:
-    """Return the output of an encoder layer on its fast path, whose kernel torch otherwise runs to know its sizes."""
-    return torch.empty_like(source)
-
-
 def _gru_cell(_: torch.Tensor, __: torch.Tensor, state: torch.Tensor, *___: object) -> tuple[torch.Tensor, ...]:
     """Return the next state of a recurrent cell [batch, n], and what its gradient needs [batch, 5 n]."""
     return torch.empty_like(state), state.new_empty(state.shape[0], 5 * state.shape[1])
@@ -94,7 +89,7 @@ def _lstm_cell(gates: torch.Tensor, _: torch.Tensor, cell: torch.Tensor, *__: ob
 
 
 _SIZES = {
-    "_transformer_encoder_layer_fwd": _layer,
+    "_transformer_encoder_layer_fwd": lambda source, *_, **__: torch.empty_like(source),  # an encoder layer's fast path
     "_thnn_fused_gru_cell": _gru_cell,
     "_thnn_fused_lstm_cell": _lstm_cell,
 }

@@ -46,11 +46,6 @@ def find_config(name: str) -> Config:
     return _read(name, place, is_local=False)
 
 
-def depth_of(config: Config) -> int:
-    """Return the number of layers of a model's text part; 0 where its configuration has another word for it."""
-    return int(getattr(config.get_text_config(), "num_hidden_layers", 0) or 0)
-
-
 def _read(name: str, place: str, *, is_local: bool) -> Config:
     logger = transformers.utils.logging
     before = logger.get_verbosity()

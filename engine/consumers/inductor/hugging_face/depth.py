@@ -8,9 +8,10 @@ from typing import Any
 
 import torch
 
+from gemmtune.engine.consumers.inductor.capture.calls import built_call
 from gemmtune.engine.consumers.inductor.capture.capture import capture_products
 from gemmtune.engine.consumers.inductor.capture.captured import Captured, CapturedCall, added, scaled
-from gemmtune.engine.consumers.inductor.hugging_face.config import Config, depth_of, find_config
+from gemmtune.engine.consumers.inductor.hugging_face.config import Config, find_config
 from gemmtune.engine.consumers.inductor.hugging_face.model import HubModel
 from gemmtune.engine.consumers.inductor.hugging_face.settings import CallSettings
 from gemmtune.engine.records.device import Device
@@ -39,13 +40,16 @@ def capture_model(
         UsageError: there is no such model, it takes no tokens, or its layers cannot be cut.
     """
     config = find_config(name)
-    whole = depth_of(config)
+    whole = int(getattr(config.get_text_config(), "num_hidden_layers", 0) or 0)
     depth, period = (whole, 0) if layers is None else _depth_and_period(name, config, whole, layers)
 
     def captured(layers: int) -> list[Captured]:
         model = HubModel(name, config if layers == whole else _cut(name, config, whole, layers))
         calls = [model.call(each, grad=grad) for each in settings]
-        return capture_products(model.builder, calls, grad=grad, device=device, is_present=is_present)
+        try:
+            return capture_products(model.builder, calls, grad=grad, device=device, is_present=is_present)
+        except UsageError as error:
+            raise UsageError(f"{error}; {model.how}") from error
 
     deep = captured(depth)
     if depth == whole:
@@ -83,7 +87,7 @@ def _depth_and_period(name: str, config: Config, whole: int, least: int) -> tupl
 def _layer_kinds(model: HubModel, whole: int) -> list[object]:
     """Return what each layer of a model computes, equal for layers of equal products; empty without a list of them."""
     with torch.device("meta"):
-        built: Any = model.builder.build()
+        built: Any = built_call(model.builder.build, model.name, has_inputs=True)
     lists = [each for each in built.modules() if isinstance(each, torch.nn.ModuleList) and len(each) == whole]
     types = getattr(model.config.get_text_config(), "layer_types", None) or [""] * whole
     return [(kind, *(_kind(each[number]) for each in lists)) for number, kind in enumerate(types)] if lists else []
@@ -94,15 +98,15 @@ def _kind(layer: torch.nn.Module) -> object:
         (
             path,
             type(module).__name__,
-            [(key, value) for key, value in vars(module).items() if _is_setting(key, value)],
+            [
+                (key, value)
+                for key, value in vars(module).items()
+                if isinstance(value, bool | int | float | str) and not key.startswith("_") and "idx" not in key
+            ],
             [(key, tuple(tensor.shape)) for key, tensor in module._parameters.items() if tensor is not None],
         )
         for path, module in layer.named_modules()
     ]
-
-
-def _is_setting(name: str, value: object) -> bool:
-    return isinstance(value, bool | int | float | str) and not name.startswith("_") and "idx" not in name
 
 
 def _cut(name: str, config: Config, whole: int, layers: int) -> Config:

@@ -24,7 +24,7 @@ from gemmtune.engine.records.errors import UsageError
 
 _DTYPE = torch.bfloat16  # of a configuration that names none: servers' choice
 _OF_TWO_STACKS = ("AutoModelForSeq2SeqLM", "AutoModel")
-_OF_ONE_STACK = ("AutoModelForMaskedLM", "AutoModelForCausalLM", "AutoModel")
+_OF_ONE_STACK = ("AutoModelForMaskedLM", "AutoModelForCausalLM", "AutoModelForImageTextToText", "AutoModel")
 
 
 class Kind(Enum):
@@ -69,6 +69,8 @@ class HubModel:
         except ImportError as error:  # of what the class needs
             raise UsageError(f"{name}: transformers does not load its model: {described(error)}") from error
         self._parameters = inspect.signature(self._class.forward).parameters
+        self._cache_name = "cache" if "cache" in self._parameters else "past_key_values"  # until transformers 5.20
+        self._of_a_prompt = {"logits_to_keep": 1} if "logits_to_keep" in self._parameters else {}
         self.kind = _kind_of(name, self._class, config)
         self.model: Any = None
 
@@ -76,6 +78,12 @@ class HubModel:
     def builder(self) -> Builder:
         """Function that builds the model on torch's default device, with random weights where tensors have data."""
         return Builder(self._build, self.name)
+
+    @property
+    def how(self) -> str:
+        """Text on how the model is called, and on the way out where it takes something else."""
+        called = f"called in {self._dtype} with {self._class.main_input_name}"
+        return f"{self.name} is a {self._class.__name__}, {called}: change config.json, or write a builder, MODULE:CALL"
 
     def call(self, settings: CallSettings, *, grad: bool) -> ModelCall:
         """Return a call: a prompt, a step of decoding, a batch of pixels, or a step of training.
@@ -107,15 +115,6 @@ class HubModel:
         if self.kind is Kind.DECODER:
             inputs.append(_Fixed({"use_cache": False} if grad else self._of_a_prompt))
         return ModelCall(settings.name(), inputs, weight=settings.weight)
-
-    @property
-    def _of_a_prompt(self) -> Mapping[str, object]:
-        """Arguments of a prompt, whose next token alone is wanted."""
-        return {"logits_to_keep": 1} if "logits_to_keep" in self._parameters else {}
-
-    @property
-    def _cache_name(self) -> str:
-        return "cache" if "cache" in self._parameters else "past_key_values"  # until transformers 5.20
 
     @property
     def _dtype(self) -> torch.dtype:
@@ -161,19 +160,22 @@ class _DecodeStep:
         return self.settings.name(has_cache=True)
 
     def make_arguments(self, device: torch.device) -> Mapping[str, object]:
-        """Return the arguments of the second token, with a cache that the model has laid out for the first."""
+        """Return the arguments of the second token, after a first one; raises UsageError if no static cache fits."""
         model, size = self.owner.model, (self.settings.batch, 1)
         below = model.config.get_text_config().vocab_size
         first, second = (torch.randint(below, size, dtype=torch.int64, device=device) for _ in range(2))
         name = self.owner._cache_name
-        cache = transformers.StaticCache(config=model.config, max_cache_len=self.settings.context)
-        with torch.no_grad():
-            model(input_ids=first, use_cache=True, **{name: cache})  # layers of a cache are made at its first use
-        named = {name: cache, "use_cache": True, **self.owner._of_a_prompt}
-        if "position_ids" in self.owner._parameters:
-            named["position_ids"] = torch.ones(size, dtype=torch.int64, device=device)
-        prepared: Mapping[str, object] = model.prepare_inputs_for_generation(second, next_sequence_length=1, **named)
-        return {key: value for key, value in prepared.items() if value is not None}
+        try:
+            cache = transformers.StaticCache(config=model.config, max_cache_len=self.settings.context)
+            with torch.no_grad():
+                model(input_ids=first, use_cache=True, **{name: cache})  # layers of a cache are made at its first use
+            named = {name: cache, "use_cache": True, **self.owner._of_a_prompt}
+            if "position_ids" in self.owner._parameters:
+                named["position_ids"] = torch.ones(size, dtype=torch.int64, device=device)
+            made: Mapping[str, object] = model.prepare_inputs_for_generation(second, next_sequence_length=1, **named)
+        except Exception as error:  # of the model's class
+            raise UsageError(f"no step of decoding with a StaticCache: {described(error)}") from error
+        return {key: value for key, value in made.items() if value is not None}
 
     def rewinder(self, arguments: Mapping[str, object]) -> Callable[[], None]:
         """Return a function that gives the cache the positions and recurrent states that it has now.
@@ -220,7 +222,9 @@ def _kind_of(name: str, model: Any, config: Config) -> Kind:  # noqa: ANN401 (a 
         return Kind.DECODER if model.can_generate() else Kind.ENCODER
     if main == "pixel_values" and hasattr(config, "image_size") and hasattr(config, "num_channels"):
         return Kind.VISION
+    lacks = [each for each in ("image_size", "num_channels") if main == "pixel_values" and not hasattr(config, each)]
+    which = f", and its config.json has no {' and no '.join(lacks)}" if lacks else ""
     raise UsageError(
-        f"{name} is a {model.__name__}, which takes {main}: only models of tokens and of pixels are called by name; "
-        "write a builder, and give its inputs: gemmtune capture MODULE:CALL --input ..."
+        f"{name} is a {model.__name__}, which takes {main}{which}: only models of tokens and of pixels are called by "
+        "name; write a builder, and give its inputs: gemmtune capture MODULE:CALL --input ..."
     )

@@ -152,7 +152,7 @@ def test_calls_of_a_model_by_name_have_weights_of_their_own(tmp_path):
                 num_attention_heads=4,
             ),
             {"batch": 2},
-            2 * 6,
+            2 * 6 + 1,  # a layer, the pooler
         ),
     ],
     ids=["encoder", "encoder-decoder", "vision"],
@@ -175,6 +175,11 @@ def test_a_step_of_training_has_the_gradients_of_every_layer(tmp_path):
         ({"model_type": "nobody"}, "has model type `nobody`"),
         ({"model_type": "wav2vec2"}, "takes input_values: only models of tokens and of pixels"),
         ({"hidden_size": 3}, "model_type"),
+        ({"model_type": "resnet"}, "takes pixel_values, and its config.json has no image_size: only"),
+        (
+            {"model_type": "clip", "text_config": SMALL, "vision_config": {"num_hidden_layers": 1}},
+            "is a CLIPModel, called in torch.bfloat16 with input_ids: change config.json, or write a builder",
+        ),
     ],
 )
 def test_what_cannot_be_called_by_name_is_refused_with_the_reason(tmp_path, fields, said):
@@ -183,6 +188,30 @@ def test_what_cannot_be_called_by_name_is_refused_with_the_reason(tmp_path, fiel
     (tmp_path / "config.json").write_text(json.dumps(fields), encoding="utf-8")
     with pytest.raises(UsageError, match=said):
         gt.capture(f"hf:{tmp_path}", tokens=1, device="H200")
+
+
+def test_layers_of_a_model_that_does_not_build_are_refused_with_the_reason(tmp_path):
+    name = saved(tmp_path, transformers.LlamaConfig(num_hidden_layers=4, hidden_act="none-such", **SMALL))
+    with pytest.raises(UsageError, match=r"builds no model: .*none-such"):
+        gt.capture(name, tokens=16, layers=2, device="H200")
+
+
+def test_a_model_that_takes_no_static_cache_is_refused_with_the_reason(tmp_path, monkeypatch):
+    def refuse(*_, **__):
+        raise ValueError("the cache has no attention layers")
+
+    monkeypatch.setattr(transformers.LlamaForCausalLM, "prepare_inputs_for_generation", refuse)
+    name = saved(tmp_path, transformers.LlamaConfig(num_hidden_layers=2, **SMALL))
+    with pytest.raises(UsageError, match="StaticCache: ValueError: the cache has no attention layers"):
+        gt.capture(name, tokens=1, device="H200")
+
+
+def test_a_model_of_text_and_pictures_writes_text_even_if_no_architecture_is_named(tmp_path):
+    text = transformers.LlamaConfig(num_hidden_layers=2, num_key_value_heads=2, **SMALL)
+    vision = {"model_type": "clip_vision_model", "num_hidden_layers": 1}
+    config = transformers.LlavaConfig(text_config=text, vision_config=vision)
+    captured = gt.capture(saved(tmp_path, config), tokens=1, batch=3, device="H200")
+    assert counted(captured) == truth(text, "LlamaForCausalLM", 1, 3)
 
 
 @pytest.mark.parametrize(
