@@ -72,7 +72,7 @@ def bench_model(
     except Exception as error:
         raise UsageError(f"the callable fails: {described(error)}") from error
     with suppress(Exception):  # arms that cannot compile say so
-        quietly(partial(load_compiler, GPU))
+        quietly(partial(load_compiler, prepared))
     for name in (each for each in ARMS if each in arms):
         try:
             if name == TABLE and keep is not None:

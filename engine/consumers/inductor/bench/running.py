@@ -16,6 +16,7 @@ from torch._inductor.async_compile import AsyncCompile
 from torch._inductor.utils import fresh_cache
 from torch.utils._pytree import tree_leaves
 
+from gemmtune.engine.consumers.inductor.bench.arms import BASE
 from gemmtune.engine.consumers.inductor.capture.calls import Call, models_of
 from gemmtune.engine.consumers.inductor.capture.capture import run_backward
 from gemmtune.engine.consumers.inductor.loader import loader
@@ -120,17 +121,13 @@ def cold() -> Iterator[None]:
         yield
 
 
-def load_compiler(device: torch.device) -> None:
-    """Compile a small training step, so that no arm's first call loads what all of them need.
+def load_compiler(prepared: Prepared) -> None:
+    """Compile the model once for nothing, so that no arm's first call loads what all of them need.
 
-    That is Inductor's modules and its compiling processes.
+    That is Inductor's modules and compiling processes, and what Dynamo imports to read the model's code.
     """
-
-    def step(x: torch.Tensor) -> torch.Tensor:
-        return (x @ x).softmax(-1).sum()
-
     with cold():
-        torch.autograd.backward(torch.compile(step)(torch.ones(64, 64, device=device, requires_grad=True)))
+        compiled_arm(prepared, BASE)()
     AsyncCompile.wait_pool_ready()
     torch._dynamo.reset()
 

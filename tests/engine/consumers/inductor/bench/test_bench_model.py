@@ -54,6 +54,7 @@ def host(monkeypatch):
         return dict.fromkeys(arms, (3.0, 4.0))
 
     monkeypatch.setattr(module, "_prepared", lambda *_, **__: Prepared(host.call, [torch.ones(4)], {}, False))
+    monkeypatch.setattr(module, "load_compiler", lambda prepared: None)
     monkeypatch.setattr(module, "compiled_arm", compiled)
     monkeypatch.setattr(module, "first_call", first_call)
     monkeypatch.setattr(module, "peak_bytes", lambda arm: 4096)

@@ -191,3 +191,24 @@ def test_an_arm_compiles_into_caches_of_its_own(monkeypatch):
     with cold():
         assert os.environ["TORCHINDUCTOR_CACHE_DIR"] != first
     assert torch._dynamo.config.recompile_limit == before
+
+
+def test_a_model_is_compiled_once_before_all_arms_and_forgotten(monkeypatch):
+    import torch
+
+    from gemmtune.engine.consumers.inductor.bench import running
+
+    events = []
+
+    def compiled(call, **given):
+        def run(*inputs):
+            events.append(("call", given))
+            return call(*inputs)
+
+        return run
+
+    monkeypatch.setattr(torch, "compile", compiled)
+    monkeypatch.setattr(torch._dynamo, "reset", lambda: events.append("reset"))
+    monkeypatch.setattr(running.AsyncCompile, "wait_pool_ready", lambda: events.append("processes"))
+    running.load_compiler(running.Prepared(torch.sin, [torch.ones(2)], {}, grad=False))
+    assert events == [("call", {}), "processes", "reset"]
