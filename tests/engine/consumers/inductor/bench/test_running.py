@@ -195,6 +195,7 @@ def test_an_arm_compiles_into_caches_of_its_own(monkeypatch):
 
 def test_a_model_is_compiled_once_before_all_arms_and_forgotten(monkeypatch):
     import torch
+    from torch._inductor.async_compile import AsyncCompile
 
     from gemmtune.engine.consumers.inductor.bench import running
 
@@ -209,6 +210,6 @@ def test_a_model_is_compiled_once_before_all_arms_and_forgotten(monkeypatch):
 
     monkeypatch.setattr(torch, "compile", compiled)
     monkeypatch.setattr(torch._dynamo, "reset", lambda: events.append("reset"))
-    monkeypatch.setattr(running.AsyncCompile, "wait_pool_ready", lambda: events.append("processes"))
+    monkeypatch.setattr(AsyncCompile, "wait_pool_ready", lambda: events.append("processes"))
     running.load_compiler(running.Prepared(torch.sin, [torch.ones(2)], {}, grad=False))
     assert events == [("call", {}), "processes", "reset"]
