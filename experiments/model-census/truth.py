@@ -46,7 +46,7 @@ class Counts(TorchDispatchMode):
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """Count nothing meanwhile."""
+        """Count no product inside the context."""
         before, self._is_paused = self._is_paused, True
         try:
             yield

@@ -98,7 +98,7 @@ class Picture:
     label: str
     """Words that a screen reader speaks."""
     height: float
-    """Height in inches."""
+    """Height of the figure, inches."""
     draw: Callable[[Figure], None]
     """Function that draws on an empty figure of `canvas`."""
     solved: bool = True

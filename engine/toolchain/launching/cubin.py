@@ -82,7 +82,7 @@ class CubinKernel:
             self._arguments[self._names.index(name)] = value
 
     def close(self) -> None:
-        """Unload the module."""
+        """Unload the module from the GPU."""
         checked(driver.cuModuleUnload(self._module))
 
 

@@ -111,7 +111,7 @@ class Adapter:
     blocks = "1"
     """Grid as an expression of sizes and of the config's params."""
     sizes: tuple[dict[str, int], ...] = ()
-    """Cases."""
+    """Sizes of each case, by name."""
     small: ClassVar[dict[str, int]] = {}
     """Case that Triton's interpreter takes seconds for; empty for adapters without a reference."""
     where = ""

@@ -47,7 +47,7 @@ _SPACE = "inductor"
 _APART = ("coordinate_descent_search_radius",)
 """Setting with its own value, so that an arm with the table does not run what was compiled for the tuning."""
 _LONG_NS = 20_000.0
-"""Least time of a kernel that goes on to neighbours: what the L2 holds changes that of a shorter one as much."""
+"""Least time of a kernel that goes on to neighbours; that of a shorter one depends on what the L2 holds."""
 _UNLOADERS = ("_close_static_launcher", "_release_static_launchers_except")  # of losers, which finals launch again
 _LOADED: dict[str, Any] = dict.fromkeys(_UNLOADERS, lambda *_: None)
 _PLAIN = (HeuristicType.POINTWISE, HeuristicType.REDUCTION, HeuristicType.PERSISTENT_REDUCTION)

@@ -122,7 +122,7 @@ def cold() -> Iterator[None]:
 
 
 def load_compiler(prepared: Prepared) -> None:
-    """Compile the model once for nothing, so that no arm's first call loads what all of them need.
+    """Compile the model once, untimed, so that no arm's first call loads what all of them need.
 
     That is Inductor's modules and compiling processes, and what Dynamo imports to read the model's code.
     """

@@ -59,7 +59,13 @@ def _configs(handler: TableChoices, phase: str, inductors: Callable[..., list[An
     return _served(handler, phase, default) or inductors(*asked, **named)
 
 
-@or_else(lambda handler, phase, default: handler._count("failed", f"flex_attention, {phase}: the look-up failed") or [])
+def _failed(handler: TableChoices, phase: str, default: Callable[[], list[Any]]) -> list[Any]:
+    """Count a call whose look-up failed, and return no config."""
+    handler._count("failed", f"flex_attention: the look-up of its {phase} kernel failed, see the warning")
+    return []
+
+
+@or_else(_failed)
 def _served(handler: TableChoices, phase: str, default: Callable[[], list[Any]]) -> list[Any]:
     """Return the config of the call that is lowered now; none where Inductor's own answer holds.
 
