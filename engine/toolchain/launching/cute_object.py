@@ -1,5 +1,9 @@
 """Link the object file of a CuTe kernel and launch it. Imports torch; linking needs the CuTe packages."""
 
+import ctypes
+import os
+import shutil
+import subprocess
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -55,16 +59,36 @@ def load(path: str | Path) -> Callable[..., None]:
     """Return the function of an object file; it takes tensors on a GPU, and a stream as its address.
 
     The file may be deleted once this returns. The first call on a GPU loads the cubin, so it must not be captured in a
-    graph. Later calls neither allocate nor wait. Dropping the function unloads the cubin.
+    graph. Later calls neither allocate nor wait. Dropping the function unloads the cubin. The C compiler that Triton
+    needs links it; the DSL, which takes a second to import, does where there is none.
 
     Raises:
         Exception: the file is no kernel that the DSL exported, or this machine cannot link it.
     """
-    from cutlass import cute
+    import nvidia_cutlass_dsl
+    import tvm_ffi
 
-    module: Any = cute.runtime.load_module(str(path), enable_tvm_ffi=True)
+    compiler = os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang")
+    runtime = _runtime(nvidia_cutlass_dsl.__path__)
+    with tempfile.TemporaryDirectory() as folder:
+        command = [compiler, "-shared", "-Wl,-Bsymbolic", "-o", library := f"{folder}/kernel.so", str(path)]
+        linked = compiler and runtime and not subprocess.run(command, capture_output=True, check=False).returncode  # noqa: S603 (the user's own compiler)
+        if linked:
+            ctypes.CDLL(runtime, ctypes.RTLD_GLOBAL)
+            module: Any = tvm_ffi.load_module(library)
+        else:
+            from cutlass import cute
+
+            module = cute.runtime.load_module(str(path), enable_tvm_ffi=True)
     function: Callable[..., None] = module[FUNCTION]
     return function
+
+
+def _runtime(packages: Sequence[str]) -> str:
+    """Return the library that kernels call: that of the DSL's start-up, else the newest toolkit's; empty if none is."""
+    shipped = sorted((str(each) for root in packages for each in Path(root).glob("*/lib/*.so")), reverse=True)
+    known = [*os.environ.get("CUTE_DSL_LIBS", "").split(":"), *shipped]
+    return next((each for each in known if each.endswith("/libcute_dsl_runtime.so")), "")
 
 
 def _linked(read: Callable[[], bytes]) -> Callable[..., None]:
