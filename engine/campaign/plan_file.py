@@ -170,9 +170,7 @@ def _kind(table: Mapping[str, object]) -> WorkloadKind[Workload]:
 
 def _check_keys(content: Iterable[str], known: Iterable[str]) -> None:
     """Refuse the first key that is not known."""
-    unknown = sorted(set(content).difference(known))
-    if unknown:
-        key = unknown[0]
+    for key in sorted(set(content).difference(known)):
         if key in _OPTIONS:
             raise UsageError(f"{key!r} belongs to a machine and not to a campaign; it is the option --{key}")
         raise UsageError(f"unknown key {key!r}; {did_you_mean(key, known)}known: {', '.join(sorted(known))}")

@@ -7,6 +7,7 @@ import io
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
 from functools import cache
@@ -290,11 +291,9 @@ def _lines(headers: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence
 
 def _param_names(task: Task) -> list[str]:
     """Return the names of the space's params; none if it is not installed, or the user's code was not read."""
-    space = _space(task.space)
-    try:
-        return [param.name for param in space.params(task)] if space else []
-    except UnknownDefinition:
-        return []
+    with suppress(UnknownDefinition):
+        return [param.name for param in space.params(task)] if (space := _space(task.space)) else []
+    return []
 
 
 @cache

@@ -51,12 +51,10 @@ def _tool() -> tuple[str, tuple[str, ...]]:
 
 def _cubins(binary: bytes) -> Iterator[bytes]:
     """Yield the object files for GPUs among bytes: a file of several cubins, or one that holds a cubin as data."""
-    at = binary.find(_ELF)
-    while at >= 0:
-        (machine,) = struct.unpack_from("<H", binary, at + 18)
-        if machine == _CUDA:
+    at = -1
+    while (at := binary.find(_ELF, at + 1)) >= 0:
+        if struct.unpack_from("<H", binary, at + 18) == (_CUDA,):
             yield binary[at : at + _size(binary, at)]
-        at = binary.find(_ELF, at + 1)
 
 
 def _size(binary: bytes, at: int) -> int:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from threading import Lock
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import torch
 
@@ -51,48 +51,31 @@ class CuteObject:
         with self._lock:
             if device not in self._launches:
                 bind = binder(self._call, partial(clusters_at_once, device))
-                self._launches[device] = _linked(self._read), bind
+                self._launches[device] = load(self._read()), bind
             return self._launches[device]
 
 
-def load(path: str | Path) -> Callable[..., None]:
+def load(content: bytes) -> Callable[..., None]:
     """Return the function of an object file; it takes tensors on a GPU, and a stream as its address.
 
-    The file may be deleted once this returns. The first call on a GPU loads the cubin, so it must not be captured in a
-    graph. Later calls neither allocate nor wait. Dropping the function unloads the cubin. The C compiler that Triton
-    needs links it; the DSL, which takes a second to import, does where there is none.
+    The first call on a GPU loads the cubin, so it must not be captured in a graph. Later calls neither allocate nor
+    wait. Dropping the function unloads the cubin. The C compiler that Triton needs, too, links it: the DSL's own linker
+    takes a second to import.
 
     Raises:
         Exception: the file is no kernel that the DSL exported, or this machine cannot link it.
     """
-    import nvidia_cutlass_dsl
+    import nvidia_cutlass_dsl as dsl
     import tvm_ffi
 
-    compiler = os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang")
-    runtime = _runtime(nvidia_cutlass_dsl.__path__)
+    name = "libcute_dsl_runtime.so"  # that of the DSL's start-up, else of its newest toolkit
+    shipped = sorted(str(each) for root in dsl.__path__ for each in Path(root).glob(f"*/lib/{name}"))
+    known = [*os.environ.get("CUTE_DSL_LIBS", "").split(":"), *reversed(shipped), name]
+    ctypes.CDLL(next(each for each in known if each.endswith(name)), ctypes.RTLD_GLOBAL)
+    compiler = os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang") or "cc"
     with tempfile.TemporaryDirectory() as folder:
-        command = [compiler, "-shared", "-Wl,-Bsymbolic", "-o", library := f"{folder}/kernel.so", str(path)]
-        linked = compiler and runtime and not subprocess.run(command, capture_output=True, check=False).returncode  # noqa: S603 (the user's own compiler)
-        if linked:
-            ctypes.CDLL(runtime, ctypes.RTLD_GLOBAL)
-            module: Any = tvm_ffi.load_module(library)
-        else:
-            from cutlass import cute
-
-            module = cute.runtime.load_module(str(path), enable_tvm_ffi=True)
-    function: Callable[..., None] = module[FUNCTION]
+        file, library = Path(folder) / "kernel.o", f"{folder}/kernel.so"
+        file.write_bytes(content)
+        subprocess.run([compiler, "-shared", "-Wl,-Bsymbolic", "-o", library, file], capture_output=True, check=True)  # noqa: S603
+        function: Callable[..., None] = tvm_ffi.load_module(library)[FUNCTION]  # a file that is open may be deleted
     return function
-
-
-def _runtime(packages: Sequence[str]) -> str:
-    """Return the library that kernels call: that of the DSL's start-up, else the newest toolkit's; empty if none is."""
-    shipped = sorted((str(each) for root in packages for each in Path(root).glob("*/lib/*.so")), reverse=True)
-    known = [*os.environ.get("CUTE_DSL_LIBS", "").split(":"), *shipped]
-    return next((each for each in known if each.endswith("/libcute_dsl_runtime.so")), "")
-
-
-def _linked(read: Callable[[], bytes]) -> Callable[..., None]:
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "kernel.o"
-        file.write_bytes(read())
-        return load(file)

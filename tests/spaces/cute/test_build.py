@@ -193,7 +193,7 @@ def test_a_kernel_is_loaded_by_a_process_that_did_not_compile_it(built):
         ((task(), HOPPER), "bfloat16"),
         ((task("16x256x1024:fp16:nt", "B200"), TGV), "float16"),
     ):
-        function = load(built[of, chosen].path)
+        function = load(Path(built[of, chosen].path).read_bytes())
         a, b, out = (torch.empty(8, 8, dtype=getattr(torch, operand)) for _ in range(3))
         with pytest.raises(ValueError, match=rf"Tensor\(\[n0, n1\], {operand}\).*expected device_type=cuda"):
             function(a, b, out, 0)

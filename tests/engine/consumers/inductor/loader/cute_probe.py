@@ -94,7 +94,7 @@ def main(export, cases):
         installed("unlinked")
     with (
         patch.object(binaries, "registered", wraps=binaries.registered) as registered,
-        patch.object(cute_object, "_linked", return_value=print) as linked,
+        patch.object(cute_object, "load", return_value=print) as linked,
     ):
         for key, allowed in (("without binaries", False), ("with binaries", True)):
             installed(key, binaries=allowed)

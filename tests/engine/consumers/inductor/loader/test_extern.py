@@ -28,7 +28,8 @@ def asked(monkeypatch):
         return 30 - device
 
     monkeypatch.setattr(cute_object, "clusters_at_once", clusters)
-    monkeypatch.setattr(cute_object, "_linked", lambda read: print)
+    monkeypatch.setattr(extern, "unpacked", lambda packed: b"")
+    monkeypatch.setattr(cute_object, "load", lambda content: print)
     return found
 
 
