@@ -214,10 +214,13 @@ def captured(name: str, how: dict[str, Any], grad: bool) -> dict[str, Any]:
     except Exception as error:
         return {"refused": f"{type(error).__name__}: {error}"[:400]}
     products: Counter[str] = Counter()
+    unseen = [[each.operation, each.reason, int(each.count)] for each in found.unseen]
     for each in found.products:
         its = each.problem
-        products[f"{its.batch}x{its.m}x{its.n}x{its.k}:{its.name.split(':')[1]}"] += int(each.count)
-    unseen = [[each.operation, each.reason, int(each.count)] for each in found.unseen]
+        if its.kind == "grouped":
+            unseen.append(["aten._grouped_mm.default", "", int(each.count)])
+        else:
+            products[f"{its.batch}x{its.m}x{its.n}x{its.k}:{its.name.split(':')[1]}"] += int(each.count)
     unserved = sum(each[2] for each in unseen if " of " in each[1])
     return {"products": dict(products), "unserved": unserved, "unseen": unseen}
 
