@@ -77,5 +77,5 @@ def load(content: bytes) -> Callable[..., None]:
         file, library = Path(folder) / "kernel.o", f"{folder}/kernel.so"
         file.write_bytes(content)
         subprocess.run([compiler, "-shared", "-Wl,-Bsymbolic", "-o", library, file], capture_output=True, check=True)  # noqa: S603
-        function: Callable[..., None] = tvm_ffi.load_module(library)[FUNCTION]  # a file that is open may be deleted
+        function: Callable[..., None] = tvm_ffi.load_module(library, keep_module_alive=False)[FUNCTION]
     return function

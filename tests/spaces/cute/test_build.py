@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -197,6 +198,19 @@ def test_a_kernel_is_loaded_by_a_process_that_did_not_compile_it(built):
         a, b, out = (torch.empty(8, 8, dtype=getattr(torch, operand)) for _ in range(3))
         with pytest.raises(ValueError, match=rf"Tensor\(\[n0, n1\], {operand}\).*expected device_type=cuda"):
             function(a, b, out, 0)
+
+
+def test_loading_imports_no_compiler_and_a_dropped_kernel_is_unloaded(built):
+    code = """
+import sys
+from gemmtune.engine.toolchain.launching.cute_object import load
+def mapped(): return "kernel.so" in open("/proc/self/maps").read()
+function = load(open(sys.argv[1], "rb").read())
+assert mapped()
+del function
+assert not mapped() and "cutlass" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code, built[task(), HOPPER].path], check=True)
 
 
 def test_class_and_design_identify_an_operator_without_its_name_and_without_the_driver(monkeypatch, tmp_path):
