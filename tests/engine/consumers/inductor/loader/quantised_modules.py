@@ -66,6 +66,8 @@ CASES["blocks"] = Case(
 )
 CASES["fp16"] = Case(lambda *x: scaled(*x, out=torch.float16), (*OPERANDS, ONE, ONE))
 CASES["fp16 rows"] = Case(lambda *x: scaled(*x, out=torch.float16), (*OPERANDS, *rows()))
+CASES["fp32 rows"] = Case(lambda *x: scaled(*x, out=FP32), (*OPERANDS, *rows()))
+CASES["fp32 tensors"] = Case(lambda *x: torch.relu(scaled(*x, out=FP32)).to(BF16), (*OPERANDS, ONE, ONE))
 CASES["open rows"] = Case(scaled, (T((64, 256), FP8, dynamic=(0,)), OPERANDS[1], ONE, ONE))
 CASES["training"] = Case(Training.apply, (T((64, 256), grad=True), T((96, 256)), ONE))
 CASES["int8"] = Case(lambda a, b: torch._int_mm(a, b.t()), WHOLE)
