@@ -57,8 +57,10 @@ def leading_scales(node: Node) -> LeadingScales | str:
         term = Call("mul", (term, operand))
     tensors = dict(zip(found, levels, strict=True))
     if (bias := given.get("bias")) is not None:
-        if bias.meta["val"].dtype != node.meta["val"].dtype or bias.meta["val"].dim() != 1:
-            return f"a bias of {str(bias.meta['val'].dtype).removeprefix('torch.')} with sizes {_sizes(bias)}"
+        value = bias.meta["val"]
+        if value.dtype != node.meta["val"].dtype or value.dim() != 1 or not are_equal(value.stride(0), 1):
+            strides = f" and stride {value.stride(0)}" if value.dim() == 1 else ""
+            return f"a bias of {str(value.dtype).removeprefix('torch.')} with sizes {_sizes(bias)}{strides}"
         row = Operand(OperandShape.ROW, 3)
         tensors[row] = bias
         term = Call("add", (term, row))

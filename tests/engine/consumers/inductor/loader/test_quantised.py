@@ -47,6 +47,7 @@ RANGES = (
 )
 TAKEN = {
     *("rows", "one token", "tensors", "tensors of one element", "one scale for both", "bias", "silu", "relu"),
+    "tensors of three dimensions",
     *("open rows", "fp16 rows", "int8", "int8 with scales", "int8 twice"),
     *("int8 by thirds", "tensors of one vector each", "fp32 rows", "fp32 tensors"),
 }
@@ -131,6 +132,12 @@ def test_whole_numbers_whose_chain_has_no_row_run_that_of_their_sums(report):
     assert use["problem"] == "64x96x256:int8:nt:out_dtype=fp32:epilogue=div(3)"
     assert use["detail"].startswith("64x96x256:int8:nt triton::mm")
     assert use["detail"].endswith("epilogue apart")
+
+
+def test_a_bias_whose_elements_lie_apart_is_no_problem_and_says_so(report):
+    (use,) = report["table"]["bias apart"]["uses"]
+    assert (use["outcome"], use["problem"]) == ("no problem", "scaled_mm")
+    assert use["detail"] == "a bias of bfloat16 with sizes 96 and stride 2, in a product of 64x96x256"
 
 
 def test_an_output_of_8_bits_is_no_problem_and_says_so(report):
