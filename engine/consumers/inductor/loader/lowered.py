@@ -136,7 +136,7 @@ def lowered_product(kernel_inputs: KernelInputs, op_name: str) -> LoweredProduct
         products = " and ".join(_named(kernel_inputs, sizes, (place, place + 1)) for place in (0, 2))
         return f"{op_name}: the sum of {products} in one call; rows are for one product"
     if op_name not in _ATEN:
-        return f"{op_name}: tables have rows of {', '.join(_ATEN)}, not of this one of {sizes}"
+        return f"{op_name}: this loader serves {', '.join(_ATEN)}, not {sizes}; gemmtune capture lists what to tune"
     found = _described(kernel_inputs, op_name)
     return f"{op_name}: {found}, in a product of {sizes}" if isinstance(found, str) else found
 
