@@ -23,7 +23,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 from torch._inductor.graph import GraphLowering
-from torch._inductor.lowering import lowerings
+from torch._inductor.lowering import fallback_node_due_to_unsupported_type, lowerings
 from torch._inductor.virtualized import V
 
 from gemmtune.engine.consumers.inductor.epilogues.reader import read_epilogue
@@ -58,8 +58,11 @@ _WAYS = dict.fromkeys(("_transformer_encoder_layer_fwd", "_native_multi_head_att
     "flex_attention": "; gemmtune capture lists the model's attention, to tune it",
 }
 """Ways to products, by a part of the name of an operation; the first part that fits counts."""
-_PRODUCTS = tuple(f"aten.{name}." for name in ("mm", "addmm", "bmm", "baddbmm", "mv", "addmv", "dot", "vdot"))
-"""Beginnings of names of ATen's products, which Inductor takes for its own unless their numbers are complex."""
+_PRODUCTS = (
+    *(f"aten.{name}." for name in ("mm", "addmm", "bmm", "baddbmm", "mv", "addmv", "dot", "vdot", "_int_mm")),
+    *("aten._scaled_mm.", "aten._scaled_mm_v2."),
+)
+"""Beginnings of names of ATen's products, which Inductor takes for its own unless it does not know their types."""
 _COMPILED = (
     *("aten", "prims", "prim", "inductor", "inductor_prims", "higher_order", "_operator", "rngprims", "debugprims"),
 )
@@ -193,12 +196,12 @@ def _operation(node: torch.fx.Node) -> object:
 
 def _why_library(node: torch.fx.Node) -> str:
     """Return why no row serves a call that is no product to Inductor; empty for Inductor's own code and products."""
-    operation, value = _operation(node), node.meta.get("val")
+    operation = _operation(node)
     name = str(operation)
     if way := next((its for part, its in _WAYS.items() if part in name), ""):
         return f"{LIBRARY}{way}"
-    if name.startswith(_PRODUCTS) and isinstance(value, torch.Tensor) and value.is_complex():
-        return f"tables have no rows of {str(value.dtype).removeprefix('torch.')}"
+    if name.startswith(_PRODUCTS) and fallback_node_due_to_unsupported_type(node):
+        return f"tables have no rows of {str(node.all_input_nodes[0].meta['val'].dtype).removeprefix('torch.')}"
     space = name.partition(".")[0] if isinstance(operation, torch._ops.OpOverload) else "_operator"
     is_library = any(part in name for part in _LIBRARY_CALLS) or space not in _COMPILED
     is_library = is_library or (name.startswith(_SCALED) and operation not in lowerings)

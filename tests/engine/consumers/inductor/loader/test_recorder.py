@@ -13,6 +13,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 
 import sympy  # noqa: E402 (torch brings it)
 from torch._inductor.graph import GraphLowering  # noqa: E402
+from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 from torch.fx import Graph, GraphModule  # noqa: E402
 from torch.utils._sympy.value_ranges import ValueRanges  # noqa: E402
 
@@ -37,6 +38,7 @@ def lowered(m, hint=16, key=KEY):
 def module(*targets, value=None):
     graph = Graph()
     read = graph.placeholder("x")
+    read.meta["val"] = value
     for target in targets:
         graph.call_function(target, (read, read)).meta["val"] = value
     return GraphModule(torch.nn.Module(), graph)
@@ -121,8 +123,11 @@ def grouped_mm_fallback(x, y):
         ),
     ],
 )
+@pytest.mark.filterwarnings("ignore:Torchinductor does not support:UserWarning")  # of complex numbers, once
 def test_calls_of_libraries_are_counted_with_the_reason_that_no_row_serves_them(target, dtype, reason):
-    found = recorder.library_calls(module(target, target, value=torch.empty(2, 2, dtype=dtype, device="meta")))
+    with FakeTensorMode():
+        value = torch.empty(2, 2, dtype=dtype, device="cuda:0")
+    found = recorder.library_calls(module(target, target, value=value))
     assert found == (Counter({(str(target), reason): 2}) if reason else Counter())
 
 
