@@ -212,10 +212,16 @@ class _Reader:
         if keeps_order(node) and (mine or not is_tensor(base_of(node))):
             read = node.args[0]  # sizes that are known at run time are inputs of a reshape, too
             assert isinstance(read, Node)
-            if not are_equal(math.prod(shape_of(read)), math.prod(space)):
-                raise _UnreadableError(f"{name_of(node)} of a value that is broadcast")
+            sizes = shape_of(read)
+            if not are_equal(math.prod(sizes), math.prod(space)):
+                lasts = (*sizes[-1:], *shape_of(node)[-1:])
+                if not (
+                    all(are_equal(each, 1) for each in lasts) and are_equal(math.prod(sizes), math.prod(space[:-1]))
+                ):
+                    raise _UnreadableError(f"{name_of(node)} of a value that is broadcast")
+                sizes = (*sizes[:-1], space[-1])  # a value per row
             self.inlined.add(node.name)
-            return self._term(read, shape_of(read))
+            return self._term(read, sizes)
         if not mine and is_tensor(base_of(node)):
             return self._operand(node, space), 1
         if name_of(node) == "expand" and isinstance(read := node.args[0], Node):
