@@ -33,7 +33,7 @@ from gemmtune.engine.tables.sealed import read_sealed, require_one_of, shortened
 __all__ = ["install", "options", "record", "report", "sizes", "stop_recording", "uninstall", "warm_up"]
 
 _POLICIES, _MISSES = ("strict", "warn", "ignore", "raise"), ("aten", "autotune")
-_OPTIONS: dict[str, bool | str] = {"max_autotune_gemm": False, "shape_padding": False}
+_OPTIONS = {"max_autotune_gemm": False, "shape_padding": False, "coordinate_descent_tuning": False}
 _lock = RLock()
 _counts: list[Counts] = []  # at most one: that of the table that was installed last
 _recordings: list[Any] = []  # at most one `ProductFile`

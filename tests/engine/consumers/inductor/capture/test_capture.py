@@ -444,6 +444,11 @@ def test_an_empty_product_is_no_problem_beside_others():
     ]
 
 
+def test_a_product_of_one_row_is_no_sum_where_the_process_tunes_by_coordinate_descent():
+    with torch._inductor.config.patch(coordinate_descent_tuning=True):  # as torchao leaves it
+        assert names(captured(torch.mm, "bf16[1,256]", "bf16[256,64]")) == {"1x64x256:bf16:nn": 1}
+
+
 def test_an_open_m_has_its_range_and_products_of_its_own_at_one():
     found = captured("models:mlp", "bf16[m:1..512,256]")
     up = found.products[0]

@@ -24,6 +24,14 @@ ROWS = "mul(column[fp32]).mul(row[fp32])"
 TENSORS = "mul(scalar[fp32]).mul(scalar2[fp32])"
 
 
+@pytest.fixture(autouse=True)
+def _settings_as_they_were():
+    """Take back what torchao's `quantize_` sets for the whole process."""
+    config = torch._inductor.config
+    with config.patch(config.get_config_copy()):
+        yield
+
+
 def layers():
     linear = torch.nn.Linear
     return torch.nn.Sequential(linear(512, 256, bias=False), torch.nn.GELU(), linear(256, 512, bias=False)).bfloat16()
