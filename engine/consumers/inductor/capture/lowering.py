@@ -193,6 +193,9 @@ class Lowering:
         self._current.products += spread
         self.compiled.update(each.problem.name for one in spread for each in one.variants)
 
+    def see_graph(self, graph: Any) -> None:  # noqa: ANN401 (torch's)
+        """Take nothing: `settings` does once the graph is lowered."""
+
     def _append(self, problem: Grouped | Flex, key: str, size: Any, hint: int) -> None:  # noqa: ANN401 (as below)
         """Take a grouped product, or an attention, of the graph that is lowered now; its range size may be open."""
         product, found = LoweredProduct(size, hint, key, 0, PLAIN), CapturedProduct(problem, 1)

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -106,6 +106,9 @@ class Counts:
 class AtenChoices(InductorChoices):
     """Inductor's choices, with a way to take the vendor library's alone."""
 
+    run_graph: Callable[..., Any]
+    """Function that lowers a graph by Inductor's function, and sees what that asks no handler of choices for."""
+
     def uuid(self) -> str:
         """Return the handler's part of every compile cache key."""
         raise NotImplementedError
@@ -116,9 +119,8 @@ class AtenChoices(InductorChoices):
         """Return ATen's choice alone; if neither Inductor nor this file has one, all that Inductor offers."""
         if not is_autotuning():  # then Inductor's own answer is ATen's choice
             return super().get_template_configs(kernel_inputs, templates, op_name, kwarg_overrides)
-        offered: list[Template] = [t for t in templates if isinstance(t, ExternKernelChoice)]
-        known: list[Template] = [_ATEN[op_name]] if op_name in _ATEN else templates
-        aten = [t for t in offered if t is not aten_bias_addmm][:1] or known
+        aten: list[Template] = [t for t in templates if isinstance(t, ExternKernelChoice) and t is not aten_bias_addmm]
+        aten = aten[:1] or ([_ATEN[op_name]] if op_name in _ATEN else templates)
         if _is_complete(templates):  # both are offered an expanded bias; only this one runs cuBLAS's fused epilogue
             found: list[ChoiceCaller] = super().get_template_configs(kernel_inputs, [aten_bias_addmm], op_name)
             if found:

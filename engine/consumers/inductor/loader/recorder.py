@@ -22,7 +22,6 @@ from uuid import uuid4
 from weakref import WeakKeyDictionary
 
 import torch
-from torch._inductor.graph import GraphLowering
 from torch._inductor.lowering import fallback_node_due_to_unsupported_type, lowerings
 from torch._inductor.virtualized import V
 
@@ -82,6 +81,9 @@ class ProductSink(Protocol):
     def add(self, product: LoweredProduct | str, node: Any, graph: Any) -> None:  # noqa: ANN401 (torch's)
         """Take a product of a graph, or the operation and why it is no problem; called by any thread."""
 
+    def see_graph(self, graph: Any) -> None:  # noqa: ANN401 (Inductor's GraphLowering)
+        """Take the calls of libraries in a graph that is lowered now; called by any thread."""
+
 
 class RecordingChoices(AtenChoices):
     """Inductor's choices, with a record of each product."""
@@ -92,6 +94,11 @@ class RecordingChoices(AtenChoices):
     def uuid(self) -> str:
         """Return the recording's part of every compile cache key."""
         return f"gemmtune-record:{self._sink.uuid}"
+
+    def run_graph(self, run: Callable[..., Any], graph: Any, *inputs: Any, **named: Any) -> Any:  # noqa: ANN401 (torch's)
+        """Lower a graph by Inductor's function, and record its calls of libraries before."""
+        self._sink.see_graph(graph)
+        return run(graph, *inputs, **named)
 
     def get_template_configs(
         self,
@@ -217,7 +224,6 @@ class ProductFile:
         self._lock = Lock()
         self._numbers: WeakKeyDictionary[object, int] = WeakKeyDictionary()
         self._graphs = 0
-        self._unwatch: Callable[[], None] = lambda: None
         device = torch.cuda.get_device_name() if torch.cuda.is_available() else None
         self._write("start", torch=torch.__version__, device=device)
 
@@ -243,30 +249,15 @@ class ProductFile:
         """Append a product that Inductor asks about."""
         see(self, kernel_inputs, templates, op_name)
 
-    def watch(self) -> None:
-        """Take the calls of every graph that Inductor lowers from now on, of graphs without a product, too."""
-        run: Any = GraphLowering.run
-
-        def watched(graph: Any, *inputs: Any, **named: Any) -> Any:  # noqa: ANN401 (Inductor's)
-            self._see(graph)
-            return run(graph, *inputs, **named)
-
-        def unwatch() -> None:
-            if GraphLowering.run is watched:
-                GraphLowering.run = run  # type: ignore[method-assign] # a method
-
-        GraphLowering.run = watched  # type: ignore[assignment, method-assign] # torch's has no names
-        self._unwatch = unwatch
-
     @or_else(nothing)
-    def _see(self, graph: Any) -> None:  # noqa: ANN401 (Inductor's GraphLowering)
+    def see_graph(self, graph: Any) -> None:  # noqa: ANN401 (Inductor's GraphLowering)
+        """Take the calls of a graph that Inductor lowers, of one without a product, too."""
         if getattr(graph, "parent", None) is None and _calls_of(graph):
             with self._lock:
                 self._number_of(graph)
 
     def close(self) -> None:
         """Close the file; what is lowered or runs later is not recorded."""
-        self._unwatch()
         file, self._file = self._file, None
         if file is not None:
             os.close(file)

@@ -116,6 +116,20 @@ def test_cache_keys_name_memory_formats_in_torch(install):
     assert copyreg.dispatch_table[torch.memory_format](torch.channels_last) == "channels_last"
 
 
+def test_recordings_beside_a_table_leave_nothing_in_place(install, tmp_path):
+    stock = GraphLowering.run
+    install()
+    for name in ("one.jsonl", "other.jsonl"):
+        loader.record(tmp_path / name)
+    loader.stop_recording()
+    loader.uninstall()
+    assert GraphLowering.run is stock
+    loader.record(tmp_path / "alone.jsonl")
+    assert GraphLowering.run is not stock
+    loader.stop_recording()
+    assert GraphLowering.run is stock
+
+
 def test_a_table_answers_for_attention_once_after_a_recording(install, tmp_path):
     install()
     loader.record(tmp_path / "problems.jsonl")
