@@ -209,8 +209,8 @@ class _Reader:
             read = node.args[0]  # sizes that are known at run time are inputs of a reshape, too
             assert isinstance(read, Node)
             sizes = shape_of(read)
-            if all(are_equal(math.prod(each[-1:]), 1) for each in (sizes, shape_of(node))):  # a value per row
-                sizes = (*sizes[:-1], space[-1])
+            if _FUSES_BLOCKS and all(are_equal(math.prod(each[-1:]), 1) for each in (sizes, shape_of(node))):
+                sizes = (*sizes[:-1], space[-1])  # a value per row
             if not are_equal(math.prod(sizes), math.prod(space)):
                 raise _UnreadableError(f"{name_of(node)} of a value that is broadcast")
             self.inlined.add(node.name)

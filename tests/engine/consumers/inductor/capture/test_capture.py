@@ -336,7 +336,10 @@ SQUARE = "[16, 16]"
             ("fp32[8,16]", "fp32[16,4]"),
             "mm.default[8, 16]×[16, 4]",
         ),
-        (in_another_float8, ("bf16[16,16]", "bf16[16,16]"), f"_scaled_mm.default{SQUARE}×{SQUARE}"),
+        pytest.param(
+            *(in_another_float8, ("bf16[16,16]", "bf16[16,16]"), f"_scaled_mm.default{SQUARE}×{SQUARE}"),
+            marks=pytest.mark.skipif(release_of(torch.__version__) < "2.13", reason="this torch lowers it"),
+        ),
     ],
 )
 def test_a_product_that_inductor_leaves_to_a_library_is_named(call, inputs, operation):

@@ -205,8 +205,8 @@ UNKNOWN = {
 
 @pytest.mark.parametrize("text", FUSED)
 def test_the_operations_behind_a_product_are_its_epilogue(text):
-    if "gate" in text and torch.__version__.startswith("2.11."):
-        pytest.skip("torch 2.11 fuses no gate")
+    if ("gate" in text or "127" in text) and torch.__version__.startswith("2.11."):
+        pytest.skip("torch 2.11 fuses no gate, and no column that a reshape makes")
     (found,) = read(FUSED[text])
     assert (str(found.epilogue), found.reason) == (text, "")
     assert parse_epilogue(text) == found.epilogue

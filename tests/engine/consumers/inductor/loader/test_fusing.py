@@ -213,8 +213,8 @@ OTHER = row("16x96x256:bf16:nt:epilogue=relu", "triton_mm", FULL)  # for which t
     ],
 )
 def test_a_rows_kernel_computes_what_it_was_timed_with_or_what_is_cheap(kernels, function, rows, found):
-    if function in (gated, gate_of_roots) and torch.__version__.startswith("2.11."):
-        pytest.skip("torch 2.11 fuses no gate")
+    if function in (gated, gate_of_roots, of_tokens) and torch.__version__.startswith("2.11."):
+        pytest.skip("torch 2.11 fuses no gate, and no column that a reshape makes")
     assert kernels(function, *rows)[0] == found
 
 
