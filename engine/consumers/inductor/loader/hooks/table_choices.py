@@ -89,7 +89,7 @@ class TableChoices(AtenChoices):
     def run_graph(self, run: Callable[..., Any], graph: Any, *inputs: Any, **named: Any) -> Any:  # noqa: ANN401 (torch's)
         """Lower a graph by Inductor's function, and let the counts see what it asks no handler of choices for."""
         for each in (self.counts, *self._recordings):
-            or_else(nothing)(each.see_graph)(graph)
+            or_else(nothing)(getattr(each, "see_graph", nothing))(graph)  # a package beside may be an older one
         return run(graph, *inputs, **named)
 
     @or_else(lambda self, *asked, **named: self._after_failure(*asked, **named))
