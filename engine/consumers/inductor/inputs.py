@@ -13,25 +13,11 @@ from gemmtune.engine.records.errors import UsageError, did_you_mean
 if TYPE_CHECKING:
     import torch
 
-_DTYPES = {
-    "bf16": "bfloat16",
-    "fp16": "float16",
-    "fp32": "float32",
-    "fp64": "float64",
-    "int64": "int64",
-    "int32": "int32",
-    "int16": "int16",
-    "int8": "int8",
-    "uint8": "uint8",
-    "bool": "bool",
-}
-_ALIASES = {"float": "float32", "half": "float16", "double": "float64", "f16": "float16", "f32": "float32"} | {
-    "long": "int64",
-    "int": "int32",
-    "short": "int16",
-    "i64": "int64",
-    "i32": "int32",
-}
+_DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "fp64": "float64"}
+_DTYPES |= {"e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2"}
+_DTYPES |= {name: name for name in ("int64", "int32", "int16", "int8", "uint8", "bool")}
+_ALIASES = {"float": "float32", "half": "float16", "double": "float64", "f16": "float16", "f32": "float32"}
+_ALIASES |= {"long": "int64", "int": "int32", "short": "int16", "i64": "int64", "i32": "int32"}
 """Other common names of the types, torch's among them."""
 _FORM = "[NAME=]DTYPE[SIZE,...], for example bf16[16,2048], tokens=int64[1,512]%32000 or bf16[m:1..4096,2048]"
 _TEXT = re.compile(
@@ -101,7 +87,7 @@ class InputSpec:
         import torch
 
         if dtype.is_floating_point:
-            return torch.randn(shape, dtype=dtype, device=device)
+            return torch.randn(shape, dtype=None if dtype.itemsize == 1 else dtype, device=device).to(dtype)
         if dtype is torch.bool:
             return torch.ones(shape, dtype=dtype, device=device)
         if self.below is None:

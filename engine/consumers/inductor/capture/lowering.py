@@ -142,7 +142,7 @@ class Lowering:
                     self._current.attentions[node.name] = len(self._current.products), (call := attention[1])
                     self._append(attention[0], call.key, call.length, call.hint)
                 else:
-                    named = f"{operation}{_attention_sizes(node)}"
+                    named = f"{operation}{_sizes(operation, node)}"
                     self._current.calls[named, grouped or attention or reason][cost_of_node(node)] += 1
             self._current.rest_bytes += rest_bytes(part_runs(graph.module), [node for node, *_ in called])
             graph.scheduler = SimpleNamespace(nodes=[])
@@ -192,6 +192,9 @@ class Lowering:
         spread = self._of_batches(product, found) if getattr(product.batch, "free_symbols", None) else [found]
         self._current.products += spread
         self.compiled.update(each.problem.name for one in spread for each in one.variants)
+
+    def see_graph(self, graph: Any) -> None:  # noqa: ANN401 (torch's)
+        """Take nothing: `settings` does once the graph is lowered."""
 
     def _append(self, problem: Grouped | Flex, key: str, size: Any, hint: int) -> None:  # noqa: ANN401 (as below)
         """Take a grouped product, or an attention, of the graph that is lowered now; its range size may be open."""
@@ -294,8 +297,11 @@ class Lowering:
             self._depth -= 1
 
 
-def _attention_sizes(node: torch.fx.Node) -> str:
-    """Return the sizes of queries, keys and values of torch's attention, as `[2, 8, 512, 64]×...`; else nothing."""
+def _sizes(operation: str, node: torch.fx.Node) -> str:
+    """Return the sizes of attention's queries, keys and values, or a product's matrices, as `[2, 8, 512, 64]×...`."""
+    if "mm" in (name := operation.partition(".")[2]) and "grouped" not in name:  # whose reason has sizes
+        values = [each.meta.get("val") for each in node.all_input_nodes]
+        return "×".join(str([*x.shape]) for x in values if isinstance(x, torch.Tensor) and x.dim() > 1)
     operator, *arguments = node.target, *node.args
     for place, each in enumerate(arguments):
         if isinstance(each, torch._ops.OpOverload):  # in a checkpointed block, with a state of randomness

@@ -99,7 +99,7 @@ def read_epilogue(product: Node) -> ReadEpilogue:
     if name_of(product) == "_int_mm":
         reader.dtype_left_out = computed[0].meta["val"].dtype
     try:
-        outputs = [Output(reader.term(node), reader.dtype(node)) for node in computed]
+        outputs = [Output(reader.term(node, shape_of(node))[0], reader.dtype(node)) for node in computed]
         if reader.is_read_elsewhere(computed):
             outputs.append(Output(reader.own, reader.dtype(product)))  # no type of an output is a whole number's
         found = ordered_epilogue(tuple(outputs))
@@ -189,11 +189,7 @@ class _Reader:
             raise _UnreadableError(f"an output of {node.meta['val'].dtype}")
         return "" if node.meta["val"].dtype == self.dtype_left_out else found
 
-    def term(self, node: Node) -> Term:
-        """Return the value of a node's elements."""
-        return self._term(node, shape_of(node))[0]
-
-    def _term(self, node: Node, space: Sequence[Any]) -> tuple[Term, int]:
+    def term(self, node: Node, space: Sequence[Any]) -> tuple[Term, int]:
         """Return the value of a node in an index space of the output's elements, and its number of terms."""
         if node is self._product:
             return self.own, 1
@@ -212,15 +208,18 @@ class _Reader:
         if keeps_order(node) and (mine or not is_tensor(base_of(node))):
             read = node.args[0]  # sizes that are known at run time are inputs of a reshape, too
             assert isinstance(read, Node)
-            if not are_equal(math.prod(shape_of(read)), math.prod(space)):
+            sizes = shape_of(read)
+            if _FUSES_BLOCKS and all(are_equal(math.prod(each[-1:]), 1) for each in (sizes, shape_of(node))):
+                sizes = (*sizes[:-1], space[-1])  # a value per row
+            if not are_equal(math.prod(sizes), math.prod(space)):
                 raise _UnreadableError(f"{name_of(node)} of a value that is broadcast")
             self.inlined.add(node.name)
-            return self._term(read, shape_of(read))
+            return self.term(read, sizes)
         if not mine and is_tensor(base_of(node)):
             return self._operand(node, space), 1
         if name_of(node) == "expand" and isinstance(read := node.args[0], Node):
             self.inlined.add(node.name)
-            return self._term(read, space)
+            return self.term(read, space)
         if not is_pointwise(node):
             raise _UnreadableError(f"{name_of(node)} within an epilogue")
         if not any(each.meta["val"].dtype.is_floating_point for each in (self._product, node)):
@@ -265,7 +264,7 @@ class _Reader:
             return (0.0, 0) if isinstance(argument, torch.dtype | torch.memory_format) else (_number(argument), 1)
         if not isinstance(argument.meta.get("val"), torch.Tensor):
             raise _UnreadableError("a number that is known at run time")
-        return self._term(argument, space)
+        return self.term(argument, space)
 
     def _operand(self, node: Node, space: Sequence[Any]) -> Operand:
         """Return the operand of a tensor that exists before the epilogue runs."""

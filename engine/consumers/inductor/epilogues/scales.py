@@ -13,7 +13,6 @@ import torch
 from torch.fx import Node
 
 from gemmtune.engine.consumers.inductor.epilogues.graph_nodes import are_equal, name_of, shape_of
-from gemmtune.engine.records.epilogue.chain import Output, epilogue_of
 from gemmtune.engine.records.epilogue.terms import Call, Operand, OperandShape, Product, Term
 
 SCALED = ("_scaled_mm", "_scaled_mm_v2")
@@ -31,11 +30,6 @@ class LeadingScales(NamedTuple):
     """Node of each scale and of the bias."""
     is_fast: bool
     """Whether sums may be accumulated in the fastest way."""
-
-    @property
-    def text(self) -> str:
-        """Text of the chain."""
-        return str(epilogue_of([Output(self.term)]))
 
 
 def leading_scales(node: Node) -> LeadingScales | str:
@@ -63,8 +57,10 @@ def leading_scales(node: Node) -> LeadingScales | str:
         term = Call("mul", (term, operand))
     tensors = dict(zip(found, levels, strict=True))
     if (bias := given.get("bias")) is not None:
-        if bias.meta["val"].dtype != node.meta["val"].dtype or bias.meta["val"].dim() != 1:
-            return f"a bias of {str(bias.meta['val'].dtype).removeprefix('torch.')} with sizes {_sizes(bias)}"
+        value = bias.meta["val"]
+        if value.dtype != node.meta["val"].dtype or value.dim() != 1 or not are_equal(value.stride(0), 1):
+            strides = f" and stride {value.stride(0)}" if value.dim() == 1 else ""
+            return f"a bias of {str(value.dtype).removeprefix('torch.')} with sizes {_sizes(bias)}{strides}"
         row = Operand(OperandShape.ROW, 3)
         tensors[row] = bias
         term = Call("add", (term, row))
@@ -78,8 +74,9 @@ def _operands(node: Node, scales: Sequence[Node], a: Node) -> tuple[Operand, Ope
     if any(value.dtype is not torch.float32 for value in values):
         return f"scales of {' and '.join(str(value.dtype).removeprefix('torch.') for value in values)}"
     (of_a, of_b), shapes = values, [shape_of(scale) for scale in scales]
+    dtype = "" if node.meta["val"].dtype is torch.float32 else "fp32"  # a text leaves the output's type out
     if all(are_equal(size, 1) for shape in shapes for size in shape) and len(shapes[0]) == len(shapes[1]):
-        return Operand(OperandShape.SCALAR, 1, "fp32"), Operand(OperandShape.SCALAR, 2, "fp32")
+        return Operand(OperandShape.SCALAR, 1, dtype), Operand(OperandShape.SCALAR, 2, dtype)
     is_row_wise = [len(shape) for shape in shapes] == [2, 2] and all(
         are_equal(*pair) for pair in zip([*shapes[0], *shapes[1]], [m, 1, 1, n], strict=True)
     )
@@ -93,7 +90,7 @@ def _operands(node: Node, scales: Sequence[Node], a: Node) -> tuple[Operand, Ope
         return f"{_shown(scales)}, which are neither one per operand nor one per row and column"
     if not (are_equal(m, 1) or are_equal(of_a.stride(0), 1)) or not are_equal(of_b.stride(1), 1):
         return "scales that do not lie one after another"
-    return Operand(OperandShape.COLUMN, 1, "fp32"), Operand(OperandShape.ROW, 2, "fp32")
+    return Operand(OperandShape.COLUMN, 1, dtype), Operand(OperandShape.ROW, 2, dtype)
 
 
 def _part(size: Any, parts: Any) -> Any:  # noqa: ANN401 (numbers, or sizes that torch computes with)

@@ -21,7 +21,7 @@ _TYPES = {
     torch.int8: "int8",
 }
 _LIKE_MM = (
-    *("_int_mm", "_weight_int8pack_mm", "_weight_int4pack_mm", "mv", "_scaled_mm_v2"),
+    *("_int_mm", "woq_int8", "_weight_int8pack_mm", "_weight_int4pack_mm", "mv", "_scaled_mm_v2"),
     *("_grouped_mm", "_scaled_grouped_mm", "_scaled_grouped_mm_v2"),
 )
 """Products that torch has no formula for: columns of the first operand are summed."""
@@ -47,7 +47,7 @@ def cost_of_call(
     tensors = [each for each in tree_leaves((args, kwargs)) if isinstance(each, torch.Tensor)]
     made = [each for each in tree_leaves(out) if isinstance(each, torch.Tensor)]
     read: dict[int, float] = {id(each): elements(each) * each.dtype.itemsize for each in tensors}
-    name = str(getattr(operation, "_opname", operation))
+    name = str(getattr(operation, "_opname", getattr(operation, "__name__", operation)))
     if "_grouped_mm" in name and len(tensors) > 1 and tensors[1].dim() == 3:
         groups = number(tensors[1].shape[0])
         read[id(tensors[1])] *= min(1.0, number(tensors[0].shape[0]) / groups)
@@ -87,7 +87,8 @@ def _flops(
     if {"query", "key", "value"} <= named.keys():
         return _of_attention(named, is_backward=_BACKWARD in name)
     if name in _LIKE_MM:
-        split = number(made[0].shape[0]) if made[0].dim() == 3 and tensors[1].dim() == 2 else 1  # of the sum
+        of_matrices = tensors[0].dim() == tensors[1].dim() == 2
+        split = number(made[0].shape[0]) if of_matrices and made[0].dim() == 3 else 1  # of the sum
         return 2 * math.prod(map(number, made[0].shape)) * number(tensors[0].shape[-1]) / split
     formula: Callable[..., Any] | None = flop_registry.get(getattr(operation, "overloadpacket", None))
     if formula is None:

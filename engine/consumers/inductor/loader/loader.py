@@ -33,7 +33,7 @@ from gemmtune.engine.tables.sealed import read_sealed, require_one_of, shortened
 __all__ = ["install", "options", "record", "report", "sizes", "stop_recording", "uninstall", "warm_up"]
 
 _POLICIES, _MISSES = ("strict", "warn", "ignore", "raise"), ("aten", "autotune")
-_OPTIONS: dict[str, bool | str] = {"max_autotune_gemm": False, "shape_padding": False}
+_OPTIONS = {"max_autotune_gemm": False, "shape_padding": False, "coordinate_descent_tuning": False}
 _lock = RLock()
 _counts: list[Counts] = []  # at most one: that of the table that was installed last
 _recordings: list[Any] = []  # at most one `ProductFile`
@@ -148,8 +148,7 @@ def _put(table: TableChoices | None) -> None:
 
 def _check_place() -> None:
     """Refuse to choose where another handler does."""
-    handler = virtualized.V.choices
-    kind = type(handler)
+    kind = type(handler := virtualized.V.choices)
     if kind is not InductorChoices and handler not in _placed:
         raise RuntimeError(f"Inductor already chooses by {kind.__module__}.{kind.__qualname__}: remove it first")
 
@@ -181,7 +180,6 @@ def record(path: str | Path) -> None:
         _check_place()
         stop_recording()
         _recordings.append(ProductFile(path))
-        _recordings[0].watch()
         _put(_table_in_place())
 
 

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -106,6 +106,9 @@ class Counts:
 class AtenChoices(InductorChoices):
     """Inductor's choices, with a way to take the vendor library's alone."""
 
+    run_graph: Callable[..., Any]
+    """Function that lowers a graph by Inductor's function, and sees what that asks no handler of choices for."""
+
     def uuid(self) -> str:
         """Return the handler's part of every compile cache key."""
         raise NotImplementedError
@@ -116,9 +119,8 @@ class AtenChoices(InductorChoices):
         """Return ATen's choice alone; if neither Inductor nor this file has one, all that Inductor offers."""
         if not is_autotuning():  # then Inductor's own answer is ATen's choice
             return super().get_template_configs(kernel_inputs, templates, op_name, kwarg_overrides)
-        offered: list[Template] = [t for t in templates if isinstance(t, ExternKernelChoice)]
-        known: list[Template] = [_ATEN[op_name]] if op_name in _ATEN else templates
-        aten = [t for t in offered if t is not aten_bias_addmm][:1] or known
+        aten: list[Template] = [t for t in templates if isinstance(t, ExternKernelChoice) and t is not aten_bias_addmm]
+        aten = aten[:1] or ([_ATEN[op_name]] if op_name in _ATEN else templates)
         if _is_complete(templates):  # both are offered an expanded bias; only this one runs cuBLAS's fused epilogue
             found: list[ChoiceCaller] = super().get_template_configs(kernel_inputs, [aten_bias_addmm], op_name)
             if found:
@@ -136,7 +138,7 @@ def lowered_product(kernel_inputs: KernelInputs, op_name: str) -> LoweredProduct
         products = " and ".join(_named(kernel_inputs, sizes, (place, place + 1)) for place in (0, 2))
         return f"{op_name}: the sum of {products} in one call; rows are for one product"
     if op_name not in _ATEN:
-        return f"{op_name}: tables have rows of {', '.join(_ATEN)}, not of this one of {sizes}"
+        return f"{op_name}: this loader serves {', '.join(_ATEN)}, not {sizes}; gemmtune capture lists what to tune"
     found = _described(kernel_inputs, op_name)
     return f"{op_name}: {found}, in a product of {sizes}" if isinstance(found, str) else found
 

@@ -22,8 +22,7 @@ from uuid import uuid4
 from weakref import WeakKeyDictionary
 
 import torch
-from torch._inductor.graph import GraphLowering
-from torch._inductor.lowering import lowerings
+from torch._inductor.lowering import fallback_node_due_to_unsupported_type, lowerings
 from torch._inductor.virtualized import V
 
 from gemmtune.engine.consumers.inductor.epilogues.reader import read_epilogue
@@ -58,8 +57,11 @@ _WAYS = dict.fromkeys(("_transformer_encoder_layer_fwd", "_native_multi_head_att
     "flex_attention": "; gemmtune capture lists the model's attention, to tune it",
 }
 """Ways to products, by a part of the name of an operation; the first part that fits counts."""
-_PRODUCTS = tuple(f"aten.{name}." for name in ("mm", "addmm", "bmm", "baddbmm", "mv", "addmv", "dot", "vdot"))
-"""Beginnings of names of ATen's products, which Inductor takes for its own unless their numbers are complex."""
+_PRODUCTS = (
+    *(f"aten.{name}." for name in ("mm", "addmm", "bmm", "baddbmm", "mv", "addmv", "dot", "vdot", "_int_mm")),
+    *("aten._scaled_mm.", "aten._scaled_mm_v2."),
+)
+"""Beginnings of names of ATen's products, which Inductor takes for its own unless it does not know their types."""
 _COMPILED = (
     *("aten", "prims", "prim", "inductor", "inductor_prims", "higher_order", "_operator", "rngprims", "debugprims"),
 )
@@ -79,6 +81,9 @@ class ProductSink(Protocol):
     def add(self, product: LoweredProduct | str, node: Any, graph: Any) -> None:  # noqa: ANN401 (torch's)
         """Take a product of a graph, or the operation and why it is no problem; called by any thread."""
 
+    def see_graph(self, graph: Any) -> None:  # noqa: ANN401 (Inductor's GraphLowering)
+        """Take the calls of libraries in a graph that is lowered now; called by any thread."""
+
 
 class RecordingChoices(AtenChoices):
     """Inductor's choices, with a record of each product."""
@@ -89,6 +94,11 @@ class RecordingChoices(AtenChoices):
     def uuid(self) -> str:
         """Return the recording's part of every compile cache key."""
         return f"gemmtune-record:{self._sink.uuid}"
+
+    def run_graph(self, run: Callable[..., Any], graph: Any, *inputs: Any, **named: Any) -> Any:  # noqa: ANN401 (torch's)
+        """Lower a graph by Inductor's function, and record its calls of libraries before."""
+        self._sink.see_graph(graph)
+        return run(graph, *inputs, **named)
 
     def get_template_configs(
         self,
@@ -193,12 +203,12 @@ def _operation(node: torch.fx.Node) -> object:
 
 def _why_library(node: torch.fx.Node) -> str:
     """Return why no row serves a call that is no product to Inductor; empty for Inductor's own code and products."""
-    operation, value = _operation(node), node.meta.get("val")
+    operation = _operation(node)
     name = str(operation)
     if way := next((its for part, its in _WAYS.items() if part in name), ""):
         return f"{LIBRARY}{way}"
-    if name.startswith(_PRODUCTS) and isinstance(value, torch.Tensor) and value.is_complex():
-        return f"tables have no rows of {str(value.dtype).removeprefix('torch.')}"
+    if name.startswith(_PRODUCTS) and fallback_node_due_to_unsupported_type(node):
+        return f"tables have no rows of {str(node.all_input_nodes[0].meta['val'].dtype).removeprefix('torch.')}"
     space = name.partition(".")[0] if isinstance(operation, torch._ops.OpOverload) else "_operator"
     is_library = any(part in name for part in _LIBRARY_CALLS) or space not in _COMPILED
     is_library = is_library or (name.startswith(_SCALED) and operation not in lowerings)
@@ -214,7 +224,6 @@ class ProductFile:
         self._lock = Lock()
         self._numbers: WeakKeyDictionary[object, int] = WeakKeyDictionary()
         self._graphs = 0
-        self._unwatch: Callable[[], None] = lambda: None
         device = torch.cuda.get_device_name() if torch.cuda.is_available() else None
         self._write("start", torch=torch.__version__, device=device)
 
@@ -240,30 +249,15 @@ class ProductFile:
         """Append a product that Inductor asks about."""
         see(self, kernel_inputs, templates, op_name)
 
-    def watch(self) -> None:
-        """Take the calls of every graph that Inductor lowers from now on, of graphs without a product, too."""
-        run: Any = GraphLowering.run
-
-        def watched(graph: Any, *inputs: Any, **named: Any) -> Any:  # noqa: ANN401 (Inductor's)
-            self._see(graph)
-            return run(graph, *inputs, **named)
-
-        def unwatch() -> None:
-            if GraphLowering.run is watched:
-                GraphLowering.run = run  # type: ignore[method-assign] # a method
-
-        GraphLowering.run = watched  # type: ignore[assignment, method-assign] # torch's has no names
-        self._unwatch = unwatch
-
     @or_else(nothing)
-    def _see(self, graph: Any) -> None:  # noqa: ANN401 (Inductor's GraphLowering)
+    def see_graph(self, graph: Any) -> None:  # noqa: ANN401 (Inductor's GraphLowering)
+        """Take the calls of a graph that Inductor lowers, of one without a product, too."""
         if getattr(graph, "parent", None) is None and _calls_of(graph):
             with self._lock:
                 self._number_of(graph)
 
     def close(self) -> None:
         """Close the file; what is lowered or runs later is not recorded."""
-        self._unwatch()
         file, self._file = self._file, None
         if file is not None:
             os.close(file)

@@ -109,11 +109,12 @@ class Linears:
         product = Product(n, a.shape[1], out_dtype, scales[1].numel() == n, bias is not None)
         answer = self._answers.get((product, a.shape[0]))
         if answer is None:
-            answer = self._answers[product, a.shape[0]] = self._find(product, a)
+            answer = self._answers[product, a.shape[0]] = self._find(product, a.shape[0])
         if not answer.kernels:
             answer.calls[answer.outcome] += 1
             return None
-        fits = bias is None or (bias.dtype is out_dtype and bias.numel() == n)
+        fits = {a.dtype, b.dtype} == {torch.float8_e4m3fn}
+        fits = fits and (bias is None or (bias.dtype is out_dtype and bias.numel() == n))
         tensors = operands_of(a, b, scales, bias, row_wise=product.row_wise) if fits else None
         if tensors is None:
             answer.calls["unread operands"] += 1
@@ -136,10 +137,9 @@ class Linears:
             return False
         return True
 
-    def _find(self, product: Product, a: torch.Tensor) -> _Answer:
+    def _find(self, product: Product, m: int) -> _Answer:
         """Return the kernels of the row that serves a product, and what its calls count as."""
-        row = self._row(product, a.shape[0]) if a.dtype is torch.float8_e4m3fn else None
-        if row is None:
+        if (row := self._row(product, m)) is None:
             return _Answer([], "miss")
         kernels = [self._kernels[name] for name in row.kernels if name in self._kernels]
         return _Answer(kernels, "row" if kernels else "needs other packages" if row.kernels else "vendor row")

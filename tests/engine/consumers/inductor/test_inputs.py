@@ -59,6 +59,15 @@ def test_a_text_without_sizes_is_a_number():
     assert spec.sizes == ()
 
 
+@pytest.mark.parametrize("name", ["e4m3", "float8_e4m3fn", "e5m2"])
+def test_8_bit_floats_are_normal_numbers(name):
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    (spec,), _ = parse_inputs([f"{name}[64,64]"])
+    made = spec.make({}, torch.device("cpu"))
+    assert str(made.dtype).removeprefix("torch.") == spec.dtype
+    assert 0.9 < made.float().std() < 1.1
+
+
 def test_a_tensor_that_torch_cannot_hold_is_refused_with_its_text():
     torch = pytest.importorskip("torch", reason="torch is not installed")
     (spec,), _ = parse_inputs(["bf16[2147483647,2147483647,2147483647]"])

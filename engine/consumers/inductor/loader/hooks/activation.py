@@ -129,10 +129,10 @@ def activate(handler: AtenChoices) -> None:
     replaced.place(copyreg.dispatch_table, torch.memory_format, lambda its: str(its).removeprefix("torch."))
     replaced.place(lowerings, CONVOLUTION, partial(lower_convolution, lowerings[CONVOLUTION]))
     replaced.function(pad_mm, "should_pad", pads)
+    replaced.function(GraphLowering, "run", handler.run_graph)
     if isinstance(handler, TableChoices):
         replaced.function(TritonKernel, "codegen_kernel", tuned_if_large)
         serve_generated(handler, replaced.function, chooses_configs)
-        replaced.function(GraphLowering, "run", handler.run_graph)
         serve_grouped(handler, replaced.place)
         serve_flex(handler)
 

@@ -73,7 +73,7 @@ def with_matrices(kernel_inputs: MMKernelInputs, product: LoweredProduct) -> MMK
     if not product.scales.epilogue:
         return kernel_inputs
     a, b, *scales = kernel_inputs.nodes()
-    scales[:2] = [view(each, [1, 1]) if len(each.get_size()) == 1 else each for each in scales[:2]]
+    scales[:2] = [view(each, [1, 1]) if len(each.get_size()) not in (0, 2) else each for each in scales[:2]]
     return MMKernelInputs([a, b, *scales], out_dtype=kernel_inputs.out_dtype(), mat1_idx=0, mat2_idx=1)
 
 

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from torch._inductor.kernel_inputs import KernelInputs
     from torch._inductor.scheduler import BaseSchedulerNode, Scheduler
 
-_LOGIC = 23  # part of the cache key: add 1 whenever the loader compiles a row to something else
+_LOGIC = 24  # part of the cache key: add 1 whenever the loader compiles a row to something else
 TRITON_TEMPLATES = {"triton::mm": mm_template, "triton::bmm": bmm_template}
 """Inductor's templates that rows may name."""
 
@@ -88,7 +88,8 @@ class TableChoices(AtenChoices):
 
     def run_graph(self, run: Callable[..., Any], graph: Any, *inputs: Any, **named: Any) -> Any:  # noqa: ANN401 (torch's)
         """Lower a graph by Inductor's function, and let the counts see what it asks no handler of choices for."""
-        or_else(nothing)(self.counts.see_graph)(graph)
+        for each in (self.counts, *self._recordings):
+            or_else(nothing)(getattr(each, "see_graph", nothing))(graph)  # a package beside may be an older one
         return run(graph, *inputs, **named)
 
     @or_else(lambda self, *asked, **named: self._after_failure(*asked, **named))
@@ -178,8 +179,7 @@ class TableChoices(AtenChoices):
     ) -> list[ChoiceCaller]:
         """Return what a product without a row runs, for one whose look-up failed."""
         self._failed = _current_node()
-        failed = f"{op_name}: the look-up failed, see the warning"
-        asked = kernel_inputs, templates, op_name
+        failed, asked = f"{op_name}: the look-up failed, see the warning", (kernel_inputs, templates, op_name)
         return self._without_row(asked, kwarg_overrides, is_for_aten, lambda: self._count("failed", failed))
 
     @staticmethod

@@ -318,17 +318,33 @@ def test_a_layer_on_its_fast_path_is_named_with_the_way_to_its_products(monkeypa
     assert len(names(captured(layer, "bf16[2,16,64]"))) == 4
 
 
+def in_another_float8(a, b):
+    one = torch.ones((), device=a.device)
+    return torch._scaled_mm(a.to(torch.float8_e4m3fnuz), b.to(torch.float8_e4m3fnuz).t(), one, one)
+
+
+SQUARE = "[16, 16]"
+
+
 @pytest.mark.parametrize(
     ("call", "inputs", "operation"),
     [
-        (lambda a, b: torch.addbmm(a, b, b), ("bf16[16,16]", "bf16[2,16,16]"), "aten.addbmm.default"),
-        (torch.nn.functional.bilinear, ("bf16[8,16]", "bf16[8,16]", "bf16[32,16,16]"), "aten._trilinear.default"),
-        (lambda a, b: torch.complex(a, a) @ torch.complex(b, b), ("fp32[8,16]", "fp32[16,4]"), "aten.mm.default"),
+        (lambda a, b: torch.addbmm(a, b, b), ("bf16[16,16]", "bf16[2,16,16]"), f"addbmm.default{SQUARE}×[2, 16, 16]"),
+        (torch.nn.functional.bilinear, ("bf16[8,16]", "bf16[8,16]", "bf16[32,16,16]"), "_trilinear.default"),
+        (
+            lambda a, b: torch.complex(a, a) @ torch.complex(b, b),
+            ("fp32[8,16]", "fp32[16,4]"),
+            "mm.default[8, 16]×[16, 4]",
+        ),
+        pytest.param(
+            *(in_another_float8, ("bf16[16,16]", "bf16[16,16]"), f"_scaled_mm.default{SQUARE}×{SQUARE}"),
+            marks=pytest.mark.skipif(release_of(torch.__version__) < "2.13", reason="this torch lowers it"),
+        ),
     ],
 )
 def test_a_product_that_inductor_leaves_to_a_library_is_named(call, inputs, operation):
     found = captured(call, *inputs)
-    assert (names(found), [work.operation for work in found.unseen]) == ({}, [operation])
+    assert (names(found), [work.operation for work in found.unseen]) == ({}, [f"aten.{operation}"])
 
 
 @pytest.mark.parametrize(
@@ -429,6 +445,11 @@ def test_an_empty_product_is_no_problem_beside_others():
         ("mm", "it is empty, in a product of 0x32x16"),
         ("mm", "it is empty, in a product of 8x32x0"),
     ]
+
+
+def test_a_product_of_one_row_is_no_sum_where_the_process_tunes_by_coordinate_descent():
+    with torch._inductor.config.patch(coordinate_descent_tuning=True):  # as torchao leaves it
+        assert names(captured(torch.mm, "bf16[1,256]", "bf16[256,64]")) == {"1x64x256:bf16:nn": 1}
 
 
 def test_an_open_m_has_its_range_and_products_of_its_own_at_one():

@@ -24,6 +24,14 @@ ROWS = "mul(column[fp32]).mul(row[fp32])"
 TENSORS = "mul(scalar[fp32]).mul(scalar2[fp32])"
 
 
+@pytest.fixture(autouse=True)
+def _settings_as_they_were():
+    """Take back what torchao's `quantize_` sets for the whole process."""
+    config = torch._inductor.config
+    with config.patch(config.get_config_copy()):
+        yield
+
+
 def layers():
     linear = torch.nn.Linear
     return torch.nn.Sequential(linear(512, 256, bias=False), torch.nn.GELU(), linear(256, 512, bias=False)).bfloat16()
@@ -51,12 +59,12 @@ BUILDERS = {
 
 
 @pytest.mark.parametrize("name", BUILDERS)
-def test_quantised_layers_are_products_with_their_scales(monkeypatch, name):
+@pytest.mark.parametrize("sizes", ["32", "2,16"])
+def test_quantised_layers_are_products_with_their_scales(monkeypatch, name, sizes):
     build, kinds = BUILDERS[name]
     monkeypatch.setitem(sys.modules, "quantised_by_torchao", SimpleNamespace(build=build))
-    found = gt.capture("quantised_by_torchao:build", "bf16[32,512]", device="H200")
-    sizes = "32x256x512", "32x512x256"
-    expected = [f"{size}:{kind}" for size, kind in zip(sizes, kinds, strict=True)]
+    found = gt.capture("quantised_by_torchao:build", f"bf16[{sizes},512]", device="H200")
+    expected = [f"{size}:{kind}" for size, kind in zip(("32x256x512", "32x512x256"), kinds, strict=True)]
     assert ([each.problem.name for each in found.products], [*found.unseen]) == (expected, [])
 
 

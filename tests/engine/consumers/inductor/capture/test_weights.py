@@ -108,7 +108,9 @@ def test_a_weight_of_parts_is_what_the_model_makes_of_them():
     assert found_in(layer(Nested(scaled(), torch.ones(1024)))) == ([product], [])
     whole = ("32x1024x512:int8:nt:out_dtype=bf16", 1, {"mul(row)": 1})
     assert found_in(layer(scaled(Integers))) == ([whole], [])
-    assert found_in(layer(scaled(Packed))) == ([], [("aten._weight_int8pack_mm.default", 1)])
+    assert found_in(layer(scaled(Packed))) == ([], [("aten._weight_int8pack_mm.default[32, 512]×[1024, 512]", 1)])
+    floor = gt.capture(layer(scaled(Packed)), "bf16[32,512]", device="H200").floor
+    assert ([each.flops for each in floor.parts if each.flops], floor.unknown) == ([2 * 32 * 1024 * 512], [])
 
 
 def test_a_builder_makes_such_weights_on_the_gpu(monkeypatch):

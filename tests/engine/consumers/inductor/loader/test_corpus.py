@@ -184,6 +184,13 @@ def test_a_bias_of_one_number_is_named(report):
     assert use["detail"] == "the bias, one number, is neither a row nor a matrix of rows, in a product of 64x96x256"
 
 
+def test_a_product_of_8_bits_is_sent_to_capture_by_a_loader_without_such_rows(report):
+    for name, operation, sizes in ("int_mm", "int_mm", "64x96x256"), ("scaled_mm by rows", "scaled_mm", "64x96x256"):
+        (use,) = report["table"][name]["uses"]
+        assert (use["outcome"], use["problem"]) == ("no problem", operation)
+        assert use["detail"].endswith(f"not {sizes}; gemmtune capture lists what to tune")
+
+
 def test_without_the_options_of_the_table_all_is_as_without_the_table(report):
     for name in UNTAKEN:
         found, stock = report["bare"][name], report["stock"][name]

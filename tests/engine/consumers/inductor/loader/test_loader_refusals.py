@@ -94,7 +94,7 @@ def templates():
     return TRITON_TEMPLATES
 
 
-OPTIONS = {"max_autotune_gemm": False, "shape_padding": False}
+OPTIONS = {"max_autotune_gemm": False, "shape_padding": False, "coordinate_descent_tuning": False}
 
 
 def chooser():

@@ -20,7 +20,7 @@ pytestmark = [
 TILES = {"BLOCK_M": 64, "BLOCK_N": 32, "BLOCK_K": 128, "GROUP_M": 8, "num_stages": 3, "num_warps": 8}
 SPLIT_K = {"warp_n": 16, "warps_n": 1, "warps_k": 4, "split_k": 1, "k_unroll": 1, "num_stages": 4, "share_a": False}
 SPLIT_K |= {"use_pdl": False}
-SHIPPED = {"max_autotune_gemm": False, "shape_padding": False}
+SHIPPED = {"max_autotune_gemm": False, "shape_padding": False, "coordinate_descent_tuning": False}
 LEAST = 63  # names and functions that are taken away
 
 

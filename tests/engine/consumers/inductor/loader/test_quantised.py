@@ -34,6 +34,8 @@ ROWS = (
     row(f"64x96x256:e4m3:nt:epilogue={PER_TENSOR}"),
     row(f"64x256x96:e5m2:nt:b_dtype=e4m3:epilogue={PER_TENSOR}:accumulation=exact"),
     row(f"64x96x256:e4m3:nt:out_dtype=fp16:epilogue={ROW_WISE}:accumulation=exact"),
+    row(f"64x96x256:e4m3:nt:out_dtype=fp32:epilogue={ROW_WISE}"),
+    row(f"64x96x256:e4m3:nt:out_dtype=fp32:epilogue={PER_TENSOR}.relu.to(bf16)"),
     row("64x96x256:int8:nt"),
     row(f"64x96x256:int8:nt:out_dtype=bf16:epilogue={ROW_WISE}"),
 )
@@ -45,8 +47,9 @@ RANGES = (
 )
 TAKEN = {
     *("rows", "one token", "tensors", "tensors of one element", "one scale for both", "bias", "silu", "relu"),
+    "tensors of three dimensions",
     *("open rows", "fp16 rows", "int8", "int8 with scales", "int8 twice"),
-    *("int8 by thirds", "tensors of one vector each"),
+    *("int8 by thirds", "tensors of one vector each", "fp32 rows", "fp32 tensors"),
 }
 BLOCKS = "block-wise scales of 128x2 and 2x1, for blocks of 1x128 and 128x128"
 
@@ -74,7 +77,7 @@ def test_rows_are_taken_alone(report):
     if installed_torch().startswith(("2.11.", "2.12.")):
         second = set()  # they lower no such product
     taken = {name for name in report["table"] if "row" in outcomes(report, name)}
-    assert taken == TAKEN | second | {"training"}
+    assert taken == (TAKEN & report["table"].keys()) | second | {"training"}
     for name in taken - {"training"}:
         assert [kinds for _, kinds in report["table"][name]["selections"]] == [["row"]], name
 
@@ -99,6 +102,14 @@ def test_gradients_are_summed_exactly_by_a_row_that_is_exact(report):
     assert (forward["outcome"], backward["outcome"]) == ("row", "row")
 
 
+def test_scales_of_a_product_in_fp32_have_the_type_of_its_output(report):
+    chains = {"fp32 rows": "mul(column).mul(row)", "fp32 tensors": "mul(scalar).mul(scalar2).relu.to(bf16)"}
+    for name, chain in chains.items():
+        (use,) = report["table"][name]["uses"]
+        assert use["problem"] == f"64x96x256:e4m3:nt:out_dtype=fp32:epilogue={chain}"
+        assert (use["outcome"], "epilogue apart" in use["detail"]) == ("row", False)
+
+
 def test_a_chain_is_fused_by_its_own_row_and_runs_apart_behind_another(report):
     (silu,), (relu,) = (report["table"][name]["uses"] for name in ("silu", "relu"))
     assert "epilogue apart" not in silu["detail"]
@@ -121,6 +132,12 @@ def test_whole_numbers_whose_chain_has_no_row_run_that_of_their_sums(report):
     assert use["problem"] == "64x96x256:int8:nt:out_dtype=fp32:epilogue=div(3)"
     assert use["detail"].startswith("64x96x256:int8:nt triton::mm")
     assert use["detail"].endswith("epilogue apart")
+
+
+def test_a_bias_whose_elements_lie_apart_is_no_problem_and_says_so(report):
+    (use,) = report["table"]["bias apart"]["uses"]
+    assert (use["outcome"], use["problem"]) == ("no problem", "scaled_mm")
+    assert use["detail"] == "a bias of bfloat16 with sizes 96 and stride 2, in a product of 64x96x256"
 
 
 def test_an_output_of_8_bits_is_no_problem_and_says_so(report):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copyreg
+from unittest.mock import patch
 
 import pytest
 
@@ -26,6 +27,13 @@ ATTRIBUTES = [(pad_mm, "should_pad"), (TritonKernel, "codegen_kernel"), (GraphLo
 ITEMS = [(copyreg.dispatch_table, torch.memory_format), (lowerings, torch.ops.aten.convolution.default)]
 
 
+@pytest.fixture(autouse=True)
+def _entries_as_they_were():
+    """Take back what a test leaves in the place of an entry: the one before its own."""
+    with patch.dict(copyreg.dispatch_table), patch.dict(lowerings):
+        yield
+
+
 @pytest.fixture
 def install(exported):
     """Return a function that installs a table without rows."""
@@ -44,15 +52,15 @@ def test_a_function_of_the_program_comes_back_and_a_later_one_stays(install, mon
     assert getattr(owner, name) is not stock
     loader.uninstall()
     assert getattr(owner, name) is stock
-    with monkeypatch.context() as patch:
-        patch.setattr(owner, name, mine)
+    with monkeypatch.context() as patched:
+        patched.setattr(owner, name, mine)
         install()
         assert getattr(owner, name) is not mine
         loader.uninstall()
         assert getattr(owner, name) is mine
     install()
-    with monkeypatch.context() as patch:
-        patch.setattr(owner, name, mine)
+    with monkeypatch.context() as patched:
+        patched.setattr(owner, name, mine)
         loader.uninstall()
         assert getattr(owner, name) is mine
 
@@ -64,15 +72,15 @@ def test_an_entry_of_the_program_comes_back_and_a_later_one_stays(install, monke
     assert mapping[key] is not before
     loader.uninstall()
     assert mapping.get(key) is before
-    with monkeypatch.context() as patch:
-        patch.setitem(mapping, key, mine)
+    with monkeypatch.context() as patched:
+        patched.setitem(mapping, key, mine)
         install()
         assert mapping[key] is not mine
         loader.uninstall()
         assert mapping[key] is mine
     install()
-    with monkeypatch.context() as patch:
-        patch.setitem(mapping, key, mine)
+    with monkeypatch.context() as patched:
+        patched.setitem(mapping, key, mine)
         loader.uninstall()
         assert mapping[key] is mine
 
@@ -114,6 +122,20 @@ def test_a_thread_that_has_chosen_by_one_loader_chooses_by_the_next(exported, lo
 def test_cache_keys_name_memory_formats_in_torch(install):
     install()
     assert copyreg.dispatch_table[torch.memory_format](torch.channels_last) == "channels_last"
+
+
+def test_recordings_beside_a_table_leave_nothing_in_place(install, tmp_path):
+    stock = GraphLowering.run
+    install()
+    for name in ("one.jsonl", "other.jsonl"):
+        loader.record(tmp_path / name)
+    loader.stop_recording()
+    loader.uninstall()
+    assert GraphLowering.run is stock
+    loader.record(tmp_path / "alone.jsonl")
+    assert GraphLowering.run is not stock
+    loader.stop_recording()
+    assert GraphLowering.run is stock
 
 
 def test_a_table_answers_for_attention_once_after_a_recording(install, tmp_path):

@@ -205,10 +205,12 @@ def test_operands_that_no_kernel_reads_go_to_cutlass(layer_class, plugin, vllm):
     a, b, scale_a, scale_b = operands(16)
     given = {"out_dtype": torch.bfloat16, "bias": None, "output_shape": [16, N]}
     shifted = torch.empty(16 * K + 1, dtype=torch.float8_e4m3fn)[1:].view(16, K)
-    for changed in ({"A": shifted}, {"Bs": scale_b.repeat(1, 2)[:, :1]}, {"As": scale_a.repeat(1, 2)[:, :1]}):
+    of_scales = {"Bs": scale_b.repeat(1, 2)[:, :1]}, {"As": scale_a.repeat(1, 2)[:, :1]}
+    of_types = {"A": a.view(torch.float8_e5m2)}, {"B": b.view(torch.float8_e5m2)}
+    for changed in ({"A": shifted}, *of_scales, *of_types):
         kernel.apply_scaled_mm(**{"A": a, "B": b, "As": scale_a, "Bs": scale_b, **given, **changed})
-    assert calls_until_now() == ([], [16] * 3)
-    assert plugin.report() == {"unread operands": {f"16x96x64:{BASE}{SCALED}": 3}}
+    assert calls_until_now() == ([], [16] * 5)
+    assert plugin.report() == {"unread operands": {f"16x96x64:{BASE}{SCALED}": 5}}
 
 
 def test_a_kernel_that_cannot_run_leaves_the_row_to_the_next_and_then_to_cutlass(layer_class, plugin, vllm):

@@ -40,7 +40,7 @@ def test_a_large_kernel_is_tuned_and_a_graph_seen_until_the_handler_is_gone(monk
     owner, replaced = SimpleNamespace(generate=tuning, run=named("ran")), activation._Replaced()
     replaced.function(owner, "generate", activation.tuned_if_large)
     seen = []
-    handler = SimpleNamespace(counts=SimpleNamespace(see_graph=seen.append))
+    handler = SimpleNamespace(counts=SimpleNamespace(see_graph=seen.append), _recordings=[object()])
     replaced.function(owner, "run", partial(TableChoices.run_graph, handler))
     replaced.is_undone = undone
     assert [owner.generate(kernel, 1, key=2) for kernel in ("large", "small")] == [not undone, False]
@@ -52,7 +52,7 @@ def test_a_large_kernel_is_tuned_and_a_graph_seen_until_the_handler_is_gone(monk
 def test_a_cache_key_holds_the_handlers_uuid():
     from torch._inductor.codegen.common import custom_backend_passes
 
-    activation.activate(SimpleNamespace(uuid=lambda: "gemmtune-table:1"))
+    activation.activate(SimpleNamespace(uuid=lambda: "gemmtune-table:1", run_graph=None))
     tag = custom_backend_passes[activation._NAME]
     activation.restore()
     assert (tag.uuid(), tag(None)) == ("gemmtune-table:1", None)
