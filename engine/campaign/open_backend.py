@@ -110,7 +110,7 @@ def _measured(
         protocol_name=plan.plugins.objective.protocol,
         builders=builders,
         pruners=plan.plugins.pruners,
-        evenly=any((plan.limits.seconds, plan.limits.gpu_seconds, plan.limits.stop_gain)),
+        evenly=plan.limits.may_end_early,
         notify=notify,
     )
     recorded = () if plan.problems else read_all(embedded())

@@ -38,6 +38,7 @@ _GATHER_SECONDS = 0.02  # longest wait for a further result of several GPUs befo
 _GATHERED_PER_WORKER = 2  # results per GPU that are stored at a time, at least, as long as they come that fast
 _THINKING_SECONDS = 0.02  # between two looks whether another process has a search's next batch
 _MOST_THINKING = 8  # searches per worker whose next batch is waited for before further ones begin
+_MOST_OPEN = 512  # searches that are begun regardless where all should advance alike; each takes memory until it ends
 
 
 class Scheduler:
@@ -184,8 +185,9 @@ class Scheduler:
 
     @property
     def _may_begin(self) -> bool:
-        """Whether a search has not begun, and few others wait for their next batch."""
-        return bool(self._waiting) and len(self._thinking) < _MOST_THINKING * self._gpus
+        """Whether a search has not begun, and few others wait for a batch, or each should have one in time."""
+        alike = self._limits.may_end_early and len(self._unfinished) - len(self._waiting) < _MOST_OPEN
+        return bool(self._waiting) and (alike or len(self._thinking) < _MOST_THINKING * self._gpus)
 
     def _begin_next(self) -> None:
         """Begin the next search of the plan, and submit its first batch."""

@@ -45,6 +45,11 @@ class Limits:
         """Refuse limits that are not above 0 or not finite."""
         check_options(self)
 
+    @property
+    def may_end_early(self) -> bool:
+        """Whether searching may end before a task's evaluations are spent, so that all tasks should advance alike."""
+        return any((self.seconds, self.gpu_seconds, self.stop_gain))
+
     def seconds_left(self, gpus: int, elapsed_seconds: float) -> float | None:
         """Return the time until searching ends, s, on so many GPUs; None without a time limit."""
         ends = [self.seconds, None if self.gpu_seconds is None else self.gpu_seconds / gpus]

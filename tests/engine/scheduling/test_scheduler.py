@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -686,6 +686,31 @@ def test_searches_elsewhere_are_waited_for_until_the_time_is_over(database, limi
     assert not any(search.is_elsewhere for search in there)
     if limit is None:
         assert trials(there) == trials(scheduled(database, ScriptedExecutor())[0])
+
+
+class Slow(Elsewhere):
+    """A search whose first batch is never there."""
+
+    begun: ClassVar[list[TaskSearch]] = []
+
+    def __init__(self, search: TaskSearch) -> None:
+        super().__init__(search)
+        self.begun.append(search)
+
+    @property
+    def is_thinking(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("limits", [Limits(seconds=30), Limits(gpu_seconds=30)])
+def test_every_search_begins_at_once_where_time_may_be_over_first(database, monkeypatch, limits):
+    monkeypatch.setattr(scheduler, "_MOST_THINKING", 1)
+    monkeypatch.setattr(Slow, "begun", [])
+    there, clock = searches(), iter(range(10**4))
+    for search in there:
+        search.begin_elsewhere = Slow
+    scheduled(database, ScriptedExecutor(), there, limits, now=lambda: next(clock) / 10)
+    assert len(Slow.begun) == len(there) > 1
 
 
 class Interrupted(ScriptedExecutor):
