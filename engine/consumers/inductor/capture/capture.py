@@ -43,8 +43,8 @@ _LOOP = re.compile("decompose_(scan|map)_to_while_loop")
 """Function of Inductor that lowers an operator of torch by a loop."""
 _OUTSIDE = "runs outside of compiled graphs"
 _WAY_OF_EXPERTS = (
-    "; a loop over experts has products of as many rows as the routing sends: choose "
-    'experts_implementation="grouped_mm", whose grouped products need no values'
+    "; a loop over experts, or a model that drops tokens, has as many rows as values decide: call "
+    'torch.nn.functional.grouped_mm on all rows, in transformers by experts_implementation="grouped_mm"'
 )
 
 
