@@ -252,6 +252,8 @@ def _refusal(error: Exception, call: str, values: Mapping[str, int], way: str, *
     reads = _needs_data(error) and not is_present
     way += "; it reads values of tensors, so capture it on a machine with the GPU" if reads else ""
     way += _WAY_OF_EXPERTS if reads and "nonzero" in described(error) else ""
+    if "Invalid strides/sizes" in str(error):
+        way += "; torch reads dense rows alone, not the gradient of .sum(): return the product, or call .contiguous()"
     if "Cannot access accelerator device" in str(error):
         way += "; without the GPU a device has no number: name it 'cuda'"
     elif not reads and type(cause := cause_of(error)).__name__ == "InductorError":

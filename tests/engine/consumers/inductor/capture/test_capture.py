@@ -304,6 +304,15 @@ def test_rows_that_depend_on_values_are_within_the_bounds_of_the_model():
     assert found.floor.total_ns < 200  # of 64 rows
 
 
+def test_an_expanded_gradient_is_refused_with_the_way_to_a_dense_one():
+    def call(x, w):
+        return torch._grouped_mm(x, w, offs=ends(x))
+
+    with pytest.raises(UsageError, match=r"gradient of \.sum\(\): return the product, or"):
+        captured(lambda x, w: call(x, w).sum(), *GROUPS, grad=True)
+    assert len(captured(call, *GROUPS, grad=True).products) == 3
+
+
 def test_a_loop_over_experts_is_refused_with_the_way_to_grouped_products():
     with pytest.raises(UsageError, match="grouped_mm on all rows, in transformers by experts_implementation="):
         captured(looped_experts, "bf16[64,256]", "bf16[4,256,256]")
