@@ -43,8 +43,8 @@ _LOOP = re.compile("decompose_(scan|map)_to_while_loop")
 """Function of Inductor that lowers an operator of torch by a loop."""
 _OUTSIDE = "runs outside of compiled graphs"
 _WAY_OF_EXPERTS = (
-    "; a loop over experts has products of as many rows as the routing sends: choose "
-    'experts_implementation="grouped_mm", whose grouped products need no values'
+    "; a loop over experts, or a model that drops tokens, has as many rows as values decide: call "
+    'torch.nn.functional.grouped_mm on all rows, in transformers by experts_implementation="grouped_mm"'
 )
 
 
@@ -252,6 +252,8 @@ def _refusal(error: Exception, call: str, values: Mapping[str, int], way: str, *
     reads = _needs_data(error) and not is_present
     way += "; it reads values of tensors, so capture it on a machine with the GPU" if reads else ""
     way += _WAY_OF_EXPERTS if reads and "nonzero" in described(error) else ""
+    if "Invalid strides/sizes" in str(error):
+        way += "; torch reads dense rows alone, not the gradient of .sum(): return the product, or call .contiguous()"
     if "Cannot access accelerator device" in str(error):
         way += "; without the GPU a device has no number: name it 'cuda'"
     elif not reads and type(cause := cause_of(error)).__name__ == "InductorError":

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import torch
 
 _MOST_GRAPHS = 32
-_OPS = ("mm", "addmm", "bmm")
+_OPS = ("mm", "addmm", "bmm", "_grouped_mm", "_scaled_grouped_mm")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class TracedProduct:
     role: str
     """Part of the graph: `forward` or `backward`."""
     op: str
-    """Operation: mm, addmm or bmm."""
+    """Operation: mm, addmm, bmm, grouped_mm or scaled_grouped_mm."""
     m: str
     """Rows of the first factor."""
     k: str
@@ -46,9 +46,9 @@ class TracedProduct:
 
     @property
     def product(self) -> Product | None:
-        """Product whose guards are known; None for a batch, a fixed m, and an m that is an expression."""
+        """Product whose guards are known; None for a batch, groups, a fixed m, and an m that is an expression."""
         sizes = [None if size == "m" else int(size) if size.isdecimal() else 0 for size in (self.m, self.k, self.n)]
-        if self.op == "bmm" or sizes.count(None) != 1 or 0 in sizes:
+        if self.op not in (Op.MM, Op.ADDMM) or sizes.count(None) != 1 or 0 in sizes:
             return None
         m, k, n = sizes
         return Product(self.role, m, k, n, self.layout, (Op(self.op),))
@@ -201,10 +201,10 @@ def _products(module: torch.fx.GraphModule, role: str) -> Iterator[TracedProduct
     for node in module.graph.nodes:
         op = str(node.target).split(".")[1] if str(node.target).startswith("aten.") else ""
         if op in _OPS:
-            a, b = (argument.meta["val"] for argument in node.args[-2:])
+            a, b = (argument.meta["val"] for argument in node.args[op == "addmm" :][:2])
             m, k, n = (_named(size) for size in (a.shape[-2], a.shape[-1], b.shape[-1]))
             layout = "".join("n" if x.stride()[-1] == 1 else "t" for x in (a, b))
-            yield TracedProduct(role, op, m, k, n, layout)
+            yield TracedProduct(role, op.lstrip("_"), m, k, n, layout)
 
 
 def _bounds(shapes: Any, m: int) -> tuple[tuple[str, ...], int, int | None]:  # noqa: ANN401 (torch's ShapeEnv)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from gemmtune.engine.consumers.inductor.graphs.guards import Range, product_ranges, rows_of
 from gemmtune.engine.consumers.inductor.graphs.layers import PADDED_DTYPES, Linear, layers_of
-from gemmtune.engine.consumers.inductor.graphs.products import Traced, dtype_of, dynamic_inputs, trace
+from gemmtune.engine.consumers.inductor.graphs.products import Traced, TracedProduct, dtype_of, dynamic_inputs, trace
 from gemmtune.engine.io.importing import imported
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.device import Device
@@ -55,7 +55,7 @@ def graphs_report(
     if table is not None:
         require_device(table, target)
     version = torch or release_of(installed_torch() or TORCH_VERSIONS[-1])  # the newest whose guards are known
-    if not (of == "all" or of[:1].isdecimal()):
+    if not (of == "all" or of[:1].isdecimal() or of.count(":") > 1):
         specs, size = dynamic_inputs(inputs)
         dtype = dtype_of(specs)
         traced = trace(_called(of), specs, size, grad=weight_grad)
@@ -233,7 +233,7 @@ def explain_call(
         "layout": [product.layout for product in distinct],
         "runs": [
             ", ".join(
-                f"{span(found.first, found.last)} {_space_of(found, str(product))}"
+                f"{span(found.first, found.last)} {_space_of(found, product) if rows else 'aten'}"
                 for each, found in graphs
                 if product in each.products
             )
@@ -265,11 +265,7 @@ def _cut_by(traced: Traced, found: Range) -> list[str]:
     return [*(f"{guard} (the model's own)" for guard in traced.guards if own), *ends]
 
 
-def _space_of(found: Range, product: str) -> str:
-    """Return the space that runs a product in a range; the vendor library serves a product without a row."""
-    hits = (row.choice.space for name, row in found.rows.items() if _as_mm(name) == _as_mm(product))
-    return next(hits, "aten")
-
-
-def _as_mm(product: str) -> str:
-    return product.replace(" addmm(", " mm(")
+def _space_of(found: Range, product: TracedProduct) -> str:
+    """Return the space that runs a product in a range, of which the vendor library serves one without a row."""
+    row = found.rows.get(str(product).replace(" addmm(", " mm("))
+    return row.choice.space if row else "aten" if product.product else "not known"

@@ -23,7 +23,6 @@ SCALES = ("scale_a", "scale_b")
 """Names of the scales of e4m3 in the operator's schema, in the order in which kernels take them."""
 _FORMS = {(2, 3): "rows", (2, 2): "inner"}
 """Forms of a problem's text by the dimensions of A and B, as far as rows serve them."""
-_UNSERVED = "a library's kernel, for no row serves grouped products"
 _PER_ROW = {
     **dict.fromkeys(("recipe_a", "recipe_b"), ([1],)),  # RowWise of torch.nn.functional.ScalingType
     **dict.fromkeys(("swizzle_a", "swizzle_b"), ([], [0])),  # NO_SWIZZLE of SwizzleType
@@ -48,36 +47,37 @@ class GroupedProduct(NamedTuple):
 def grouped_product(node: Node) -> GroupedProduct | str:
     """Return the product of a call of an operator in `GROUPED`, or why no row describes it."""
     named = operands_of(node.target, node.args, node.kwargs)
-    if named.get("bias") is not None:
-        return f"{_UNSERVED} with a bias"
     a, b, out = (each.meta["val"] for each in (named["self"], named["mat2"], node))
+    unserved = f"a library's kernel, for no row serves grouped products {[*a.shape]}×{[*b.shape]}"
+    if named.get("bias") is not None:
+        return f"{unserved} with a bias"
     if (device := out.device).type != "cuda" or torch.cuda.get_device_capability(device)[0] not in GENERATIONS:
-        return f"{_UNSERVED} on {torch.cuda.get_device_name(device) if device.type == 'cuda' else 'the CPU'}"
+        return f"{unserved} on {torch.cuda.get_device_name(device) if device.type == 'cuda' else 'the CPU'}"
     form = _FORMS.get((a.dim(), b.dim()))
     if form is None:
-        return f"{_UNSERVED} of {a.dim()} by {b.dim()} dimensions"
+        way = "; torch.bmm computes it, and has rows" * (a.dim() == b.dim() and a.dtype is torch.bfloat16)
+        return f"{unserved} of {a.dim()} by {b.dim()} dimensions{way}"
     types = {str(each.dtype).removeprefix("torch.") for each in (a, b, out)}
     is_scaled = node.target in (_SCALED, _SECOND)
     if types != ({"float8_e4m3fn", "bfloat16"} if is_scaled else {"bfloat16"}):
-        return f"{_UNSERVED} of {', '.join(sorted(types))}"
+        return f"{unserved} of {', '.join(sorted(types))}"
     dtype = "bfloat16"
     if is_scaled:
         if form != "rows" or not _has_served_scales(named):
-            return f"{_UNSERVED} with other scales than one in fp32 per row of A, and per group and column of B"
+            return f"{unserved} with other scales than one in fp32 per row of A, and per group and column of B"
         dtype = "e4m3" if named.get("use_fast_accum") else "e4m3_exact"
-    layouts = [_layout(a), _layout(b)]
-    if (layout := "".join(layouts)) not in LAYOUTS[form]:
+    if (layout := _layout(a) + _layout(b)) not in LAYOUTS[form]:
         known = f"{form} in {layout}, but in {' or '.join(LAYOUTS[form])}"
-        return f"{_UNSERVED} of {'operands that are not dense' if '' in layouts else known}"
+        return f"{unserved} of {known if len(layout) > 1 else 'operands that are not dense'}"
     groups = out.shape[0] if form == "inner" else b.shape[0]
     rest, size = a.shape if form == "inner" else reversed(a.shape)
     m, *fixed = convert_shape_to_inductor([size, groups, b.shape[-1], rest])
     if any(getattr(each, "free_symbols", None) for each in fixed):
-        return f"{_UNSERVED} whose n, k or number of groups is dynamic"
+        return f"{unserved} whose n, k or number of groups is dynamic"
     if 0 in (m, *fixed):
         return "it is empty"
     if fixed[1] % _ALIGNED:
-        return f"{_UNSERVED} whose n={fixed[1]} is no multiple of {_ALIGNED}"
+        return f"{unserved} whose n={fixed[1]} is no multiple of {_ALIGNED}"
     kind = "dynamic" if getattr(m, "free_symbols", None) else "static"
     key = f"grouped_{form}:{dtype}:{layout}:{'x'.join(map(str, fixed))}:none:{kind}"
     return GroupedProduct(key, m, _hint(size))

@@ -241,7 +241,7 @@ def test_products_of_the_second_operator_are_problems_if_their_scales_are_per_ro
     scaled = {"grouped:rows:m64:g4:n96:k256:e4m3:nt:epilogue=mul(column[fp32]).mul(row[fp32]):accumulation=exact"}
     assert {problem.name for problem in found.problems} == (scaled if is_problem else set())
     reasons = [] if is_problem else ["with other scales than one in fp32 per row of A, and per group and column of B"]
-    assert [work.reason.partition("grouped products ")[2] for work in found.unseen] == reasons
+    assert [work.reason.partition("[4, 256, 96] ")[2] for work in found.unseen] == reasons
     assert is_problem or found.unseen[0].operation.startswith("aten._scaled_grouped_mm_v2.default")
 
 
@@ -260,12 +260,12 @@ def test_open_rows_of_grouped_products_have_their_range():
     ("call", "inputs", "reason"),
     [
         (scaled_weights, ("bf16[64,256]", "bf16[96,256]", "fp32[256]", "fp32[384]"), "other scales than one in fp32"),
-        (torch._grouped_mm, ("bf16[4,64,256]", "bf16[4,256,96]"), "of 3 by 3 dimensions"),
+        (torch._grouped_mm, ("bf16[4,64,256]", "bf16[4,256,96]"), "×[4, 256, 96] of 3 by 3 dimensions; torch.bmm"),
         (lambda x, w: torch._grouped_mm(x[:, :64], w, offs=ends(x)), ("bf16[64,256]", "bf16[4,64,96]"), "not dense"),
         (
             lambda x, w: torch._grouped_mm(x.t(), w, offs=ends(x)),
             ("bf16[256,64]", "bf16[4,256,96]"),
-            "of rows in tn, but in nn or nt",
+            "[64, 256]×[4, 256, 96] of rows in tn, but in nn or nt",
         ),
         (
             lambda a, b: torch._grouped_mm(a, b, offs=ends(a)),
@@ -287,7 +287,7 @@ def test_a_grouped_product_that_no_row_serves_has_its_reason(call, inputs, reaso
 def test_grouped_products_are_none_of_a_gpu_on_which_torch_loops_over_groups(device):
     found = gt.capture(lambda x, w: torch._grouped_mm(x, w, offs=ends(x)), *GROUPS, device=device)
     assert [work.reason.partition("no row serves ")[2] for work in found.unseen] == [
-        f"grouped products on {catalogue.device(device).name}"
+        f"grouped products [64, 256]×[4, 256, 96] on {catalogue.device(device).name}"
     ]
     assert not found.products
 
@@ -304,8 +304,17 @@ def test_rows_that_depend_on_values_are_within_the_bounds_of_the_model():
     assert found.floor.total_ns < 200  # of 64 rows
 
 
+def test_an_expanded_gradient_is_refused_with_the_way_to_a_dense_one():
+    def call(x, w):
+        return torch._grouped_mm(x, w, offs=ends(x))
+
+    with pytest.raises(UsageError, match=r"gradient of \.sum\(\): return the product, or"):
+        captured(lambda x, w: call(x, w).sum(), *GROUPS, grad=True)
+    assert len(captured(call, *GROUPS, grad=True).products) == 3
+
+
 def test_a_loop_over_experts_is_refused_with_the_way_to_grouped_products():
-    with pytest.raises(UsageError, match='choose experts_implementation="grouped_mm"'):
+    with pytest.raises(UsageError, match="grouped_mm on all rows, in transformers by experts_implementation="):
         captured(looped_experts, "bf16[64,256]", "bf16[4,256,256]")
 
 

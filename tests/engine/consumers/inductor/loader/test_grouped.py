@@ -131,7 +131,8 @@ def test_a_product_without_a_row_is_a_miss_and_what_no_row_serves_has_its_reason
     assert uses["no row"] == [(missing, "miss")]
     (said,) = report["table"]["no row"]["said"]
     assert missing in said
-    reasons = {"batch": "of 3 by 3 dimensions", "strided scales": "per group and column of B", "empty": "it is empty"}
+    reasons = {"batch": "[4, 64, 256]×[4, 256, 96] of 3 by 3 dimensions; torch.bmm computes it, and has rows"}
+    reasons |= {"strided scales": "per group and column of B", "empty": "it is empty"}
     for name, reason in reasons.items():
         (use,) = report["table"][name]["uses"]
         assert use["outcome"] == "no problem"

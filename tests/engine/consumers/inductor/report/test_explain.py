@@ -177,6 +177,7 @@ def test_the_command_shows_the_graphs_of_the_layers_of_a_table(run, tmp_path):
             "torch 2.10 are not known without it; known: 2.11, 2.12, 2.13, 2.14, 2.15",
         ),
         (("1x64x64:bf16:nn",), "1x64x64:bf16:nn is no linear layer's product: MxNxK:DTYPE:nt, DTYPE of bf16, fp16"),
+        (("grouped:rows:m64:g4:n96:k64",), "grouped:rows:m64:g4:n96:k64 is no linear layer's product: MxNxK:DTYPE:nt"),
         (("1x64x64:bf16:nt", "--html", "page.html"), "show --graphs does not read --html; see gemmtune show --help"),
     ],
 )
@@ -207,6 +208,10 @@ def flat(x):
     return torch.relu(x)
 
 
+def experts(x, weights, ends):
+    return torch._grouped_mm(x @ x.new_zeros(64, 64), weights.transpose(1, 2), offs=ends)
+
+
 broken = 3
 """
 
@@ -221,10 +226,13 @@ def model(tmp_path, monkeypatch):
     sys.modules.pop("explained_model", None)
 
 
+UP = Problem.parse("64x96x64:bf16:nt:dynamic_m=true")
+RANGES = RangeRow(UP, 2, 64, TRITON, ((64, 0.0),)), RangeRow(replace(UP, m=1024), 65, 1024, ATEN, ((1024, 0.0),))
+TABLE_OF_UP = replace(TABLE, ranges=RANGES)
+
+
 def test_graphs_of_a_callable_end_by_its_own_code_and_by_rows(run, model, tmp_path):
-    up = Problem.parse("64x96x64:bf16:nt:dynamic_m=true")
-    rows = RangeRow(up, 2, 64, TRITON, ((64, 0.0),)), RangeRow(replace(up, m=1024), 65, 1024, ATEN, ((1024, 0.0),))
-    write_table(tmp_path / "table.json", replace(TABLE, ranges=rows))
+    write_table(tmp_path / "table.json", TABLE_OF_UP)
     call = (
         "show",
         "table.json",
@@ -246,6 +254,17 @@ def test_graphs_of_a_callable_end_by_its_own_code_and_by_rows(run, model, tmp_pa
     assert small["guards"] == ["m <= 64 (forward mm(m×64, 64×96), gemmtune_inductor)"]
     assert middle["guards"] == ["m <= 512 (the model's own)"]
     assert "2–64 triton_mm, 65–512 aten" in run(*call)[1]
+
+
+def test_products_whose_ranges_are_not_known_are_listed(run, model, tmp_path):
+    write_table(tmp_path / "table.json", TABLE_OF_UP)
+    inputs = (f"--input={each}" for each in ("bf16[m:1..4096,64]", "bf16[4,96,64]", "int32[4]"))
+    call = ("--graphs", f"{model}:experts", *inputs, "--torch", "2.13", "--no-grad")
+    for table, runs in (((), "aten"), (("table.json",), "not known")):
+        status, out, err = run("show", *table, *call)
+        assert status == 0, err
+        (line,) = (each for each in out.splitlines() if each.startswith("forward grouped_mm(m×64, 64×96)  nt"))
+        assert line.rstrip().endswith(runs)
 
 
 def test_gradients_of_a_callable_are_explained(run, model):

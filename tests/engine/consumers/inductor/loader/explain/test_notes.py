@@ -176,7 +176,7 @@ def test_grouped_products_are_misses_and_those_that_no_row_serves_have_their_rea
     notes.see_graph(Graph(parent=None, module=SimpleNamespace(graph=SimpleNamespace(nodes=nodes))))
     assert lines(notes) == [
         "grouped:rows:m8:g2:n32:k64:bf16:nn: miss, ATen runs",
-        f"{scaled}: no problem, {LIBRARY}, for no row serves grouped products of bfloat16",
+        f"{scaled}: no problem, {LIBRARY}, for no row serves grouped products [8, 64]×[2, 64, 32] of bfloat16",
     ]
 
 
