@@ -167,10 +167,8 @@ class Scheduler:
         over = self._over
         if self._orders.is_paused and not over:
             return False
-        if self._complete:
-            search = self._complete.popleft()
-            if self._ask(search):
-                self._ready.add(search)
+        if self._complete and self._ask(search := self._complete.popleft()):
+            self._ready.add(search)
         if over:
             self._stop(over)
         while not self._is_full and (self._waiting or self._ready):
