@@ -27,7 +27,7 @@ from gemmtune.engine.records.final import FailedFinalist, Final, Finalist
 from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.measurement import DeviceState, Estimate, Evidence, Measurement, ReferenceLevel, Status
 from gemmtune.engine.records.task import Task
-from gemmtune.engine.store import schema
+from gemmtune.engine.store import dialects, schema
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.schema import VERSION
 
@@ -392,6 +392,22 @@ def test_a_locked_server_is_waited_for_with_one_word(url):
         released.join()
         assert list(database.measurements()) == [measured(1)]
     assert [notice[:24] for notice in notices] == ["waiting for the database"]
+
+
+@pytest.mark.parametrize("again", ["", "SELECT 1"])
+def test_a_writer_that_stands_still_in_a_transaction_holds_nobody_up_for_long(url, monkeypatch, again):
+    monkeypatch.setattr(dialects, "_SILENT_MILLISECONDS", 500)
+    with Database.open(url) as stopped, Database.open(url, patience_seconds=30) as other:
+        added = []
+
+        def write(connection):
+            if not added:
+                added.append(other.add([measured(1)]))  # while this writer says nothing
+            if again:
+                connection.exec_driver_sql(again)
+            return len(added)
+
+        assert stopped._transactions.write(write) == sum(added) == 1
 
 
 @pytest.fixture
