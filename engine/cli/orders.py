@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -114,8 +115,9 @@ def _obeyed(database: str, order: str, values: Sequence[str], since: str) -> Rep
 def _order(order: str, name: str, values: Sequence[str]) -> Callable[[Campaigns], int | Added]:
     """Return the function that gives an order to a database's campaigns and returns what `order_report` takes."""
     if order == "priority":
-        number = _number(values)
-        return lambda known: known.tell(name, priority=number)
+        if not re.fullmatch(r"[+-]?\d{1,9}", values[0]):
+            raise UsageError(f"priority={shown(values[0])} is no integer of at most nine digits, such as 1 or -1")
+        return lambda known: known.tell(name, priority=int(values[0]))
     if order == "add":
         problems = [parse_workload(text) for text in values]
         for problem in problems:
@@ -153,16 +155,6 @@ def _forgotten(database: str, board: str, since: str) -> Report:
             raise UsageError(f"board {shown(board)} measured nothing that {database} holds; {there}")
         number, _ = store.boards.withdraw(board, "by hand", since=at)
     return withdrawal_report(board, at, number)
-
-
-def _number(values: Sequence[str]) -> int:
-    try:
-        (text,) = values
-        if abs(number := int(text)) < _MOST:
-            return number
-    except ValueError:
-        pass
-    raise UsageError(f"priority={shown(' '.join(values))} is no integer, such as 1 or -1")
 
 
 _MOST = 2**31
