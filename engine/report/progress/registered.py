@@ -161,6 +161,7 @@ def registered(
             yield follower
             follower.publish()
     except BaseException:
+        database.stop_waiting()
         with suppress(StoreError):
             follower.end(State.STOPPED)
         raise
