@@ -127,22 +127,20 @@ def at_level(reading, factor):
 
 
 class Liar(Bench):
-    """A GPU that lies in the way that its name says, once it has told the truth `honest` times."""
+    """A GPU that lies in the way that its name says (`slow2`: a second one), after `honest` true answers."""
 
     honest = 0
 
     def __init__(self, *given) -> None:
         super().__init__(*given)
-        self.told = 0
+        self.told, self.lie = 0, self.board.rstrip("2")
 
     def reading(self, job) -> Reading:
         reading, self.told = super().reading(job), self.told + 1
-        return (
-            reading if reading.estimate is None or self.told <= self.honest else LIES[self.board](reading, self.chance)
-        )
+        return reading if reading.estimate is None or self.told <= self.honest else LIES[self.lie](reading, self.chance)
 
     def final(self, job):
-        return FinalReading((), ((0, "norm 1e3"),)) if self.board == "wrong" else super().final(job)
+        return FinalReading((), ((0, "norm 1e3"),)) if self.lie == "wrong" else super().final(job)
 
 
 class Short(Bench):
@@ -187,7 +185,7 @@ class Host:
         chance = random.Random(seed)
         benches = {}
         for name, times in slowness.items():
-            kind = Short if name.startswith("short") else Liar if name in LIES else Bench
+            kind = Short if name.startswith("short") else Liar if name.rstrip("2") in LIES else Bench
             benches[name] = kind(recorded, name, times, chance)
         self.builders = Dispatcher({"cpu": Compiler()})
         self.workers = Dispatcher(benches, notify=notify)
@@ -322,6 +320,14 @@ def test_a_gpu_that_lies_is_named_and_the_table_is_that_of_the_others(recorded, 
     assert verdicts(path) == dict.fromkeys(honest, Trust.SEEN) | {lie: Trust.QUARANTINED}
     assert {m.worker for m in held if m.status is Status.OK} <= set(honest)
     assert found.table == alone.table
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_two_gpus_that_lie_alike_do_not_outvote_an_honest_one(recorded, alone, tmp_path, lie):
+    holds_finals, alone = alone
+    gpus, path = dict.fromkeys(("GPU-a", lie, f"{lie}2"), 1.0), tmp_path / "m.db"
+    assert tuned(recorded, gpus, path, holds_finals=holds_finals)[0].table == alone.table
+    assert verdicts(path) == dict.fromkeys(gpus, Trust.QUARANTINED) | {"GPU-a": Trust.SEEN}
 
 
 @pytest.mark.parametrize(("lie", "seed"), [*((lie, 1) for lie in LIES), ("noisy", 17)])
