@@ -446,6 +446,14 @@ def test_a_guest_of_a_database_without_an_index_is_told_that_it_is_slower(postgr
     assert postgres_server.execute("SELECT 1 FROM pg_indexes WHERE indexname = 'measurements_with_energy'", url)
 
 
+def test_a_guest_of_a_database_without_a_table_is_sent_to_its_owner(postgres_server, url, guest):
+    for statement in ("ALTER TABLE campaigns DROP COLUMN answers", "DROP TABLE claims"):
+        postgres_server.execute(statement, url)
+        with pytest.raises(StoreError, match=r"let its owner open it once .*gemmtune campaigns DB merge DB"):
+            Database.open(guest)
+        Database.open(url).close()
+
+
 def test_times_of_an_older_database_are_read_from_json_until_its_owner_adds_their_column(postgres_server, url, guest):
     batch = [measured(x) for x in range(5)]
     with Database.open(url) as database:
