@@ -1,11 +1,13 @@
 """The folder that results are written to: checked before anything is measured."""
 
+import json
 import os
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from gemmtune.engine.io.paths import refuse_empty
-from gemmtune.engine.records.errors import UsageError
+from gemmtune.engine.records.errors import TableError, UsageError
 from gemmtune.engine.report.layout import count
 from gemmtune.engine.store.files import write_whole
 from gemmtune.engine.tables.licence import SPDX
@@ -50,6 +52,21 @@ def write_all(files: Mapping[str, str | bytes], folder: Path) -> list[Path]:
         if module.read_bytes().startswith(SPDX.encode()):
             module.unlink()
     return written
+
+
+def refuse_loss(files: Mapping[str, str | bytes], folder: Path) -> None:
+    """Raise a TableError where a file to replace has the table of a GPU that the new one lacks."""
+    for path, body in ((folder / name, body) for name, body in files.items() if name.endswith(".json")):
+        if path.is_file() and (lost := sorted(_gpus(path.read_bytes()) - _gpus(body))):
+            raise TableError(f"{path} would lose the table of {' and '.join(lost)}: export all together, or elsewhere")
+
+
+def _gpus(content: str | bytes) -> set[str]:
+    """Return the names of the GPUs that a consumer's file has tables of; none of another file or a damaged one."""
+    with suppress(AttributeError, KeyError, TypeError, ValueError):
+        record = json.loads(content)
+        return {table["device"]["name"] for table in record.get("tables", {"": record}).values()}
+    return set()
 
 
 def with_packages(written: Iterable[Path]) -> list[Path]:

@@ -120,8 +120,8 @@ class Transactions:
                     waiting_since = self._wait(waiting_since, error)
                     continue
                 if not (self._reached or is_starting(error)) or not is_connection_loss(self.engine, error):
-                    verb = verb if self._reached else "open"
-                    raise StoreError(f"cannot {verb} database {self.name}: {reason(error, self.engine)}") from error
+                    failed = f"cannot {verb if self._reached else 'open'} database {self.name}"
+                    raise StoreError(f"{failed}: {reason(error, self.engine)}") from error
                 now = time.monotonic()
                 lost_at = now if lost_at is None else lost_at
                 if now - lost_at >= self.patience_seconds:

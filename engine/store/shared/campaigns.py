@@ -217,9 +217,8 @@ class Campaigns:
         statement = select(*times, *(_COLUMNS[name] for name in fields)).order_by(_COLUMNS.id.desc())
 
         def read(connection: Connection) -> list[Listed]:
-            if not inspect(connection).has_table(schema.campaigns.name):
-                return []
-            return [_listed(Listed(**row)) for row in connection.execute(statement).mappings()]
+            is_there = inspect(connection).has_table(schema.campaigns.name)
+            return [_listed(Listed(**row)) for row in connection.execute(statement).mappings()] if is_there else []
 
         return self._transactions.read(read)
 
