@@ -59,7 +59,7 @@ def campaigns(
 
     What a forgotten GPU measured is kept, with the time of its withdrawal, and not used; campaigns that run, or the
     next one, measure those configs again. A campaign withdraws by itself what a GPU measured that it finds to be bad. A
-    merge leaves what DB holds as it is, and out what DB has withdrawn; one that was stopped goes on where it was.
+    merge leaves out what DB has withdrawn, and withdraws what a source's bad GPU measured; a stopped one goes on.
     """
     if watch and (as_json or order):
         raise UsageError("--watch shows a database to a person; leave out --json and the order")
