@@ -95,6 +95,7 @@ def _obeyed(database: str, order: str, values: Sequence[str], since: str) -> Rep
     """Do what an order says and report it; raises UsageError if it is unknown, or has too few or too many values."""
     if order not in _ORDERS:
         known = f"{did_you_mean(order, _ORDERS)}known: {', '.join(_ORDERS)}"
+        known += f"; the database goes first: gemmtune campaigns DB {database} {order}" if database in _ORDERS else ""
         raise UsageError(f"gemmtune campaigns knows no order {order!r}; {known}")
     least, most = _NUMBERS.get(order, (1, 1))
     if not least <= len(values) <= most:
@@ -157,7 +158,6 @@ def _forgotten(database: str, board: str, since: str) -> Report:
     return withdrawal_report(board, at, number)
 
 
-_MOST = 2**31
 _ORDERS = {
     "pause": "NAME",
     "resume": "NAME",
@@ -167,5 +167,5 @@ _ORDERS = {
     "forget": "BOARD",
     "merge": "FROM...",
 }
-_NUMBERS = {"priority": (2, 2), "add": (2, _MOST), "merge": (1, _MOST)}
+_NUMBERS = {"priority": (2, 2), "add": (2, 1 << 31), "merge": (1, 1 << 31)}
 """Least and most values of the orders that take others than one."""
