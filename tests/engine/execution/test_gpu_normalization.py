@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from gemmtune.engine.api.tune_result import TuneResult
 from gemmtune.engine.campaign.execute import execute
 from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.campaign.replayed_backend import completed, read_all, recorded_device, replayed_backend
@@ -454,3 +455,20 @@ def test_one_gpu_alone_that_contradicts_itself_ends_the_campaign(recorded, tmp_p
         tuned(recorded, {"slow": 1.0}, tmp_path / "m.db", holds_finals=False)
     with Database.open(tmp_path / "m.db", read_only=True) as database:
         assert database.boards.withdrawn()[0]
+
+
+def test_a_row_of_an_earlier_table_goes_with_the_withdrawn_time_of_its_kernel(recorded, tmp_path, monkeypatch):
+    def fast_but_for_the_vendor(reading, chance):
+        return reading if reading.estimate.time_ns == reading.estimate.level.time_ns else scaled(reading, 1 / 3)
+
+    monkeypatch.setitem(LIES, "fast", fast_but_for_the_vendor)
+    path, plan = tmp_path / "m.db", replace(PLAN, sampler="random", budget=12)
+    lied = tuned(recorded, {"fast": 1.0}, path, plan=plan, holds_finals=False)[0].table
+    assert all(row.lead > 0.4 for row in lied.rows)
+    with Database.open(path) as database:
+        database.boards.withdraw("fast", "by hand")
+    honest = tuned(recorded, {"GPU-a": 1.0}, path, holds_finals=False)[0]
+    result = TuneResult(PLAN, recorded_device(recorded), honest, str(path))
+    with Database.open(path) as database:
+        result.join(lied, database)
+    assert result.campaign.table.rows == honest.table.rows
