@@ -72,10 +72,10 @@ class Claims:
         rows = [{"work": work, "digest": digest, "owner": self.owner, "until": until} for digest in digests]
         free = self._is_over | columns.owner.in_([self.owner, *self._dead])
         statement = postgresql.insert(schema.claims).values(rows)
-        statement = statement.on_conflict_do_update(
+        taking = statement.on_conflict_do_update(
             index_elements=[columns.work, columns.digest], set_={"owner": self.owner, "until": until}, where=free
         ).returning(columns.digest)
-        return self._transactions.write(lambda c: set(c.execute(statement).scalars()), durable=False)
+        return self._transactions.write(lambda c: set(c.execute(taking).scalars()), durable=False)
 
     def renew(self) -> None:
         """Extend the lease of every claim, if a quarter of it is over, and drop ended ones of others; call it often.
