@@ -55,16 +55,18 @@ def write_all(files: Mapping[str, str | bytes], folder: Path) -> list[Path]:
 
 
 def refuse_loss(files: Mapping[str, str | bytes], folder: Path) -> None:
-    """Raise a TableError where a file to replace has the table of a GPU that the new one lacks."""
-    for path, body in ((folder / name, body) for name, body in files.items() if name.endswith(".json")):
-        if path.is_file() and (lost := sorted(_gpus(path.read_bytes()) - _gpus(body))):
-            raise TableError(f"{path} would lose the table of {' and '.join(lost)}: export all together, or elsewhere")
+    """Raise a TableError where a file to replace has the table of a GPU that the new one and the campaign's lack."""
+    for name, body in files.items():
+        held, new = _gpus(folder / name), _gpus(body)
+        lost = " and ".join(sorted(held - new))
+        if lost and (len(held) > 1 or _gpus(folder.parent / "table.json") != new):
+            raise TableError(f"{folder / name} would lose the table of {lost}: export all together, or elsewhere")
 
 
-def _gpus(content: str | bytes) -> set[str]:
+def _gpus(content: str | bytes | Path) -> set[str]:
     """Return the names of the GPUs that a consumer's file has tables of; none of another file or a damaged one."""
-    with suppress(AttributeError, KeyError, TypeError, ValueError):
-        record = json.loads(content)
+    with suppress(AttributeError, KeyError, OSError, TypeError, ValueError):
+        record = json.loads(content.read_bytes() if isinstance(content, Path) else content)
         return {table["device"]["name"] for table in record.get("tables", {"": record}).values()}
     return set()
 

@@ -42,13 +42,12 @@ class Gain(Callback):
         self.problems = 0
         """Number of problems that the gain is of."""
         self._before = self._saved = 0.0  # weighted sums of the baselines' scores, and of what the best ones save
-        self._samples: deque[tuple[float, float]] = deque()
         self.start()
 
     def start(self) -> None:
         """Begin the time that the window is a part of."""
         self._started = self._now()
-        self._samples = deque([(self._started, self._saved)])
+        self._samples: deque[tuple[float, float]] = deque([(self._started, self._saved)])
 
     def on_begin(self, searches: Sequence[TaskSearch]) -> None:
         """Expect the problems of the first searches, anew where they begin again; those of ranges count for nothing."""

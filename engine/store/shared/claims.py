@@ -99,9 +99,8 @@ class Claims:
 
     def release(self, claims: Sequence[tuple[str, str]]) -> None:
         """Give claims back, by work and digest; their results are stored; raises StoreError if the database refused."""
-        columns = schema.claims.c
         if claims:
-            self._release(tuple_(columns.work, columns.digest).in_(claims))
+            self._release(tuple_(schema.claims.c.work, schema.claims.c.digest).in_(claims))
 
     def others(self) -> dict[str, int]:
         """Return how many claims each other driver holds, by its name; claims of this host's dead processes are free.

@@ -87,5 +87,8 @@ def test_an_export_of_one_gpu_takes_the_place_of_none_of_others(run, tuned, tmp_
     assert run("export", "H200.json", "B200.json", "H100-SXM.json", "--out", "both").status == 0
     assert run("export", "H200.json", "--out", "one").status == 0
     refusal(run("export", "B200.json", "--out", "one"), "would lose the table of NVIDIA H200: export all together")
+    write_table(tmp_path / "one/table.json", read_table(tmp_path / "B200.json"))  # as tune --replace does
+    assert run("export", "B200.json", "--out", "one").status == 0
+    refusal(run("export", "H200.json", "--out", "one"), "would lose the table of NVIDIA B200")
     (tmp_path / "one/inductor/inductor_table.json").write_text("damaged")
     assert run("export", "B200.json", "--out", "one").status == 0
