@@ -1,11 +1,13 @@
 """The folder that results are written to: checked before anything is measured."""
 
+import json
 import os
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from gemmtune.engine.io.paths import refuse_empty
-from gemmtune.engine.records.errors import UsageError
+from gemmtune.engine.records.errors import TableError, UsageError
 from gemmtune.engine.report.layout import count
 from gemmtune.engine.store.files import write_whole
 from gemmtune.engine.tables.licence import SPDX
@@ -50,6 +52,23 @@ def write_all(files: Mapping[str, str | bytes], folder: Path) -> list[Path]:
         if module.read_bytes().startswith(SPDX.encode()):
             module.unlink()
     return written
+
+
+def refuse_loss(files: Mapping[str, str | bytes], folder: Path) -> None:
+    """Raise a TableError where a file to replace has the table of a GPU that the new one and the campaign's lack."""
+    for name, body in files.items():
+        held, new = _gpus(folder / name), _gpus(body)
+        lost = " and ".join(sorted(held - new))
+        if lost and (len(held) > 1 or _gpus(folder.parent / "table.json") != new):
+            raise TableError(f"{folder / name} would lose the table of {lost}: export all together, or elsewhere")
+
+
+def _gpus(content: str | bytes | Path) -> set[str]:
+    """Return the names of the GPUs that a consumer's file has tables of; none of another file or a damaged one."""
+    with suppress(AttributeError, KeyError, OSError, TypeError, ValueError):
+        record = json.loads(content.read_bytes() if isinstance(content, Path) else content)
+        return {table["device"]["name"] for table in record.get("tables", {"": record}).values()}
+    return set()
 
 
 def with_packages(written: Iterable[Path]) -> list[Path]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gemmtune.engine.api.code.forms import code_of
-from gemmtune.engine.api.output_folder import write_all
+from gemmtune.engine.api.output_folder import refuse_loss, write_all
 from gemmtune.engine.io.arguments import checks_arguments
 from gemmtune.engine.io.paths import FileKind, find
 from gemmtune.engine.records.device import Device
@@ -105,12 +105,14 @@ class Table(TableRecord):
         Raises:
             DeviceError: two tables are for one GPU.
             UnknownPlugin: no exporter has that name.
-            TableError: the consumer cannot be given this table, or it has estimated rows and `estimated` is False.
+            TableError: the consumer cannot be given this table, or it has estimated rows and `estimated` is False, or
+                the folder has the table of a GPU that is not among these.
             UsageError: the folder cannot be written.
         """
         consumer = adopted(Exporter, consumer)
         files = export_bundle(registry.exporter(consumer), [self, *beside], estimated=estimated)
-        return write_all(files, Path(folder) / consumer)
+        refuse_loss(files, path := Path(folder) / consumer)
+        return write_all(files, path)
 
     def diff(self, other: Table) -> TableDiff:
         """Return the rows and ranges in which `other` differs from this table.

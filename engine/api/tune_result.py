@@ -133,7 +133,8 @@ class TuneResult:
         def ranked(problem: Workload, choice: Choice) -> bool:
             task, made_with = Task(problem, self.device, choice.space), Toolchain.parse(choice.toolchain)
             kernel = task, choice.protocol, choice.evidence, made_with, [choice.config.digest]
-            return choice.space in {*self.plan.spaces, problem.baseline_space} and bool(store.known(*kernel))
+            is_known = choice.space in {*self.plan.spaces, problem.baseline_space} and bool(store.known(*kernel))
+            return is_known or store.boards.withdrew(task, choice.config.digest)
 
         table, self.earlier = with_earlier(self.campaign.table, earlier, tuned, ranked, keep=keep)
         self.campaign = replace(self.campaign, table=table)

@@ -30,7 +30,7 @@ from gemmtune.engine.cli.options import (
     with_options,
 )
 from gemmtune.engine.execution.hosts import LOCAL
-from gemmtune.engine.io.printing import print_notice, print_text
+from gemmtune.engine.io.printing import print_notice, print_text, without_passwords
 from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.report.progress.work import show_work
 from gemmtune.engine.seams import registry
@@ -95,6 +95,7 @@ def tune(
         options["sampler"] = with_options(options.get("sampler"), sampler_option)
         plan = read_plan(*campaign, options=options) if campaign else Plan()
         unit = registry.objective(str(options.get("objective") or plan.objective)).unit
+    command = without_passwords(shlex.join(["gemmtune", *sys.argv[1:]]))
     with ExitStack() as opened:
         state, shown = opened.enter_context(show_progress(quiet=as_json, unit=unit))
         callbacks: list[Callback] = [state, shown]
@@ -116,15 +117,14 @@ def tune(
             out=out,
             replace_table=replace,
             report=report,
-            command=shlex.join(["gemmtune", *sys.argv[1:]]),
+            command=command,
             **options,
         )
     output.show(result.report, as_json=as_json)
     if result.is_cancelled:
         findings = result.campaign.findings
         left = sum(not found.evaluations for found in findings)
-        again = shlex.join(["gemmtune", *sys.argv[1:]])
-        print_notice(f"gemmtune: cancelled; {left} of {len(findings)} searches had not begun. To go on: {again}")
+        print_notice(f"gemmtune: cancelled; {left} of {len(findings)} searches had not begun. To go on: {command}")
     if result.broken or result.is_cancelled:
         raise typer.Exit(2 if result.broken else 3)
 

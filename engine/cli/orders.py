@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -58,7 +59,7 @@ def campaigns(
 
     What a forgotten GPU measured is kept, with the time of its withdrawal, and not used; campaigns that run, or the
     next one, measure those configs again. A campaign withdraws by itself what a GPU measured that it finds to be bad. A
-    merge leaves what DB holds as it is, and out what DB has withdrawn; one that was stopped goes on where it was.
+    merge leaves out what DB has withdrawn, and withdraws what a source's bad GPU measured; a stopped one goes on.
     """
     if watch and (as_json or order):
         raise UsageError("--watch shows a database to a person; leave out --json and the order")
@@ -94,6 +95,7 @@ def _obeyed(database: str, order: str, values: Sequence[str], since: str) -> Rep
     """Do what an order says and report it; raises UsageError if it is unknown, or has too few or too many values."""
     if order not in _ORDERS:
         known = f"{did_you_mean(order, _ORDERS)}known: {', '.join(_ORDERS)}"
+        known += f"; the database goes first: gemmtune campaigns DB {database} {order}" if database in _ORDERS else ""
         raise UsageError(f"gemmtune campaigns knows no order {order!r}; {known}")
     least, most = _NUMBERS.get(order, (1, 1))
     if not least <= len(values) <= most:
@@ -114,8 +116,9 @@ def _obeyed(database: str, order: str, values: Sequence[str], since: str) -> Rep
 def _order(order: str, name: str, values: Sequence[str]) -> Callable[[Campaigns], int | Added]:
     """Return the function that gives an order to a database's campaigns and returns what `order_report` takes."""
     if order == "priority":
-        number = _number(values)
-        return lambda known: known.tell(name, priority=number)
+        if not re.fullmatch(r"[+-]?\d{1,9}", values[0]):
+            raise UsageError(f"priority={shown(values[0])} is no integer of at most nine digits, such as 1 or -1")
+        return lambda known: known.tell(name, priority=int(values[0]))
     if order == "add":
         problems = [parse_workload(text) for text in values]
         for problem in problems:
@@ -155,17 +158,6 @@ def _forgotten(database: str, board: str, since: str) -> Report:
     return withdrawal_report(board, at, number)
 
 
-def _number(values: Sequence[str]) -> int:
-    try:
-        (text,) = values
-        if abs(number := int(text)) < _MOST:
-            return number
-    except ValueError:
-        pass
-    raise UsageError(f"priority={shown(' '.join(values))} is no integer, such as 1 or -1")
-
-
-_MOST = 2**31
 _ORDERS = {
     "pause": "NAME",
     "resume": "NAME",
@@ -175,5 +167,5 @@ _ORDERS = {
     "forget": "BOARD",
     "merge": "FROM...",
 }
-_NUMBERS = {"priority": (2, 2), "add": (2, _MOST), "merge": (1, _MOST)}
+_NUMBERS = {"priority": (2, 2), "add": (2, 1 << 31), "merge": (1, 1 << 31)}
 """Least and most values of the orders that take others than one."""

@@ -1,7 +1,7 @@
 """Compares the boards of a campaign by canaries: configs that each of them times again now and then.
 
 A canary's time over the reference kernel's is equal on all boards of one kind, however fast they are. A board whose
-ratio differs is off. Two boards that differ do not say which one is wrong: the vendor library's own kernel does, since
+ratio differs is off. Boards that differ do not say which ones are wrong: the vendor library's own kernel does, since
 its time is close to the reference kernel's.
 """
 
@@ -195,6 +195,7 @@ class BoardChecks:
             board.vouched = board.vouched or board.ratios
             yield from self._name(worker, Trust.SEEN, "")
             return
+        voters = [each for each in voters if self._vendor_gap(board.ratios, each) > _NAMED] or voters
         differences = sorted(_differences(board.ratios, voters), key=abs)
         if not differences:
             return
@@ -205,11 +206,11 @@ class BoardChecks:
         how = f"its times are {off:.2f} times {whose}, by canaries beside the reference kernel"
         if off == inf:
             how = f"it fails what other boards run ({board.reason})"
-        elif abs(off - 1) >= _NAMED and len(voters) == 1 and not is_alone:
-            gap = self._vendor_gap(board.ratios, voters[0])
+        elif abs(off - 1) >= _NAMED and not is_alone:
+            gap = max(self._vendor_gap(board.ratios, each) for each in voters)
             if gap < -_NAMED:
-                return  # the other one is wrong
-            if gap <= _NAMED:
+                return  # the others are wrong
+            if gap <= _NAMED and len(voters) == 1:
                 trust, how = Trust.OFF, f"{how}, and nothing tells which is right"
         is_good = all(abs(exp(each) - 1) < _NAMED for each in differences)
         is_bad = trust is Trust.QUARANTINED

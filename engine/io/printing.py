@@ -4,6 +4,7 @@ import errno
 import io
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Mapping
 from typing import TextIO
@@ -11,6 +12,7 @@ from typing import TextIO
 _PLAIN = str.maketrans({"─": "-", "–": "-", "×": "x", "µ": "u", "≤": "<=", "…": "..."})
 """Signs of our own for streams that lack them."""
 
+_PASSWORD = re.compile(r"(postgres[\w+]*://[^\s:/@]*:)[^\s@]*(?=@)|([?&]password=)[^\s&'\"]+")
 _LONGEST_LINE = 4000  # characters of a notice
 
 
@@ -19,6 +21,11 @@ def visible(text: str) -> str:
     if all(line.isprintable() for line in text.split("\n")):
         return text
     return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
+
+
+def without_passwords(text: str) -> str:
+    """Return a text with *** for each password in the URL of a database."""
+    return _PASSWORD.sub(r"\1\2***", text)
 
 
 def one_line(text: str) -> str:
@@ -72,7 +79,7 @@ def silence() -> None:
 def _write(stream: TextIO | None, text: str) -> None:
     if stream is None:  # closed before Python started
         raise OSError(errno.EBADF, os.strerror(errno.EBADF))
-    encoding = stream.encoding or "utf-8"
+    encoding, text = stream.encoding or "utf-8", without_passwords(text)
     try:
         text.encode(encoding)
     except UnicodeEncodeError:

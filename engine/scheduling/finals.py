@@ -1,6 +1,7 @@
 """Send the best configs of each problem to a final."""
 
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 
 from gemmtune.engine.execution.gpu_normalization import GpuNormalization
 from gemmtune.engine.records.config import Config
@@ -83,11 +84,13 @@ class Finals:
         self._elsewhere.clear()
 
     def add(self, final: Final | FinalNotHeld) -> None:
-        """Store a final that came back from the executor."""
+        """Store a final that came back from the executor, as the last one even if another driver's clock is ahead."""
+        task = self._tasks[final.problem][0]
         self._running.discard(final.problem)
         if isinstance(final, Final):
-            self._database.add_final(final)
-        self._shared.release_final(final.problem, self._tasks[final.problem][0].device)
+            times = [final.created_at, *(held.created_at for held in self._held(task))]
+            self._database.add_final(replace(final, created_at=max(times)))
+        self._shared.release_final(final.problem, task.device)
 
     def _take(self, problem: Workload) -> None:
         """Submit a final, unless another driver has claimed it, or held it a moment ago."""
@@ -105,9 +108,9 @@ class Finals:
         return self._database.finals(task.problem, task.device, self._executor.protocol(task))
 
     def _is_over(self, task: Task, candidates: Sequence[tuple[Task, Config]]) -> bool:
-        """Return whether the last final of the problem had these candidates."""
-        held = self._held(task)
-        return bool(held) and self._were_held(candidates, held[-1])
+        """Return whether the last final of the problem had these candidates, built by the toolchain of now."""
+        finalists = {(f.task, f.config, f.toolchain) for final in self._held(task)[-1:] for f in final.finalists}
+        return all((task, config, self._executor.toolchain(task)) in finalists for task, config in candidates)
 
     def _candidates(self, tasks: Sequence[Task], held: Sequence[Final]) -> list[tuple[Task, Config]]:
         """Return the best FINALISTS of all searched spaces and the baseline, or the finalists that were given.
@@ -127,8 +130,3 @@ class Finals:
         most = FINALISTS if self._finalists is None else None
         best = ((task, config) for _, task, config in (*others[:most], *baseline))
         return [candidate for candidate in best if candidate not in failed]
-
-    def _were_held(self, candidates: Iterable[tuple[Task, Config]], final: Final) -> bool:
-        """Return whether the final had all candidates, built by the toolchain of now."""
-        finalists = {(f.task, f.config, f.toolchain) for f in final.finalists}
-        return all((task, config, self._executor.toolchain(task)) in finalists for task, config in candidates)

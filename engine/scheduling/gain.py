@@ -24,9 +24,8 @@ class _Scores:
     @property
     def counted(self) -> tuple[float, float]:
         """Baseline's score, and what the best config saves of it; zeros until both are measured."""
-        if not math.isfinite(self.baseline + self.best):
-            return 0.0, 0.0
-        return self.baseline, max(0.0, self.baseline - self.best)
+        is_whole = math.isfinite(self.baseline + self.best)
+        return (self.baseline, max(0.0, self.baseline - self.best)) if is_whole else (0.0, 0.0)
 
 
 class Gain(Callback):
@@ -43,17 +42,19 @@ class Gain(Callback):
         self.problems = 0
         """Number of problems that the gain is of."""
         self._before = self._saved = 0.0  # weighted sums of the baselines' scores, and of what the best ones save
-        self._samples: deque[tuple[float, float]] = deque()
         self.start()
 
     def start(self) -> None:
         """Begin the time that the window is a part of."""
         self._started = self._now()
-        self._samples = deque([(self._started, self._saved)])
+        self._samples: deque[tuple[float, float]] = deque([(self._started, self._saved)])
 
     def on_begin(self, searches: Sequence[TaskSearch]) -> None:
-        """Expect the problems of the first searches; those of ranges count for nothing."""
-        self._scores = self._scores or {search.task.problem: _Scores() for search in searches}
+        """Expect the problems of the first searches, anew where they begin again; those of ranges count for nothing."""
+        scores = {search.task.problem: _Scores() for search in searches}
+        if not self._scores or scores.keys() == self._scores.keys():
+            self._scores, self.problems, self._before, self._saved = scores, 0, 0.0, 0.0
+            self.start()
 
     def on_measurement(self, measurement: Measurement, score: float | None, *, known: bool) -> None:
         """Update the scores of the measured problem."""

@@ -3,12 +3,13 @@
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 
 from gemmtune.engine.execution.gpu_normalization import GpuNormalization
 from gemmtune.engine.io.blame import STOPS
 from gemmtune.engine.records.config import Config
-from gemmtune.engine.records.errors import GemmtuneError
+from gemmtune.engine.records.errors import GemmtuneError, StoreError
 from gemmtune.engine.records.measurement import Measurement
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import BoardVerdict, Trust
@@ -134,10 +135,12 @@ class Scheduler:
             self._withdrawals.is_due = True
             if self._withdrawals.are_new():
                 self._drain()
-        except (*STOPS, RowsWithdrawn):
-            self._shared.release_all()
+        except (*STOPS, StoreError):
+            self._database.stop_waiting()
             raise
-        self._shared.release_all()  # a server that died may have forgotten that some were given back
+        finally:  # a server that died may have forgotten that some were given back
+            with suppress(StoreError):
+                self._shared.release_all()
 
     def _drain(self) -> None:
         """Store what the executor still has, end the searches, and say that they begin again.
@@ -191,12 +194,8 @@ class Scheduler:
         """Begin the next search of the plan, and submit its first batch."""
         search = self._waiting.popleft()
         search.begin()
-        if not self._ask(search):
-            return
-        if search.evaluations:
-            self._ready.add(search)  # an earlier run began it
-        else:
-            self._submit(search)
+        if self._ask(search):  # one that an earlier run began has had its turn
+            (self._ready.add if search.evaluations else self._submit)(search)
 
     @property
     def _is_open(self) -> bool:

@@ -40,7 +40,8 @@ class Transactions:
         self.name = engine.url.render_as_string(hide_password=True)
         self.notify: Callable[[str], None] = logging.getLogger("gemmtune").warning
         """Function that receives one line when the database is lost, locked or back, and per damaged row; a log."""
-        self._patience_seconds = patience_seconds
+        self.patience_seconds = patience_seconds
+        """Time to wait for a lost server, or for a lock that another process holds, in seconds."""
         self._reached = False
         self._reader = reader
         self._file = file
@@ -119,17 +120,17 @@ class Transactions:
                     waiting_since = self._wait(waiting_since, error)
                     continue
                 if not (self._reached or is_starting(error)) or not is_connection_loss(self.engine, error):
-                    verb = verb if self._reached else "open"
-                    raise StoreError(f"cannot {verb} database {self.name}: {reason(error, self.engine)}") from error
+                    failed = f"cannot {verb if self._reached else 'open'} database {self.name}"
+                    raise StoreError(f"{failed}: {reason(error, self.engine)}") from error
                 now = time.monotonic()
-                if lost_at is None:
-                    lost_at = now
-                    waiting = f"trying for {self._patience_seconds:.0f} s to reach it again"
-                    state = "lost" if self._reached else "not ready"
-                    self.notify(f"database {self.name} is {state}: {reason(error)}; {waiting}")
-                if now - lost_at >= self._patience_seconds:
+                lost_at = now if lost_at is None else lost_at
+                if now - lost_at >= self.patience_seconds:
                     gone = f"database {self.name} is out of reach for {now - lost_at:.0f} s ({reason(error)})"
                     raise StoreError(f"{gone}; stored measurements are safe: run the same command again") from error
+                if now == lost_at:
+                    waiting = f"trying for {self.patience_seconds:.0f} s to reach it again"
+                    state = "lost" if self._reached else "not ready"
+                    self.notify(f"database {self.name} is {state}: {reason(error)}; {waiting}")
                 time.sleep(pause)
                 pause = min(2 * pause, longest)
                 continue
@@ -147,7 +148,7 @@ class Transactions:
         if since is None:
             self.notify(f"waiting for the database {self.name}: another process has locked it")
             return now
-        if now - since >= self._patience_seconds:
+        if now - since >= self.patience_seconds:
             held = f"another process has had database {self.name} locked for {now - since:.0f} s"
             raise StoreError(f"{held}; end it, then run the same command again: what was stored is safe") from error
         return since

@@ -115,6 +115,10 @@ class Database:
         """Close every connection to the database."""
         self._transactions.engine.dispose()
 
+    def stop_waiting(self) -> None:
+        """Wait no longer for a server that is lost or a lock: the process is told to end, or has waited long enough."""
+        self._transactions.patience_seconds = 0.0
+
     def send_notices_to(self, listener: Callable[[str], None]) -> None:
         """Call `listener` with one line whenever the database is lost, locked or back, from now on."""
         self._transactions.notify = listener
@@ -246,12 +250,7 @@ class Database:
 
     def keys_of(self, task: Task) -> dict[tuple[str, ...], int]:
         """Return the ids of a task's measurements by what tells them apart."""
-
-        def read(connection: Connection) -> dict[tuple[str, ...], int]:
-            task_id = _find_id(connection, task)
-            return {} if task_id is None else _keys(connection, task_id)
-
-        return self._transactions.read(read)
+        return self._transactions.read(lambda connection: _keys(connection, _find_id(connection, task)))
 
     def _all_measurements(self, statement: Select[Any]) -> Iterator[Measurement]:
         for found in self._reader.pages(statement, schema.measurements):
@@ -377,7 +376,7 @@ class Database:
         return int(number)
 
 
-def _keys(connection: Connection, task_id: int) -> dict[tuple[str, ...], int]:
+def _keys(connection: Connection, task_id: int | None) -> dict[tuple[str, ...], int]:
     found = connection.execute(queries.KEYS, {"task_id": task_id})
     return {row[1:]: row[0] for row in map(tuple, found)}
 

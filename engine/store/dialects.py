@@ -15,6 +15,7 @@ from gemmtune.engine.store.sqlite_reader import SqliteReader
 
 _LOCK = 0x67656D6D  # "gemm"; the number of an advisory lock holds for the whole database
 _LOCKED_MILLISECONDS = 1000  # without an answer before somebody is told; another process writes for a few of them
+_SILENT_MILLISECONDS = 20_000  # of a writer whose process was stopped, or whose host is gone, until others go on
 _LOCK_NOT_AVAILABLE = "55P03"  # state of PostgreSQL
 _INSUFFICIENT_PRIVILEGE = "42501"
 _CONNECT_ARGUMENTS: dict[str, str | int] = {
@@ -117,6 +118,7 @@ def begin(connection: Connection, *, write: bool, durable: bool = True) -> None:
             connection.exec_driver_sql("BEGIN IMMEDIATE")
     elif write and connection.dialect.name == "postgresql":
         settings = f"set_config('lock_timeout', '{_LOCKED_MILLISECONDS}', true)"
+        settings += f", set_config('idle_in_transaction_session_timeout', '{_SILENT_MILLISECONDS}', true)"
         settings += "" if durable else ", set_config('synchronous_commit', 'off', true)"
         connection.exec_driver_sql(f"SELECT {settings}, pg_advisory_xact_lock({_LOCK})")
 

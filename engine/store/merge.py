@@ -4,6 +4,7 @@ from array import array
 from dataclasses import dataclass
 from itertools import islice
 
+from gemmtune.engine.records.verdict import Trust
 from gemmtune.engine.store.database import Database
 
 _PAGE = 1000  # measurements in memory, and in one transaction
@@ -30,14 +31,20 @@ def merge(into: Database, source: Database) -> Merged:
     """Add the measurements and finals of `source` that `into` does not hold; `source` is only read.
 
     `Database.add` says which measurements are equal; the one of `into` stays. What `into` has withdrawn stays out. It
-    takes over the last verdict on each board that it does not know. A merge that was killed at any instant continues
-    when it is run again.
+    takes over later verdicts on boards, and withdraws what a quarantined one measured. A merge that was killed at any
+    instant continues when it is run again.
 
     Raises:
         StoreError: `source` cannot be read, or `into` cannot be written to.
     """
     held = new = finals = new_finals = 0
-    missing, withdrawn, boards = array("q"), into.boards.withdrawn_from(), into.boards.verdicts()
+    missing, boards = array("q"), into.boards.verdicts()
+    for verdict in source.boards.verdicts().values():
+        if verdict.board not in boards or boards[verdict.board].at < verdict.at:
+            if verdict.trust is Trust.QUARANTINED:
+                into.boards.withdraw(verdict.board, verdict.reason, since=verdict.since, workers=[verdict.worker])
+            into.boards.add(verdict)
+    withdrawn = into.boards.withdrawn_from()
     for task, theirs in source.keys_by_task():
         ours = {} if task is None else into.keys_of(task)
         held += len(theirs)
@@ -52,7 +59,4 @@ def merge(into: Database, source: Database) -> Merged:
     while batch := list(islice(every_final, _FINALS)):
         finals += len(batch)
         new_finals += into.add_finals([f for f in batch if (f.worker, f.created_at) not in withdrawn])
-    for verdict in source.boards.verdicts().values():
-        if verdict.board not in boards:
-            into.boards.add(verdict)
     return Merged(held, new, finals, new_finals, source.damaged)

@@ -132,8 +132,11 @@ def _add(transactions: Transactions, missing: Table | Index | Addition) -> None:
     try:
         transactions.write(write)
     except StoreError as error:
-        if not (isinstance(missing, Index | Addition) and is_forbidden(error.__cause__)):
+        if not is_forbidden(error.__cause__):
             raise
+        if isinstance(missing, Table):
+            way = "an older version made it: let its owner open it once in this one (`gemmtune campaigns DB merge DB`)"
+            raise StoreError(f"{error}; {way}") from None
         transactions.notify(f"{error}; reading is slower without {missing.name}, which its owner's next campaign makes")
 
 

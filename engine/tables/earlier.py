@@ -20,7 +20,7 @@ from gemmtune.engine.tables.table_file import read_table, require_device
 Ranges: TypeAlias = tuple[RangeRow, ...]
 """Ranges of one series, by size."""
 Ranked: TypeAlias = Callable[[Workload, Choice], bool]
-"""Function that says whether the new table was made with a measurement of this kernel, so that it was ranked."""
+"""Function that says whether the new table ranked this kernel by a measurement, or the kernel's was withdrawn."""
 
 _OTHER = "other problems"
 _RELIABLE = tuple(Evidence)  # the most reliable first
@@ -218,7 +218,7 @@ class _Judge:
             return "by --replace"
         if self._differ(old, new):
             return self._differ(old, new)
-        return "its kernel was ranked now, too" if self._ranked(old.problem, old.choices[0]) else ""
+        return "its kernel was ranked now, or its time withdrawn" if self._ranked(old.problem, old.choices[0]) else ""
 
     def _differ(self, old: Row, new: Row) -> str:
         """Return in which terms the first choices of two rows differ, so that their times do not compare."""

@@ -186,7 +186,8 @@ def _reached(
     while waiting:
         name, wanted = waiting.pop()
         if name not in found:
-            found[name] = _Module(_source(name), instead)
+            package, _, module_name = name.rpartition(".")
+            found[name] = _Module(files(package).joinpath(f"{module_name}.py").read_text(encoding="utf-8"), instead)
         waiting += [(each.module, each.name) for each in found[name].keep({wanted}) if each.module not in beside]
     return found
 
@@ -220,12 +221,6 @@ def _resolved_lines(resolved: Iterable[_Import], resolve: str) -> list[str]:
         line = f"{bound} = {resolve}({asked})\n"
         found.append(line if len(line) <= _WIDTH + 1 else f"{bound} = {resolve}(\n    {asked}\n)\n")
     return found
-
-
-def _source(module: str) -> str:
-    """Return the text of a module of gemmtune."""
-    package, _, name = module.rpartition(".")
-    return files(package).joinpath(f"{name}.py").read_text(encoding="utf-8")
 
 
 def _head_of(text: str) -> str:

@@ -1,6 +1,6 @@
 """Rules that one tuned file must keep, each stated once."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
@@ -241,11 +241,12 @@ def _missing_keys(file: TunedFile) -> Iterator[_Found]:
     if far:
         worst = max(far, key=lambda tokens: _ratio(file.entries, tokens))
         keys = sorted(entry.tokens for entry in file.entries)
+        listed = ", ".join(map(str, keys[:6])) + (f", … {keys[-1]}" if len(keys) > 6 else "")
         yield (
             (),
             (
                 f"{len(far)} of the {len(TUNED_TOKENS)} token counts of the tuner have no key within {_FAR:g}×: "
-                f"{worst} runs the entry of {nearest(file.entries, worst).tokens}; keys {_listed(keys)}"
+                f"{worst} runs the entry of {nearest(file.entries, worst).tokens}; keys {listed}"
             ),
         )
 
@@ -300,11 +301,6 @@ def _by_text(faults: Iterator[tuple[Entry, str]]) -> Iterator[_Found]:
         tokens.setdefault(text, []).append(entry.tokens)
     for text, of in tokens.items():
         yield tuple(sorted(of)), text
-
-
-def _listed(numbers: Sequence[int], most: int = 6) -> str:
-    shown = ", ".join(map(str, numbers[:most]))
-    return shown if len(numbers) <= most else f"{shown}, … {numbers[-1]}"
 
 
 _CHECKS: dict[Rule, Callable[[TunedFile], Iterator[_Found]]] = {

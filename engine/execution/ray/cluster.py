@@ -329,7 +329,7 @@ def _await_answer(address: str, notify: Notify) -> None:
             answer.result(timeout=_ANSWER_SECONDS)
         except grpc.FutureTimeoutError:
             seconds = f"{_SILENT_SECONDS + _ANSWER_SECONDS:g} s"
-            way_out = "RAY_ADDRESS=local starts one on this machine"
+            way_out = "RAY_ADDRESS=local with --fleet ray starts one on this machine"
             raise UsageError(f"no Ray cluster answers at {address} in {seconds}: {way_out}") from None
         finally:
             answer.cancel()

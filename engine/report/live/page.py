@@ -38,7 +38,8 @@ def live_html(database: str, folder: Path | None, now: datetime) -> str:
         return render(Page("gemmtune live", seen, [waiting], refresh=REFRESH_SECONDS))
     progress = read_progress(folder) if folder else None
     ended = folder is not None and progress is None and (folder / _TABLE).exists()
-    sections = [_progress(progress), _problems(found), _workers(found, now), _boards(found)]
+    said = " ".join(f"{each}." for each in doubted(found.boards))
+    sections = [_progress(progress), _problems(found), _workers(found, now), Section("Boards", said) if said else None]
     devices = ", ".join(sorted({each.device for each in found.problems})) or "nothing measured yet"
     cards = _cards(found, progress, now, ended=ended)
     shown = [each for each in sections if each]
@@ -126,8 +127,3 @@ def _workers(found: CampaignStatus, now: datetime) -> Section | None:
     rows = [[name, str(measured), ago(last, now)] for name, (measured, last) in found.workers.items()]
     sheet = Sheet(("worker", "measured", "last"), rows, ("worker", "last"))
     return Section("Workers", "Who measured, the most recent first.", sheet=sheet) if rows else None
-
-
-def _boards(found: CampaignStatus) -> Section | None:
-    doubts = doubted(found.boards)
-    return Section("Boards", " ".join(f"{each}." for each in doubts)) if doubts else None

@@ -73,7 +73,7 @@ class RegisteredCampaign(Callback):
         why = _PAUSED if told.wish is Wish.PAUSE else ""
         if not why and told.waits_for:
             why = f"waits for the campaign {told.waits_for}, which has a higher priority"
-        cancelled = told.wish is Wish.CANCEL
+        cancelled = self.orders.is_cancelled or told.wish is Wish.CANCEL
         if cancelled and not self.orders.is_cancelled:
             notify(self.callbacks, "cancelled: what is in work ends, and the table is written with what is done")
         elif why != self._why:
@@ -161,6 +161,7 @@ def registered(
             yield follower
             follower.publish()
     except BaseException:
+        database.stop_waiting()
         with suppress(StoreError):
             follower.end(State.STOPPED)
         raise

@@ -82,6 +82,8 @@ class CampaignState(Callback):
         """
         self._spent = {}
         self.gain.on_begin(searches)
+        if self.problems.keys() == {search.task.problem for search in searches}:
+            self.problems.clear()  # they begin again, without what was withdrawn
         for search in searches:
             problem = self.problems.setdefault(search.task.problem, ProblemState())
             problem.tasks += 1

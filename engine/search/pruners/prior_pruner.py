@@ -29,7 +29,9 @@ class PriorPruner(Pruner):
         """Drop a config that is neither among the fastest nor drawn; keep it once built, or without an estimate."""
         times_ns, sorted_ns = _estimates(candidate.task)
         time_ns = times_ns.get(candidate.config)
-        if candidate.artifact is not None or time_ns is None or _is_drawn(candidate.task, candidate.config):
+        drawn = hashlib.sha256(f"{candidate.task.key}/{candidate.config.digest}".encode()).digest()[:4]
+        is_drawn = int.from_bytes(drawn, "big") < EXPLORED_SHARE * 2**32  # other configs of each problem
+        if candidate.artifact is not None or time_ns is None or is_drawn:
             return Verdict.yes()
         kept, faster = math.ceil(KEPT_SHARE * len(sorted_ns)), bisect_left(sorted_ns, time_ns)
         if faster < kept:
@@ -46,9 +48,3 @@ def _estimates(task: Task) -> tuple[Mapping[Config, float], Sequence[float]]:
     except UnknownPlugin:
         prior = Prior()
     return prior.times_ns, sorted(prior.times_ns.values())
-
-
-def _is_drawn(task: Task, config: Config) -> bool:
-    """Draw by the digests of task and config, so that each problem explores other configs."""
-    draw = hashlib.sha256(f"{task.key}/{config.digest}".encode()).digest()
-    return int.from_bytes(draw[:4], "big") < EXPLORED_SHARE * 2**32

@@ -8,6 +8,7 @@ from functools import partial
 from sqlalchemy import Connection, Table, and_, delete, func, insert, inspect, literal, or_, select, union
 
 from gemmtune.engine.records.device import Device
+from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import BoardVerdict
 from gemmtune.engine.seams.codec import decoded
 from gemmtune.engine.store import queries, schema
@@ -84,6 +85,12 @@ class BoardRecords:
 
         measurements, finals = (self._transactions.read(partial(number, table=each)) for each in WITHDRAWN.values())
         return measurements, finals
+
+    def withdrew(self, task: Task, digest: str) -> bool:
+        """Return whether a measurement of a config was withdrawn; raises StoreError if it cannot be read."""
+        columns = WITHDRAWN[schema.measurements].c
+        found = select(func.count()).where(columns.task_id.in_(queries.task_ids(task)), columns.config_digest == digest)
+        return bool(self._transactions.read(lambda connection: connection.execute(found).scalar_one()))
 
     def withdrawn_from(self) -> set[tuple[str, str]]:
         """Return workers of withdrawn rows and their UTC times; raises StoreError if they cannot be read."""

@@ -217,9 +217,8 @@ class Campaigns:
         statement = select(*times, *(_COLUMNS[name] for name in fields)).order_by(_COLUMNS.id.desc())
 
         def read(connection: Connection) -> list[Listed]:
-            if not inspect(connection).has_table(schema.campaigns.name):
-                return []
-            return [_listed(Listed(**row)) for row in connection.execute(statement).mappings()]
+            is_there = inspect(connection).has_table(schema.campaigns.name)
+            return [_listed(Listed(**row)) for row in connection.execute(statement).mappings()] if is_there else []
 
         return self._transactions.read(read)
 
@@ -269,13 +268,14 @@ class Campaigns:
         """Return the numbers of the live campaigns of a name; raises as `tell` does."""
         every = self.all()
         live = [each for each in every if each.is_live]
-        chosen = [each.id for each in live if each.name == name]
+        chosen = [each.id for each in live if each.name == name and each.wanted != Wish.CANCEL]
         if not chosen:
             names = sorted({each.name for each in live})
             running = f"running: {', '.join(names)}" if names else "none runs"
             if ended := next((each for each in every if each.name == name), None):
                 way = "" if ended.state == State.DONE else "the command that began it goes on; "
-                raise UsageError(f"campaign {name!r} is over ({ended.state}) and takes no orders; {way}{running}")
+                state = "being cancelled" if ended.is_live else f"over ({ended.state})"
+                raise UsageError(f"campaign {name!r} is {state} and takes no orders; {way}{running}")
             known = f"{did_you_mean(name, names)}{running}"
             raise UsageError(f"no campaign {name!r} runs on {self._transactions.name}; {known}")
         return chosen

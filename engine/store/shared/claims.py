@@ -9,7 +9,7 @@ from collections.abc import Sequence, Set
 from contextlib import suppress
 from pathlib import Path
 
-from sqlalchemy import ColumnElement, Connection, Double, delete, func, select, true, tuple_, update
+from sqlalchemy import ColumnElement, Connection, Double, delete, extract, func, select, true, tuple_, update
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
@@ -70,16 +70,12 @@ class Claims:
 
         columns, until = schema.claims.c, server_seconds() + self._lease_seconds
         rows = [{"work": work, "digest": digest, "owner": self.owner, "until": until} for digest in digests]
-        free = (columns.until < server_seconds()) | columns.owner.in_([self.owner, *self._dead])
+        free = self._is_over | columns.owner.in_([self.owner, *self._dead])
         statement = postgresql.insert(schema.claims).values(rows)
-        statement = statement.on_conflict_do_update(
+        taking = statement.on_conflict_do_update(
             index_elements=[columns.work, columns.digest], set_={"owner": self.owner, "until": until}, where=free
-        )
-
-        def write(connection: Connection) -> Set[str]:
-            return set(connection.execute(statement.returning(columns.digest)).scalars())
-
-        return self._transactions.write(write, durable=False)
+        ).returning(columns.digest)
+        return self._transactions.write(lambda c: set(c.execute(taking).scalars()), durable=False)
 
     def renew(self) -> None:
         """Extend the lease of every claim, if a quarter of it is over, and drop ended ones of others; call it often.
@@ -92,19 +88,19 @@ class Claims:
             self._renewed = now
             longer = update(schema.claims).values(until=server_seconds() + self._lease_seconds)
             longer = longer.where(schema.claims.c.owner == self.owner)
-            ended = delete(schema.claims).where(schema.claims.c.until < server_seconds())
+            ended = delete(schema.claims).where(self._is_over)
+            self._transactions.write(lambda c: (c.execute(longer), c.execute(ended)), durable=False)
 
-            def write(connection: Connection) -> None:
-                connection.execute(longer)
-                connection.execute(ended)
-
-            self._transactions.write(write, durable=False)
+    @property
+    def _is_over(self) -> ColumnElement[bool]:
+        """Whether a lease has ended; none does in the first seconds of a server that its drivers could not reach."""
+        began = extract("epoch", func.pg_postmaster_start_time())
+        return (schema.claims.c.until < server_seconds()) & (began < server_seconds() - self._lease_seconds)
 
     def release(self, claims: Sequence[tuple[str, str]]) -> None:
         """Give claims back, by work and digest; their results are stored; raises StoreError if the database refused."""
-        columns = schema.claims.c
         if claims:
-            self._release(tuple_(columns.work, columns.digest).in_(claims))
+            self._release(tuple_(schema.claims.c.work, schema.claims.c.digest).in_(claims))
 
     def others(self) -> dict[str, int]:
         """Return how many claims each other driver holds, by its name; claims of this host's dead processes are free.

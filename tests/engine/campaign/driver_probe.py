@@ -8,6 +8,7 @@ submitted, `said`, what was printed as errors, the table, and once the driver en
 
 import json
 import os
+import signal
 import sys
 import time
 import traceback
@@ -66,6 +67,7 @@ def drive(folder, database, problems, seconds, limit):
 
 def run(folder, **campaign):
     """Drive in this process, and end it."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # which a background job has ignored
     for number, name in ((1, "submitted"), (2, "said")):
         os.dup2(os.open(Path(folder) / name, os.O_CREAT | os.O_WRONLY), number)
     status = 1

@@ -148,6 +148,21 @@ def test_a_campaign_whose_time_is_over_does_not_wait_for_another_driver(postgres
     hanging.kill()
 
 
+def test_a_driver_that_is_stopped_waits_for_no_server_that_is_away(postgres_server, url, tmp_path, driver):
+    stopped = driver(tmp_path / "stopped", url, seconds=0.1)
+    stopped.reach(5)
+    postgres_server.stop()
+    try:
+        time.sleep(1)
+        os.kill(stopped.pid, signal.SIGINT)
+        wait_for(lambda: stopped.ended, 45)  # not the 600 s of its patience, twice
+    finally:
+        postgres_server.start()
+        if not stopped.ended:
+            stopped.kill()
+    assert "KeyboardInterrupt" in (stopped.folder / "said").read_text()
+
+
 def states(place: str) -> list[str]:
     with Database.open(place) as database:
         return [each.state for each in database.campaigns.all()]

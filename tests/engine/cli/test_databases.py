@@ -143,6 +143,8 @@ def test_campaigns_are_listed_and_orders_that_nobody_can_obey_are_refused(run, t
     refusal(run("campaigns", place, "stop", "a"), "'stop'", "pause, resume, cancel, priority, add, forget, merge")
     refusal(run("campaigns", place, "pause"), "pause NAME")
     refusal(run("campaigns", place, "priority", "a", "high"), "priority='high'")
+    refusal(run("campaigns", "pause", "a"), "the database goes first: gemmtune campaigns DB pause a")
+    refusal(run("campaigns", place, "priority", "a", "9999999999"), "of at most nine digits")
     refusal(run("campaigns", place, "priority", "a"), "priority NAME N")
     refusal(run("campaigns", place, "cancel", found["name"]), "is over (done) and takes no orders")
     refusal(run("campaigns", place, "add", "a", DECODE), "no campaign 'a' runs", "none runs")

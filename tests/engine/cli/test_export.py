@@ -73,3 +73,22 @@ def test_a_table_that_is_named_twice_makes_a_new_table(run, tuned, tmp_path):
     said = run("export", tuned / "out", tuned / "out", "--out", "new")
     assert (said.status, said.out.splitlines()[-2]) == (0, "  new/inductor/gemmtune_record")
     assert read_table(tmp_path / "new/table.json") == read_table(tuned / "out/table.json")
+
+
+def test_an_export_of_one_gpu_takes_the_place_of_none_of_others(run, tuned, tmp_path, refusal):
+    table = read_table(tuned / "out/table.json")
+    for name in ("H200", "B200", "H100-SXM"):
+        write_table(tmp_path / f"{name}.json", replace(table, device=catalogue.device(name)))
+    assert run("export", "H200.json", "B200.json", "--out", "both").status == 0
+    both = (tmp_path / "both/inductor/inductor_table.json").read_bytes()
+    refusal(run("export", "H200.json", "--out", "both"), "both/inductor/inductor_table.json", "NVIDIA B200")
+    refusal(run("export", "H200.json", "H100-SXM.json", "--out", "both"), "would lose the table of NVIDIA B200")
+    assert (tmp_path / "both/inductor/inductor_table.json").read_bytes() == both
+    assert run("export", "H200.json", "B200.json", "H100-SXM.json", "--out", "both").status == 0
+    assert run("export", "H200.json", "--out", "one").status == 0
+    refusal(run("export", "B200.json", "--out", "one"), "would lose the table of NVIDIA H200: export all together")
+    write_table(tmp_path / "one/table.json", read_table(tmp_path / "B200.json"))  # as tune --replace does
+    assert run("export", "B200.json", "--out", "one").status == 0
+    refusal(run("export", "H200.json", "--out", "one"), "would lose the table of NVIDIA B200")
+    (tmp_path / "one/inductor/inductor_table.json").write_text("damaged")
+    assert run("export", "B200.json", "--out", "one").status == 0

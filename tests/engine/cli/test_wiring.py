@@ -94,6 +94,7 @@ DEFAULT = {
     "replace_table": False,
     "report": False,
 }
+URL = "postgresql://me:secret@host/db"
 
 
 @pytest.mark.parametrize(
@@ -106,7 +107,7 @@ DEFAULT = {
         (("--portfolio", "--ranges", "--replace"), {"portfolio": True, "ranges": True, "replace_table": True}),
         (("--space", "aten", "--pruner", "static"), {"space": ["aten"], "pruner": ["static"]}),
         (("--device", "H200", "--fleet", "ray", "--builders", "2"), {"device": "H200", "fleet": "ray", "builders": 2}),
-        (("--database", "m.db", "--lock-clocks", "1400"), {"database": "m.db", "lock_clocks": 1400}),
+        (("--lock-clocks", "1400", "--database", URL), {"database": URL, "lock_clocks": 1400}),
         (("--replay", "a.csv", "--replay", "b.csv"), {"backend": [Path("a.csv"), Path("b.csv")]}),
     ],
 )
@@ -122,6 +123,7 @@ def test_tune_passes_its_options_on(run, asked, monkeypatch, arguments, changes)
     assert list(given["hold_out"]) == ["4x5x6"]
     assert {name: given[name] for name in DEFAULT} == DEFAULT | changes
     assert given["command"].startswith("gemmtune tune --problem 1x2x3 --kernel a.py:A")
+    assert "secret" not in given["command"]  # which the record and the report show
 
 
 def test_a_campaign_file_may_be_a_pipe_which_is_read_once(run, asked):

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from gemmtune.engine.api.tune_result import TuneResult
 from gemmtune.engine.campaign.execute import execute
 from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.campaign.replayed_backend import completed, read_all, recorded_device, replayed_backend
@@ -127,22 +128,20 @@ def at_level(reading, factor):
 
 
 class Liar(Bench):
-    """A GPU that lies in the way that its name says, once it has told the truth `honest` times."""
+    """A GPU that lies in the way that its name says (`slow2`: a second one), after `honest` true answers."""
 
     honest = 0
 
     def __init__(self, *given) -> None:
         super().__init__(*given)
-        self.told = 0
+        self.told, self.lie = 0, self.board.rstrip("2")
 
     def reading(self, job) -> Reading:
         reading, self.told = super().reading(job), self.told + 1
-        return (
-            reading if reading.estimate is None or self.told <= self.honest else LIES[self.board](reading, self.chance)
-        )
+        return reading if reading.estimate is None or self.told <= self.honest else LIES[self.lie](reading, self.chance)
 
     def final(self, job):
-        return FinalReading((), ((0, "norm 1e3"),)) if self.board == "wrong" else super().final(job)
+        return FinalReading((), ((0, "norm 1e3"),)) if self.lie == "wrong" else super().final(job)
 
 
 class Short(Bench):
@@ -187,7 +186,7 @@ class Host:
         chance = random.Random(seed)
         benches = {}
         for name, times in slowness.items():
-            kind = Short if name.startswith("short") else Liar if name in LIES else Bench
+            kind = Short if name.startswith("short") else Liar if name.rstrip("2") in LIES else Bench
             benches[name] = kind(recorded, name, times, chance)
         self.builders = Dispatcher({"cpu": Compiler()})
         self.workers = Dispatcher(benches, notify=notify)
@@ -324,6 +323,14 @@ def test_a_gpu_that_lies_is_named_and_the_table_is_that_of_the_others(recorded, 
     assert found.table == alone.table
 
 
+@pytest.mark.parametrize("lie", LIES)
+def test_two_gpus_that_lie_alike_do_not_outvote_an_honest_one(recorded, alone, tmp_path, lie):
+    holds_finals, alone = alone
+    gpus, path = dict.fromkeys(("GPU-a", lie, f"{lie}2"), 1.0), tmp_path / "m.db"
+    assert tuned(recorded, gpus, path, holds_finals=holds_finals)[0].table == alone.table
+    assert verdicts(path) == dict.fromkeys(gpus, Trust.QUARANTINED) | {"GPU-a": Trust.SEEN}
+
+
 @pytest.mark.parametrize(("lie", "seed"), [*((lie, 1) for lie in LIES), ("noisy", 17)])
 def test_what_a_gpu_measured_since_it_went_bad_is_measured_again(recorded, alone, tmp_path, monkeypatch, lie, seed):
     holds_finals, alone = alone
@@ -448,3 +455,20 @@ def test_one_gpu_alone_that_contradicts_itself_ends_the_campaign(recorded, tmp_p
         tuned(recorded, {"slow": 1.0}, tmp_path / "m.db", holds_finals=False)
     with Database.open(tmp_path / "m.db", read_only=True) as database:
         assert database.boards.withdrawn()[0]
+
+
+def test_a_row_of_an_earlier_table_goes_with_the_withdrawn_time_of_its_kernel(recorded, tmp_path, monkeypatch):
+    def fast_but_for_the_vendor(reading, chance):
+        return reading if reading.estimate.time_ns == reading.estimate.level.time_ns else scaled(reading, 1 / 3)
+
+    monkeypatch.setitem(LIES, "fast", fast_but_for_the_vendor)
+    path, plan = tmp_path / "m.db", replace(PLAN, sampler="random", budget=12)
+    lied = tuned(recorded, {"fast": 1.0}, path, plan=plan, holds_finals=False)[0].table
+    assert all(row.lead > 0.4 for row in lied.rows)
+    with Database.open(path) as database:
+        database.boards.withdraw("fast", "by hand")
+    honest = tuned(recorded, {"GPU-a": 1.0}, path, holds_finals=False)[0]
+    result = TuneResult(PLAN, recorded_device(recorded), honest, str(path))
+    with Database.open(path) as database:
+        result.join(lied, database)
+    assert result.campaign.table.rows == honest.table.rows

@@ -8,7 +8,15 @@ import sys
 
 import pytest
 
-from gemmtune.engine.io.printing import one_line, print_json, print_notice, print_text, silence, visible
+from gemmtune.engine.io.printing import (
+    one_line,
+    print_json,
+    print_notice,
+    print_text,
+    silence,
+    visible,
+    without_passwords,
+)
 
 
 class Broken(io.StringIO):
@@ -40,6 +48,20 @@ def printed(monkeypatch):
 )
 def test_control_characters_stand_as_escapes(text, found):
     assert visible(text) == found
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("postgresql+psycopg://me:p:a/s&s@host:5432/db", "postgresql+psycopg://me:***@host:5432/db"),
+        ("'postgres://:x@h/db?password=y&z=1'", "'postgres://:***@h/db?password=***&z=1'"),
+        ("postgresql://me@host:5432/db https://host:80/a@b", "postgresql://me@host:5432/db https://host:80/a@b"),
+    ],
+)
+def test_no_password_is_printed(printed, url, shown):
+    assert without_passwords(f"to go on: {url} x") == f"to go on: {shown} x"
+    assert printed(print_text, url) == f"{shown}\n".encode()
+    assert printed(print_json, {url: 1}) == f'{{\n  "{shown}": 1\n}}\n'.encode()
 
 
 def test_a_notice_is_one_line_and_cut_where_it_is_long():

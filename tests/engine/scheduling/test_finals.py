@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 
@@ -187,6 +188,19 @@ def executed(database: Database, executor: ScriptedExecutor, found: list[TaskSea
 
 def shipped(result: Result) -> list[int | None]:
     return [row.choices[0].config.get("x") for row in result.table.rows]
+
+
+def test_the_last_final_that_was_held_decides_whatever_the_clock_of_another_driver_said(database):
+    executed(database, ScriptedExecutor(), searches(configs=CONFIGS[:4]))
+    ahead = [replace(final, created_at="2026-11-21T14:00:00+00:00") for final in database.finals()]
+    with database._transactions.engine.begin() as connection:
+        connection.exec_driver_sql("DELETE FROM finals")
+    database.add_finals(ahead)
+    assert shipped(executed(database, executor := ScriptedExecutor())) == [6, 6]
+    assert len(executor.asked) == 2
+    executed(database, again := ScriptedExecutor())
+    Scheduler(searches(), again, database, registry.objective("latency"), []).run()
+    assert again.asked == []
 
 
 def test_the_best_eight_and_the_baseline_meet_once_every_search_of_the_problem_has_ended(database):

@@ -51,6 +51,19 @@ def test_only_problems_with_a_baseline_and_a_config_count(gain):
     assert (gain.value, gain.problems) == (pytest.approx(20 / 400), 2)
 
 
+def test_the_gain_of_searches_that_begin_again_forgets_what_was_withdrawn(gain):
+    for task in (ONE, TWO):
+        measure(gain, task, 100.0, baseline=True)
+        measure(gain, task, 10.0)
+    gain.on_begin([Search(replace(ONE, problem=Problem(64, 64, 64)))])  # a range's
+    assert (gain.value, gain.problems) == (pytest.approx(0.9), 2)
+    gain.on_begin([Search(ONE), Search(TWO)])
+    assert (gain.value, gain.problems, gain.per_hour) == (0.0, 0, None)
+    measure(gain, TWO, 100.0, baseline=True)
+    measure(gain, TWO, 80.0)
+    assert (gain.value, gain.problems) == (pytest.approx(0.2), 1)
+
+
 def test_what_a_problem_saves_that_begins_to_count_is_growth(gain, seconds):
     measure(gain, ONE, 100.0, baseline=True)
     measure(gain, ONE, 60.0)

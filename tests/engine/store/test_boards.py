@@ -118,6 +118,25 @@ def test_a_database_of_an_older_version_gets_the_tables_and_is_read_without(tmp_
         assert database.boards.withdraw(BAD, "it lies") == (1, 0)
 
 
+def test_a_merge_withdraws_what_a_site_found_to_be_a_bad_boards_since(url, tmp_path):
+    early, late, other = measured(1, BAD, 1), measured(2, BAD, 3), measured(3, GOOD, 1)
+    with Database.open(tmp_path / "site.db") as site, Database.open(url) as central:
+        site.add([early, late, other])
+        site.boards.add(BoardVerdict(BAD, early.worker, Trust.SEEN, "", early.created_at, early.created_at))
+        merge(central, site)
+        since, at = "2026-11-22T02:00:00+00:00", "2026-11-22T04:00:00+00:00"
+        bad = BoardVerdict(BAD, late.worker, Trust.QUARANTINED, "it lies", since, at)
+        site.boards.withdraw(BAD, "it lies", since=since)
+        site.boards.add(bad)
+        merge(central, site)
+        assert list(central.measurements()) == list(site.measurements()) == [early, other]
+        assert central.boards.verdicts() == site.boards.verdicts() == {BAD: bad}
+        again = replace(late, created_at="2026-11-22T05:00:00+00:00")
+        site.add([again])  # once it was repaired
+        merge(central, site)
+        assert list(central.measurements()) == [early, other, again]
+
+
 def test_a_merge_brings_back_nothing_that_is_withdrawn_and_takes_over_verdicts(url, tmp_path):
     bad, later, other = measured(1, BAD, 1), measured(2, BAD, 5), measured(3, GOOD, 1)
     verdict = BoardVerdict(GOOD, other.worker, Trust.OFF, "5 % slow", other.created_at, other.created_at)

@@ -86,7 +86,7 @@ def test_a_lost_server_is_asked_again_with_growing_pauses(transactions, told, cl
 @pytest.mark.parametrize(("patience", "pauses"), [(0.7, 3), (0.71, 4), (0.0, 0)])
 def test_a_server_that_stays_lost_is_an_error_after_the_patience(transactions, clock, patience, pauses):
     transactions.read(failing())
-    transactions._patience_seconds = patience
+    transactions.patience_seconds = patience
     with pytest.raises(
         StoreError, match=f"{NAME} is out of reach for . s .server closed.; stored measurements are safe"
     ):

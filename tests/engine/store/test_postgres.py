@@ -27,7 +27,7 @@ from gemmtune.engine.records.final import FailedFinalist, Final, Finalist
 from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.measurement import DeviceState, Estimate, Evidence, Measurement, ReferenceLevel, Status
 from gemmtune.engine.records.task import Task
-from gemmtune.engine.store import schema
+from gemmtune.engine.store import dialects, schema
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.schema import VERSION
 
@@ -394,6 +394,22 @@ def test_a_locked_server_is_waited_for_with_one_word(url):
     assert [notice[:24] for notice in notices] == ["waiting for the database"]
 
 
+@pytest.mark.parametrize("again", ["", "SELECT 1"])
+def test_a_writer_that_stands_still_in_a_transaction_holds_nobody_up_for_long(url, monkeypatch, again):
+    monkeypatch.setattr(dialects, "_SILENT_MILLISECONDS", 500)
+    with Database.open(url) as stopped, Database.open(url, patience_seconds=30) as other:
+        added = []
+
+        def write(connection):
+            if not added:
+                added.append(other.add([measured(1)]))  # while this writer says nothing
+            if again:
+                connection.exec_driver_sql(again)
+            return len(added)
+
+        assert stopped._transactions.write(write) == sum(added) == 1
+
+
 @pytest.fixture
 def guest(postgres_server, url):
     """The database's URL for a role that may read and write rows, and owns nothing."""
@@ -428,6 +444,14 @@ def test_a_guest_of_a_database_without_an_index_is_told_that_it_is_slower(postgr
     assert re.search(r"must be owner of table measurements; reading is slower without \w+_with_energy", notices[0])
     Database.open(url).close()
     assert postgres_server.execute("SELECT 1 FROM pg_indexes WHERE indexname = 'measurements_with_energy'", url)
+
+
+def test_a_guest_of_a_database_without_a_table_is_sent_to_its_owner(postgres_server, url, guest):
+    for statement in ("ALTER TABLE campaigns DROP COLUMN answers", "DROP TABLE claims"):
+        postgres_server.execute(statement, url)
+        with pytest.raises(StoreError, match=r"let its owner open it once .*gemmtune campaigns DB merge DB"):
+            Database.open(guest)
+        Database.open(url).close()
 
 
 def test_times_of_an_older_database_are_read_from_json_until_its_owner_adds_their_column(postgres_server, url, guest):

@@ -64,18 +64,13 @@ def _arms(bench: ModelBench) -> Grid:
         "arm": lambda arm: arm.arm,
         "ms": lambda arm: f"{arm.time.time_ns / 1e6:.3f}" if arm.time else "-",
         "± %": lambda arm: f"{(arm.time.high_ns - arm.time.low_ns) / arm.time.time_ns * 50:.2f}" if arm.time else "-",
-        f"vs {BASE}": lambda arm: _ratio(bench, arm),
+        f"vs {BASE}": lambda a: f"{r.factor:.3f}x ({r.low:.3f} to {r.high:.3f})" if (r := bench.ratio(a.arm)) else "-",
         "first call s": lambda arm: f"{arm.first_call_seconds:.1f}" if arm.time else "-",
         "benchmarks": lambda arm: str(arm.product_benchmarks) if arm.time else "-",
         "MiB": lambda arm: f"{arm.peak_bytes / 2**20:.0f}" if arm.time else "-",
         "error": lambda arm: f"{arm.error:.1e}" if arm.time else "-",
     }
     return Grid({name: [cell(arm) for arm in bench.arms] for name, cell in columns.items()}, ("arm",))
-
-
-def _ratio(bench: ModelBench, arm: ArmTimes) -> str:
-    ratio = bench.ratio(arm.arm)
-    return "-" if ratio is None else f"{ratio.factor:.3f}x ({ratio.low:.3f} to {ratio.high:.3f})"
 
 
 def _products(bench: ModelBench) -> Grid:

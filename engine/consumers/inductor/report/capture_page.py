@@ -34,7 +34,9 @@ def capture_html(captured: Captured) -> str:
         Card(str(len(captured.problems)), f"problems to tune, of {count(len(captured.products), 'product')}"),
         Card(f"{runs:g}", "runs of products, by weight"),
     ]
-    found = [_parts(floor), _products(captured), _unserved(floor), _calls(captured)]
+    text = "Each call of the model by itself; the figures above add them up by weight."
+    calls = Section("Calls", text, sheet=sheet_of(calls_grid(captured))) if len(captured.calls) > 1 else None
+    found = [_parts(floor), _products(captured), _unserved(floor), calls]
     title = f"gemmtune capture: {captured.source.removeprefix('Products of ').partition(',')[0]}"
     subtitle = f"{captured.source.removesuffix('.')} · torch {captured.torch}"
     return render(Page(title, subtitle, [section for section in found if section], cards))
@@ -73,11 +75,6 @@ def _unserved(floor: Floor) -> Section | None:
     sheet = Sheet(("part", "of floor", "why no row"), rows, ("part", "why no row"))
     text = "By share, with the reason. The rest is what a table can serve."
     return Section("What no row can serve", text, sheet=sheet) if rows else None
-
-
-def _calls(captured: Captured) -> Section | None:
-    text = "Each call of the model by itself; the figures above add them up by weight."
-    return Section("Calls", text, sheet=sheet_of(calls_grid(captured))) if len(captured.calls) > 1 else None
 
 
 def _kind(part: Part) -> str:

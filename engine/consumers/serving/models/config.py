@@ -116,7 +116,9 @@ def find_model(name: str, environment: Mapping[str, str]) -> ModelConfig:
     content = _object(path)
     beside = path.with_name(_BESIDE)
     if "quantization_config" not in content and beside.is_file():
-        content = {**content, "quantization_config": {"quant_method": "modelopt", **_flat(_object(beside))}}
+        found = _object(beside)
+        stated = nested if isinstance(nested := found.get("quantization"), dict) else found  # ModelOpt's is nested
+        content = {**content, "quantization_config": {"quant_method": "modelopt", **stated}}
     return ModelConfig(str(path), content)
 
 
@@ -125,12 +127,6 @@ def _object(path: Path) -> dict[str, object]:
     if not isinstance(content, dict):
         raise UsageError(f"{path} holds no object, but a {type(content).__name__}")
     return content
-
-
-def _flat(content: Mapping[str, object]) -> Mapping[str, object]:
-    """Return the keys of ModelOpt's file, which stand one level deeper than those of config.json."""
-    nested = content.get("quantization")
-    return nested if isinstance(nested, dict) else content
 
 
 def _cached(name: str, environment: Mapping[str, str]) -> Path:

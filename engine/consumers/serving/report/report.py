@@ -41,7 +41,8 @@ def audit_report(found: Audit, losses: Sequence[EntryLoss] = ()) -> Report:
     if not found.findings:
         return Report(record, ["\n".join([title, "no rule is broken", *notes(found)])])
     shown = sorted(found.findings, key=lambda each: each.level is not Level.FAULT)[:_MOST_LINES]
-    sections: list[str | Grid] = [title, _rules_grid(found), Grid.of_rows(_HEADERS, map(_line, shown), _LEFT)]
+    lines = ((f.level.value, f.rule.value, f.path.rpartition("/")[2], tokens_text(f), f.found) for f in shown)
+    sections: list[str | Grid] = [title, _rules_grid(found), Grid.of_rows(_HEADERS, lines, _LEFT)]
     more = len(found.findings) - len(shown)
     tail = [f"{count(more, 'further finding')}: --html FILE and --json have all"] if more else []
     return Report(record, [*sections, *(["\n".join([*tail, *notes(found)])] if tail or notes(found) else [])])
@@ -73,11 +74,6 @@ def tokens_text(finding: Finding) -> str:
 
 
 _HEADERS = ("severity", "rule", "file", "tokens", "found")
-
-
-def _line(finding: Finding) -> tuple[str, ...]:
-    name = finding.path.rpartition("/")[2]
-    return finding.level.value, finding.rule.value, name, tokens_text(finding), finding.found
 
 
 def _rules_grid(found: Audit) -> Grid:

@@ -68,6 +68,17 @@ def test_problem_text_has_the_best_and_its_lead_over_the_baseline(state):
     assert (state.done, state.total, state.tasks) == (3, 128, 2)
 
 
+def test_searches_that_begin_again_forget_what_was_withdrawn(state):
+    measure(state, time_ns=3e4)
+    measure(state, time_ns=1e5, task=ATEN)
+    state.on_begin([Search(ATEN, 1), Search(TASK, 64), Search(replace(TASK, problem=Problem(1, 1, 1)), 64)])
+    assert state.problem_text(PROBLEM) == PROBLEM.name
+    measure(state, time_ns=9e4)
+    measure(state, time_ns=1e5, task=ATEN)
+    assert state.problem_text(PROBLEM) == f"{PROBLEM.name} 90.0 µs, lead +11.1% over aten"
+    assert state.gain.value == pytest.approx(0.1)
+
+
 def test_a_stop_at_any_line_makes_no_new_evaluation_a_known_one(state):
     for line in range(100):
         left = line

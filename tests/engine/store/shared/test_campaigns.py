@@ -6,11 +6,14 @@ import os
 import socket
 import subprocess
 import sys
+import time
 
 import pytest
 
 from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.records.gemm.problem import Problem
+from gemmtune.engine.report.progress.registered import RegisteredCampaign
+from gemmtune.engine.report.progress.state import CampaignState
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.shared.campaigns import Account, Campaigns, Instructions, State, Wish
 
@@ -87,6 +90,18 @@ def test_a_driver_takes_over_what_those_of_its_name_were_told(store):
     campaigns.tell("b", priority=1)
     assert campaigns.report(low, State.RUNNING, ACCOUNT) == Instructions(Wish.RUN, "b", (problem,))
     campaigns.report(high, State.DONE, ACCOUNT)
+
+
+def test_a_cancelled_campaign_takes_no_further_order_and_stays_cancelled(store):
+    number = store.campaigns.register("a", "", "here", 1)
+    store.campaigns.tell("a", wish=Wish.CANCEL)
+    for wish in Wish:
+        with pytest.raises(UsageError, match=r"campaign 'a' is being cancelled and takes no orders"):
+            store.campaigns.tell("a", wish=wish)
+    follower = RegisteredCampaign(store, number, CampaignState("ns", time.monotonic), None)
+    for wish in (Wish.CANCEL, Wish.PAUSE, Wish.RUN):  # two orders at once, or an older version's
+        follower._obey(Instructions(wish))
+        assert follower.orders.is_cancelled
 
 
 def test_of_campaigns_at_one_location_the_lower_wait_for_the_highest(store):

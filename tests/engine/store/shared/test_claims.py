@@ -74,6 +74,19 @@ def test_a_driver_drops_the_ended_claims_of_others(postgres_server, database, dr
     assert postgres_server.execute("SELECT count(*) FROM claims", url) == [(0,)]
 
 
+def test_no_lease_ends_while_the_server_is_away(postgres_server, database):
+    first, second = (Claims(database._transactions, 600.0) for _ in range(2))
+    first.take("work", ["a"])
+    url = database._transactions.engine.url.render_as_string(hide_password=False)
+    postgres_server.execute("UPDATE claims SET until = until - 700", url)  # away for so long
+    postgres_server.stop("fast")
+    postgres_server.start()
+    second._renewed -= 600
+    second.renew()
+    assert second.take("work", ["a"]) == set()
+    assert second.others() == {first.owner: 1}
+
+
 def test_the_claims_of_a_dead_process_of_this_host_are_free(drivers):
     dead, other = drivers(2)
     dead.owner = dead.owner.replace(f" {os.getpid()} ", f" {gone_process()} ")
