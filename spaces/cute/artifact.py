@@ -79,7 +79,7 @@ class CuteKernel:
         Raises:
             Exception: the object cannot be linked, or the GPU runs no clusters of the kernel's size.
         """
-        self._function = load(Path(artifact.path).read_bytes())
+        self._function = load(Path(artifact.path).read_bytes)
         self._arguments, self._names = binder(call, _clusters_here), names
         self._takes_stream = "stream" in call  # else TVM-FFI hands torch's to the kernel
 

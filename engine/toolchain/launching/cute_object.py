@@ -51,12 +51,12 @@ class CuteObject:
         with self._lock:
             if device not in self._launches:
                 bind = binder(self._call, partial(clusters_at_once, device))
-                self._launches[device] = load(self._read()), bind
+                self._launches[device] = load(self._read), bind
             return self._launches[device]
 
 
-def load(content: bytes) -> Callable[..., None]:
-    """Return the function of an object file; it takes tensors on a GPU, and a stream as its address.
+def load(read: Callable[[], bytes]) -> Callable[..., None]:
+    """Return the function of the object file that `read` returns; it takes tensors on a GPU, and a stream's address.
 
     The first call on a GPU loads the cubin, so it must not be captured in a graph. Later calls neither allocate nor
     wait. Dropping the function unloads the cubin. The C compiler that Triton needs, too, links it: the DSL's own linker
@@ -75,7 +75,7 @@ def load(content: bytes) -> Callable[..., None]:
     compiler = os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang") or "cc"
     with tempfile.TemporaryDirectory() as folder:
         file, library = Path(folder) / "kernel.o", f"{folder}/kernel.so"
-        file.write_bytes(content)
+        file.write_bytes(read())
         subprocess.run([compiler, "-shared", "-Wl,-Bsymbolic", "-o", library, file], capture_output=True, check=True)  # noqa: S603
         function: Callable[..., None] = tvm_ffi.load_module(library, keep_module_alive=False)[FUNCTION]
     return function

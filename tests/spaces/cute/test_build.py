@@ -194,7 +194,7 @@ def test_a_kernel_is_loaded_by_a_process_that_did_not_compile_it(built):
         ((task(), HOPPER), "bfloat16"),
         ((task("16x256x1024:fp16:nt", "B200"), TGV), "float16"),
     ):
-        function = load(Path(built[of, chosen].path).read_bytes())
+        function = load(Path(built[of, chosen].path).read_bytes)
         a, b, out = (torch.empty(8, 8, dtype=getattr(torch, operand)) for _ in range(3))
         with pytest.raises(ValueError, match=rf"Tensor\(\[n0, n1\], {operand}\).*expected device_type=cuda"):
             function(a, b, out, 0)
@@ -205,7 +205,7 @@ def test_loading_imports_no_compiler_and_a_dropped_kernel_is_unloaded(built):
 import sys
 from gemmtune.engine.toolchain.launching.cute_object import load
 def mapped(): return "kernel.so" in open("/proc/self/maps").read()
-function = load(open(sys.argv[1], "rb").read())
+function = load(open(sys.argv[1], "rb").read)
 assert mapped()
 del function
 assert not mapped() and "cutlass" not in sys.modules

@@ -96,7 +96,7 @@ def test_a_kernel_takes_the_tensors_that_a_launch_passes(problem, sku, candidate
     assert 128 * 1024 < artifact.resources.shared_bytes <= of.device.shared_memory_per_block_bytes
     passed, _ = arguments(of, dict(artifact.launch))
     with pytest.raises(ValueError, match="expected device_type=cuda") as refusal:  # on a GPU it would run
-        load(Path(artifact.path).read_bytes())(*passed)
+        load(Path(artifact.path).read_bytes)(*passed)
     taken = re.search(r"epilogue_args: Tuple\[(.*), None, None\], scheduler_args", str(refusal.value))
     text = taken[1] if taken else ""
     assert re.sub(r"Tensor\((\[[^]]*\]), (\w+)\)", r"\1 \2", text) == tensors

@@ -221,7 +221,7 @@ def test_a_kernel_takes_a_matrix_of_biases_in_the_type_of_the_product_not_of_wha
 
     problem = Problem.parse("3x7x8192:bf16:nt:addmm:bias=matrix:epilogue=to(fp32)")
     task = Task(problem, catalogue.device("H200"), "cute_gemv")
-    function = load(Path(registry.space("cute_gemv").build(task, Config(GEMV), tmp_path).path).read_bytes())
+    function = load(Path(registry.space("cute_gemv").build(task, Config(GEMV), tmp_path).path).read_bytes)
     with pytest.raises(TypeError, match=r"\[n0, n2\], float32\), .*: Tuple\[Tensor\(\[n0, n2\], bfloat16\)\]"):
         function()  # the complaint names the parameters: of n0 rows and n2 columns, the output and the bias
 

@@ -28,8 +28,7 @@ def asked(monkeypatch):
         return 30 - device
 
     monkeypatch.setattr(cute_object, "clusters_at_once", clusters)
-    monkeypatch.setattr(extern, "unpacked", lambda packed: b"")
-    monkeypatch.setattr(cute_object, "load", lambda content: print)
+    monkeypatch.setattr(cute_object, "load", lambda read: print)
     return found
 
 
