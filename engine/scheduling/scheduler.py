@@ -194,8 +194,9 @@ class Scheduler:
         """Begin the next search of the plan, and submit its first batch."""
         search = self._waiting.popleft()
         search.begin()
-        if self._ask(search):  # one that an earlier run began has had its turn
-            (self._ready.add if search.evaluations else self._submit)(search)
+        if self._ask(search):
+            send = self._ready.add if search.evaluations else self._submit  # an earlier run's has had its turn
+            send(search)
 
     @property
     def _is_open(self) -> bool:

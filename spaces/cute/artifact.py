@@ -1,4 +1,4 @@
-"""Save a compiled CuTe kernel as a file, load it again and launch it. Imports torch, cutlass and tvm_ffi.
+"""Save a compiled CuTe kernel as a file, load it again and launch it. Imports torch.
 
 The file is the relocatable object that the DSL exports for TVM-FFI: the host function that launches, and the cubin. So
 NVIDIA's own code makes tensor maps, grid and cluster attributes. The kernel must be compiled with TVM-FFI

@@ -1,4 +1,4 @@
-"""Link the object file of a CuTe kernel and launch it. Imports torch; linking needs the CuTe packages."""
+"""Link a CuTe kernel's object file and launch it. Imports torch; linking needs the CuTe packages and a C compiler."""
 
 import ctypes
 import os
@@ -72,7 +72,7 @@ def load(read: Callable[[], bytes]) -> Callable[..., None]:
     shipped = sorted(str(each) for root in dsl.__path__ for each in Path(root).glob(f"*/lib/{name}"))
     known = [*os.environ.get("CUTE_DSL_LIBS", "").split(":"), *reversed(shipped), name]
     ctypes.CDLL(next(each for each in known if each.endswith(name)), ctypes.RTLD_GLOBAL)
-    compiler = os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang") or "cc"
+    compiler = os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang") or "cc"  # triton/runtime/build.py
     with tempfile.TemporaryDirectory() as folder:
         file, library = Path(folder) / "kernel.o", f"{folder}/kernel.so"
         file.write_bytes(read())

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 
 import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
-pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
 
 from gemmtune.engine.records.artifact import Resources  # noqa: E402
 from gemmtune.engine.seams.space import BuildError  # noqa: E402
+from gemmtune.spaces.cute import artifact  # noqa: E402
 
 STORED = """
     %7 = llvm.mlir.constant({bytes} : i64) : i64
@@ -20,18 +18,6 @@ STORED = """
     llvm.store %7, %8 : i64, !llvm.ptr
 """  # noqa: E501 (the DSL's text)
 OTHER = "    %9 = llvm.mlir.constant(99 : i64) : i64\n    llvm.store %9, %4 : i64, !llvm.ptr\n"
-
-
-@pytest.fixture
-def artifact(monkeypatch):
-    monkeypatch.setitem(sys.modules, "cutlass", ModuleType("cutlass"))
-    import gemmtune.spaces.cute as package
-
-    name = "gemmtune.spaces.cute.artifact"
-    monkeypatch.setitem(sys.modules, name, None)
-    monkeypatch.setattr(package, "artifact", None, raising=False)
-    del sys.modules[name]
-    return importlib.import_module(name)
 
 
 @pytest.mark.parametrize(
@@ -46,7 +32,7 @@ def artifact(monkeypatch):
         (STORED.format(bytes=1).replace("mlir.constant", "add"), "computes its shared memory at run time"),
     ],
 )
-def test_the_dynamic_shared_memory_is_that_of_the_only_launch(artifact, module, found):
+def test_the_dynamic_shared_memory_is_that_of_the_only_launch(module, found):
     if isinstance(found, int):
         assert artifact._dynamic_shared_bytes(module) == found
     else:
@@ -54,7 +40,7 @@ def test_the_dynamic_shared_memory_is_that_of_the_only_launch(artifact, module, 
             artifact._dynamic_shared_bytes(module)
 
 
-def test_a_saved_kernel_has_all_its_shared_memory_and_leaves_no_scratch(artifact, monkeypatch, tmp_path):
+def test_a_saved_kernel_has_all_its_shared_memory_and_leaves_no_scratch(monkeypatch, tmp_path):
     seen = {}
 
     class Compiled:
@@ -85,7 +71,7 @@ def test_a_saved_kernel_has_all_its_shared_memory_and_leaves_no_scratch(artifact
 
 
 @pytest.mark.parametrize("streams", [False, True])
-def test_a_call_passes_its_tensors_and_the_stream_where_the_kernel_takes_it(artifact, monkeypatch, streams):
+def test_a_call_passes_its_tensors_and_the_stream_where_the_kernel_takes_it(monkeypatch, streams):
     calls = []
     monkeypatch.setattr(artifact, "load", lambda read: lambda *given: calls.append(given))
     monkeypatch.setattr(artifact, "clusters_at_once", lambda gpu, blocks: 66 if (gpu, blocks) == (3, 2) else None)
@@ -107,7 +93,7 @@ def test_a_call_passes_its_tensors_and_the_stream_where_the_kernel_takes_it(arti
         kernel(a, b, out)
 
 
-def test_a_bias_is_passed_where_the_launch_has_one(artifact, monkeypatch):
+def test_a_bias_is_passed_where_the_launch_has_one(monkeypatch):
     calls = []
     monkeypatch.setattr(artifact, "load", lambda read: lambda *given: calls.append(given))
     kernel = artifact.CuteKernel(SimpleNamespace(path="kernel.o"), ["bias"], ("a", "b", "out", "bias"))
