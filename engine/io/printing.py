@@ -12,7 +12,7 @@ from typing import TextIO
 _PLAIN = str.maketrans({"─": "-", "–": "-", "×": "x", "µ": "u", "≤": "<=", "…": "..."})
 """Signs of our own for streams that lack them."""
 
-_PASSWORD = re.compile(r"(postgres[\w+]*://[^\s:/@]*:)[^\s@]*(?=@)|([?&]password=)[^\s&'\"]+")
+_PASSWORD = re.compile(r"(postgres[\w+]*://[^\s:/@]*:)(?:[^\s@]*|[^/@\n]*)(?=@)|([?&]password=)[^\s&'\"]+")
 _LONGEST_LINE = 4000  # characters of a notice
 
 

@@ -55,6 +55,8 @@ def test_control_characters_stand_as_escapes(text, found):
     [
         ("postgresql+psycopg://me:p:a/s&s@host:5432/db", "postgresql+psycopg://me:***@host:5432/db"),
         ("'postgres://:x@h/db?password=y&z=1'", "'postgres://:***@h/db?password=***&z=1'"),
+        ("'postgresql://me:my word@h/db'", "'postgresql://me:***@h/db'"),
+        ("postgresql://host:5432/db of gpu@host", "postgresql://host:5432/db of gpu@host"),
         ("postgresql://me@host:5432/db https://host:80/a@b", "postgresql://me@host:5432/db https://host:80/a@b"),
     ],
 )
