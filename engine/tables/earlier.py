@@ -175,8 +175,8 @@ class _Judge:
     def joined_ranges(self, olds: Sequence[RangeRow], news: Sequence[RangeRow]) -> tuple[Ranges, list[EarlierRow]]:
         """Return the ranges of one series to ship, and the fates of the earlier ones unless they are equal.
 
-        The earlier ones stay if they serve every size of the new ones, and lead at one size at least and the new ones
-        at none, of those where the times of both choices are known.
+        The earlier ones stay if they serve every size of the new ones and lead at one at least, while the new ones lead
+        at none. Sizes count where the times of both choices are known.
         """
         if tuple(olds) == tuple(news):
             return tuple(news), []

@@ -60,7 +60,7 @@ class Counts(TorchDispatchMode):
         return out
 
     def take(self, func: Any, args: Any, tensors: Any, out: Any) -> None:
-        """Count an operation."""
+        """Count an operation that torch dispatches."""
         name = getattr(func, "_opname", str(func))
         if name in ("mm", "addmm", "bmm", "baddbmm", "convolution"):
             kinds = {each.dtype for each in tensors}

@@ -36,12 +36,12 @@ QWEN3 = Shape("qwen3", 1024, 3072, 16, 8, 128, 151936, norms_heads=True)
 
 
 def llama() -> torch.nn.Module:
-    """Llama-3.2-1B."""
+    """Return Llama-3.2-1B with products in e4m3."""
     return Model(LLAMA)
 
 
 def qwen3() -> torch.nn.Module:
-    """Qwen3-0.6B."""
+    """Return Qwen3-0.6B with products in e4m3."""
     return Model(QWEN3)
 
 

@@ -12,7 +12,7 @@ LAYERS = 4
 
 
 def llama() -> torch.nn.Module:
-    """Llama-3.2-1B."""
+    """Return Llama-3.2-1B with four layers."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
     config = LlamaConfig(
@@ -30,7 +30,7 @@ def llama() -> torch.nn.Module:
 
 
 def qwen3() -> torch.nn.Module:
-    """Qwen3-0.6B."""
+    """Return Qwen3-0.6B with four layers."""
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
     config = Qwen3Config(

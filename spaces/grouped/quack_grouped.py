@@ -128,7 +128,7 @@ class _GroupedKernel:
             out.zero_()
 
     def close(self) -> None:
-        """Unload the kernel."""
+        """Unload the kernel from the GPU."""
         self._kernel.close()
 
 

@@ -42,7 +42,7 @@ class TemplateKernel:
         self._kernel(*arguments)
 
     def close(self) -> None:
-        """Unload the module."""
+        """Unload the module from the GPU."""
         self._kernel.close()
 
 

@@ -63,7 +63,7 @@ class HookedKernels:
         self._kernels(*arguments)
 
     def close(self) -> None:
-        """Unload the module."""
+        """Unload the module from the GPU."""
         self._kernels.close()
 
 

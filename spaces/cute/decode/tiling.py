@@ -11,7 +11,7 @@ Functions take Python's integers and those of a kernel alike.
 from dataclasses import dataclass
 
 WARP = 32
-"""Threads per warp."""
+"""Threads of one warp."""
 LOAD_BYTES = 16
 """Bytes of a row that a lane loads at once."""
 VECTOR = 8
