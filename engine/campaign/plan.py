@@ -143,7 +143,7 @@ class Plan:
             if type(space).summation is Space.summation:
                 why = "its kernels may add in another order at another m, those of triton_mm in one"
                 its = ", ".join(each.name for each in self.problems if each.searched_space == name) or "it"
-                raise UsageError(f"batch_invariant excludes space {name}: {why}; leave out {its}")
+                raise UsageError(f"batch_invariant excludes space {name}: {why}; leave {its} out")
 
     @property
     def baselines(self) -> tuple[str, ...]:

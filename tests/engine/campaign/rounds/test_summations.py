@@ -122,10 +122,10 @@ ATTENTION = Flex.parse("flex:forward:b1:h4:s64:d64")
         ({"portfolio": LossLimits()}, "batch_invariant and portfolio exclude each other"),
         ({"batch_invariant": False, "one_block_k": True}, "one_block_k is for batch_invariant tables"),
         ({"spaces": ("triton_mm", "cute_splitk")}, "excludes space cute_splitk"),
-        ({"spaces": ("decompose_k",)}, "excludes space decompose_k.* leave out it"),
+        ({"spaces": ("decompose_k",)}, "excludes space decompose_k.* leave it out"),
         (
             {"spaces": ("triton_mm", "flex_attention"), "problems": (*PLAN.problems, ATTENTION)},
-            f"excludes space flex_attention.* leave out {ATTENTION.name}",
+            f"excludes space flex_attention.* leave {ATTENTION.name} out",
         ),
     ],
 )
