@@ -59,7 +59,7 @@ class Shares(Callback):
 
     def on_measurement(self, measurement, score, *, known) -> None:
         if not self.measurements:
-            self.first_after = time.perf_counter() - self.started
+            self.first_after, self.cpu = time.perf_counter() - self.started, time.process_time()  # imports are over
         self.measurements += 1
         self.build_seconds += measurement.build_seconds or 0.0
 
