@@ -48,7 +48,7 @@ SAMPLERS = (
     *("gp", "kt_bayes_opt"),
 )
 """Samplers in the order in which they search."""
-MOST = {"gp": 64, "kt_bayes_opt": 64}
+MOST = {"gp": 64}
 """Largest budget of samplers that take seconds per evaluation beyond it; they search last."""
 SHARE = "5 %"
 BUDGETS = ("16", "32", "64", SHARE)

@@ -156,9 +156,11 @@ def main(export, which):
 
     for number in range(1, torch.cuda.device_count()):
         if torch.cuda.get_device_name(number) == torch.cuda.get_device_name(0):
-            with torch.cuda.device(number):
-                there = [operand(8, K, device=f"cuda:{number}"), *(t.to(f"cuda:{number}") for t in (w, bias))]
-                errors[f"GPU {number}"] = error(addmm(*there), there[0], there[1].t(), there[2])
+            there = [operand(8, K, device=f"cuda:{number}"), *(t.to(f"cuda:{number}") for t in (w, bias))]
+            for current in (number, 0):
+                with torch.cuda.device(current):
+                    y = addmm(*there)
+                errors[f"GPU {number}, current {current}"] = error(y, there[0], there[1].t(), there[2])
 
     report["uses"] = gemmtune_inductor.report().to_dict()
     report["benchmarks"] = {

@@ -1,6 +1,7 @@
 """Probe for its own process on a GPU: forward and backward of x @ w.t() with the table in the given folder.
 
-Prints one JSON object: Inductor's benchmark counters, the generated code, the errors against fp64.
+Prints one JSON object: Inductor's benchmark counters, the generated code, the errors against fp64, those of the other
+equal GPUs last, which run the product while the first one is current.
 """
 
 from __future__ import annotations
@@ -41,6 +42,11 @@ def main(export):
     counters.clear()
     y, codes = run_and_get_code(step)
     torch.cuda.synchronize()
+    elsewhere = []
+    for number in range(1, torch.cuda.device_count()):
+        if torch.cuda.get_device_name(number) == torch.cuda.get_device_name(0):
+            there = [t.detach().to(f"cuda:{number}") for t in (x, w)]
+            elsewhere.append(error(product(*there), there[0].double() @ there[1].double().t()))
     report = {
         "benchmarks": {
             name: count
@@ -52,6 +58,7 @@ def main(export):
             error(y, x.double() @ w.double().t()),
             error(x.grad, g.double() @ w.double()),
             error(w.grad, g.double().t() @ x.double()),
+            *elsewhere,
         ],
     }
     json.dump(report, sys.stdout)
