@@ -100,7 +100,7 @@ def fill(database: Path) -> int:
     with sqlite3.connect(database) as connection:
         names = [row[1] for row in connection.execute("PRAGMA table_info(measurements)") if row[1] != "id"]
         times = "json_set(estimate, '$.time_ns', t, '$.low_ns', t * 0.99, '$.high_ns', t * 1.01)"
-        own = {"config_digest": "?", "config": "?", "estimate": times}
+        own = {"digest": "NULL", "config_digest": "?", "config": "?", "estimate": times}
         columns = ", ".join(own.get(name, name) for name in names)
         tasks = "SELECT id FROM tasks WHERE space = 'triton_mm'"
         first = f"SELECT min(id) FROM measurements WHERE task_id IN ({tasks}) GROUP BY task_id"

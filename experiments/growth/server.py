@@ -42,6 +42,7 @@ def fill(url: str, problems: int, configs: int) -> None:
         found = connection.execute("SELECT * FROM measurements LIMIT 0").description
         time_ns = f"{made[0].estimate.time_ns} + x * 7 + m.task_id % 13"
         own = {
+            "digest": "NULL",  # else it is that of the row that is copied
             "config_digest": "md5(x::text || m.task_id)",
             "config": """'{"BLOCK_M":' || x || '}'""",
             "estimate": f"""json_build_object('time_ns', {time_ns}, 'low_ns', {time_ns}, 'high_ns', {time_ns})::text""",
