@@ -42,13 +42,13 @@ def fill(url: str, problems: int, configs: int) -> None:
         found = connection.execute("SELECT * FROM measurements LIMIT 0").description
         time_ns = f"{made[0].estimate.time_ns} + x * 7 + m.task_id % 13"
         own = {
-            "digest": "NULL",  # else it is that of the row that is copied
             "config_digest": "md5(x::text || m.task_id)",
             "config": """'{"BLOCK_M":' || x || '}'""",
             "estimate": f"""json_build_object('time_ns', {time_ns}, 'low_ns', {time_ns}, 'high_ns', {time_ns})::text""",
         }
         columns = {each.name: own.get(each.name, f"m.{each.name}") for each in found}
-        del columns["id"], columns["time_ns"]
+        for name in ("id", "time_ns", "digest", "energy_joules"):  # the digest is another row's; show reads all energies
+            del columns[name]
         connection.execute(
             f"INSERT INTO measurements ({', '.join(columns)}) SELECT {', '.join(columns.values())} FROM "
             f"generate_series(1, {configs}) AS x, measurements AS m JOIN tasks ON tasks.id = m.task_id "
