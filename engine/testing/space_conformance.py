@@ -19,7 +19,7 @@ import numpy as np
 
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.artifact import Artifact, Toolchain
-from gemmtune.engine.records.config import Config, Param, Value
+from gemmtune.engine.records.config import Config, Param, Value, params_fault
 from gemmtune.engine.records.errors import ToolchainMissing
 from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.search import Prior
@@ -27,6 +27,7 @@ from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.space import BuildError, Space
+from gemmtune.engine.search.enumeration import permission
 from gemmtune.engine.testing._contract import require, require_lightness, run_checks
 
 _MOST_POINTS = 20_000  # listed per task
@@ -79,11 +80,8 @@ def spans_its_params(space: type[Space]) -> None:
         params = space().params(task)
         typed = isinstance(params, tuple) and all(isinstance(param, Param) for param in params)
         require(typed, space, f"has the params {params!r}, not a tuple of Param")
-        names = [param.name for param in params]
-        require(all(names), space, "a param has no name")
-        require(len(set(names)) == len(names), space, f"two params of one name among {', '.join(names)}")
-        for param in params:
-            _check_values(space, param)
+        fault = params_fault(params)
+        require(not fault, space, f"has wrong params: {fault}")
 
 
 def has_points_of_its_params(space: type[Space]) -> None:
@@ -337,27 +335,9 @@ def _is_installed(space: type[Space]) -> bool:
     return True
 
 
-def _check_values(space: type[Space], param: Param) -> None:
-    values = param.values
-    require(bool(values), space, f"the param {param.name} has no value")
-    for value in values:
-        require(isinstance(value, bool | int | float | str), space, f"{param.name} has the value {value!r}")
-        require(not isinstance(value, float) or math.isfinite(value), space, f"{param.name} has the value {value}")
-    require(len(set(values)) == len(values), space, f"{param.name} has a value twice: {values}")
-    if param.ordered:
-        try:
-            ascending = list(values) == sorted(values)
-        except TypeError:
-            ascending = False
-        require(ascending, space, f"{param.name} is ordered and not ascending: {values}")
-
-
 def _listed(space: type[Space], task: Task) -> Callable[[Config], bool]:
-    """Return a function that tells whether a config has a listed value for each param of a task."""
-    listed = {param.name: set(param.values) for param in space().params(task)}
-    return lambda config: (
-        len(config) == len(listed) and all(name in listed and value in listed[name] for name, value in config.items())
-    )
+    """Return whether a config has listed values alone, and the first one of each param that does not count."""
+    return permission(space().params(task), lambda config: True)
 
 
 def _points(space: type[Space], task: Task) -> list[Config]:

@@ -66,6 +66,13 @@ def test_what_cannot_be_searched_or_told_is_refused():
         ([gt.Param("a", (1, 1))], "parameter a has value 1 twice"),
         ({"a": (1.0, float("nan"))}, "parameter a: value nan is no finite number"),
         ({"a": (1, None)}, "parameter a: value None is no finite number, text or truth value"),
+        ([gt.Param("a", (1, 2)), gt.Param("a", (3,))], "two params of one name among a, a; rename one"),
+        ([gt.Param("a", (2, 1))], "parameter a is ordered and not ascending: 1 follows 2; sort its values, or say"),
+        ([gt.Param("a", (1, 2), where=("b", (1,)))], r"has where=\('b', \(1,\)\); name another parameter and some"),
+        (
+            [gt.Param("a", (1, 2)), gt.Param("b", (1, 2), where="a")],
+            "parameter b has where='a'; name another parameter",
+        ),
     ):
         with pytest.raises(gt.UsageError, match=said):
             gt.AskTell(params, "random")

@@ -81,6 +81,7 @@ def tile(*values, ordered=True):
 
 
 KIT = space_conformance
+AB = (Param("A", (1, 2)), Param("B", (1, 2), where=("A", (2,))))
 TWO = Config({"TILE": 2})
 
 
@@ -92,9 +93,17 @@ TWO = Config({"TILE": 2})
         ({"params": (Param("", (1, 2)),)}, KIT.spans_its_params, "no name"),
         ({"params": (Param("A", (1,)), Param("A", (2,)))}, KIT.spans_its_params, "two params of one name"),
         ({"params": tile()}, KIT.spans_its_params, "has no value"),
-        ({"params": tile(1, None)}, KIT.spans_its_params, "has the value None"),
-        ({"params": tile(1.0, float("inf"))}, KIT.spans_its_params, "has the value inf"),
+        ({"params": tile(1, None)}, KIT.spans_its_params, "value None is no finite number"),
+        ({"params": tile(1.0, float("inf"))}, KIT.spans_its_params, "value inf is no finite number"),
         ({"params": tile(1, "a")}, KIT.spans_its_params, "not ascending"),
+        ({"params": (Param("A", (1, 2), where=("B", (1,))),)}, KIT.spans_its_params, r"where=\('B', \(1,\)\); name"),
+        ({"params": (Param("A", (1, 2), where=("A", (1,))),)}, KIT.spans_its_params, "name another parameter"),
+        (
+            {"params": (*AB, Param("C", (1, 2), where=("A", (3,))))},
+            KIT.spans_its_params,
+            "3, which is none of its values",
+        ),
+        ({"params": (*AB, Param("C", (1, 2), where=("A", 1)))}, KIT.spans_its_params, "name another parameter"),
         ({"points": ()}, KIT.has_points_of_its_params, "has no point"),
         ({"points": (TWO, TWO)}, KIT.has_points_of_its_params, "a point twice"),
         ({"points": (Config({"OTHER": 2}),)}, KIT.has_points_of_its_params, "not of its params"),
@@ -107,6 +116,8 @@ TWO = Config({"TILE": 2})
         ({"seeds": [TWO]}, KIT.has_feasible_seeds, "not a tuple"),
         ({"seeds": (TWO, TWO)}, KIT.has_feasible_seeds, "a seed twice"),
         ({"seeds": (Config({"TILE": 9}),)}, KIT.has_feasible_seeds, "not of its params"),
+        ({"params": AB, "points": (Config({"A": 1, "B": 2}),)}, KIT.has_points_of_its_params, "not of its params"),
+        ({"params": AB, "seeds": (Config({"A": 1, "B": 2}),)}, KIT.has_feasible_seeds, "not of its params"),
         ({"features": {"waves": float("nan")}}, KIT.gives_equal_names_of_features, "the features {'waves': nan}"),
         ({"features_of": {"waves": [1.0]}}, KIT.gives_equal_names_of_features, "other features together than apart"),
         ({"prior": None}, KIT.estimates_feasible_configs, "not a Prior"),
