@@ -164,7 +164,8 @@ def gives_equal_names_of_features(space: type[Space]) -> None:
             require(not odd, space, f"gives {config} the features {odd}")
         together = space().features_of(task, configs)
         apart = {name: [row[name] for row in rows] for name in rows[0]}
-        equal = set(together) == set(apart) and all(np.allclose(together[name], apart[name]) for name in apart)
+        shapes = {name: np.shape(values) for name, values in together.items()}
+        equal = shapes == dict.fromkeys(apart, (len(rows),)) and all(np.allclose(together[n], apart[n]) for n in apart)
         require(equal, space, f"gives other features together than apart for {task.problem.name}")
 
 
@@ -364,7 +365,8 @@ def _answers(space: Space, task: Task) -> Iterator[str]:
     yield repr(space.seeds(task))
     yield repr(space.prior(task))
     for point in _drawn(list(islice(space.points(task), _MOST_JUDGED)), _MOST_COMPARED):
-        yield f"{point.json} {space.artifact_key(task, point)} {space.check(task, point)}"
+        verdict = space.check(task, point)
+        yield f"{point.json} {space.artifact_key(task, point)} {verdict} {verdict and space.summation(task, point)}"
 
 
 def _digest_of_all(space: type[Space]) -> str:
