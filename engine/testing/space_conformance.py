@@ -100,8 +100,7 @@ def explains_every_rejection(space: type[Space]) -> None:
     for task in _tasks(space):
         for point in _judged(space, task):
             verdict = space().check(task, point)
-            broken = _wrong_verdict(point, verdict)
-            require(not broken, space, broken)
+            require(not (broken := _wrong_verdict(point, verdict)), space, broken)
             rules.add(verdict.rule)
     require(len(rules) <= _MOST_RULES, space, f"has {len(rules)} rules > {_MOST_RULES}: put values into the reason")
     with suppress(ToolchainMissing):  # a space may need its toolchain to know what it accepts

@@ -124,6 +124,19 @@ def test_a_score_does_not_depend_on_what_it_is_compared_with():
     )
 
 
+def test_the_mean_score_is_over_the_landscapes_where_all_arms_have_one():
+    studied = [wide(), wide("other")]
+    good = list(replays(studied, "random", 64, seeds=2))
+    failures = [
+        [first, tuple(replace(t, status=Status.RUN_FAILED, score=None) for t in second)] for first, second in good
+    ]
+    found = compare(studied, {"good": good, "failed": failures}, 64)
+    assert found.curve("failed", "other").score is None
+    assert found.curve("good", "other").score is not None
+    for arm in ("good", "failed"):
+        assert found.curve(arm).score.value == found.curve(arm, "wide").score.value
+
+
 def test_the_json_object_holds_curves_counts_and_scores():
     record = compare([P], {"arm": [[search(40, 10)]]}, 2).to_json()
     assert json.loads(json.dumps(record))["curves"][1] == {
