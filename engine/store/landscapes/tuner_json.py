@@ -156,13 +156,12 @@ def _parse_t4(file: Path, found: Mapping[str, object]) -> Landscape:
     unit = str(metadata.get("timeunit", "seconds"))
     if unit.lower() not in _UNITS_NS:
         raise LandscapeError(f"{file}: unknown metadata.timeunit {unit!r}; known: {', '.join(_UNITS_NS)}")
-    points = []
-    for index, result in enumerate(_array(f"{file}, results", found["results"])):
-        where = f"{file}, results[{index}]"
-        points.append(_t4_point(where, _object(where, result), _UNITS_NS[unit.lower()]))
+    results = [_object(f"{file}, results[{i}]", x) for i, x in enumerate(_array(f"{file}, results", found["results"]))]
+    points = [_t4_point(f"{file}, results[{i}]", x, _UNITS_NS[unit.lower()]) for i, x in enumerate(results)]
+    names = list(_object(str(file), results[0]["configuration"])) if results else []
     known = _known(device=metadata.get("device"), kernel=metadata.get("kernel"))
     context, problem = _own_facts(file, metadata)
-    return _landscape(file, list(points[0].config) if points else [], points, {**known, **context}, problem)
+    return _landscape(file, names, points, {**known, **context}, problem)
 
 
 def _t4_point(where: str, result: Mapping[str, object], unit_ns: float) -> Point:

@@ -245,6 +245,7 @@ def test_what_is_written_for_another_tuner_reads_back(tmp_path, form):
     gt.write_landscapes(tmp_path / "out.json", few, form=form)
     [back] = read_landscapes(tmp_path / "out.json")
     assert (back.name, back.problem) == (few.name, few.problem)
+    assert [param.name for param in back.params] == [param.name for param in few.params]  # samplers draw in their order
     assert {**back.context, "kernel": ""} == {**few.context, "kernel": ""}
     broken = (tmp_path / "out.json").read_text().replace('"k": "', '"k": "-')
     assert "metadata.problem: " in refusal(tmp_path, broken)
