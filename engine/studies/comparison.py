@@ -68,8 +68,8 @@ class Curve:
     reached: Mapping[float, Reached]
     """Evaluations to each fraction of the optimum in `GOALS`."""
     score: Score | None
-    """Score P, over several landscapes the mean of those where all arms have one; None where P is undefined or the
-    budget is too small for it."""
+    """Score P, over several landscapes the mean of those where all arms have one; None where P is undefined, the budget
+    is too small for it, or a search found nothing by the end of its range."""
 
     def to_json(self) -> dict[str, object]:
         """Return the curve, rounded to five digits."""
