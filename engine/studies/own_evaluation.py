@@ -91,6 +91,7 @@ class AskTell:
         self._asked = self._tuner.next_batch()
         return list(self._asked)
 
+    @checks_arguments
     def tell(self, scores: Iterable[float | None]) -> None:
         """Report a score above 0 per config of the last `ask`, in its order: lower is better, None for a failure.
 

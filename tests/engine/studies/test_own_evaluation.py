@@ -76,6 +76,8 @@ def test_what_cannot_be_searched_or_told_is_refused():
     ):
         with pytest.raises(gt.UsageError, match=said):
             gt.AskTell(params, "random")
+    with pytest.raises(gt.UsageError, match="named=5 is not of type"):
+        gt.sampler(5)
     with pytest.raises(gt.UsageError, match="budget=0 is not an integer from 1 on"):
         gt.AskTell(PARAMS, budget=0)
     search = gt.AskTell(PARAMS, "random")
@@ -85,6 +87,8 @@ def test_what_cannot_be_searched_or_told_is_refused():
     for scores, said in (([1.0], "1 scores are told, and 2"), ([1.0, -2], "score=-2 is not a number above 0")):
         with pytest.raises(gt.UsageError, match=said):
             search.tell(scores)
+    with pytest.raises(gt.UsageError, match="scores=5 is not of type"):
+        search.tell(5)
     search.tell([1.0, None])
     assert [trial.status for trial in search.trials] == [gt.Status.OK, gt.Status.RUN_FAILED]
 
