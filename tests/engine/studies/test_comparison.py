@@ -13,7 +13,7 @@ from gemmtune.engine.records.config import Config, Param
 from gemmtune.engine.records.errors import LandscapeError
 from gemmtune.engine.records.landscape import Landscape, Point
 from gemmtune.engine.records.measurement import Status, Trial
-from gemmtune.engine.report.studies import comparison_report
+from gemmtune.engine.report.studies import comparison_report, mean_score_text
 from gemmtune.engine.studies.comparison import Reached, compare, curves_over_seconds
 from gemmtune.engine.studies.intervals import mean_interval
 from gemmtune.engine.studies.performance_score import PerformanceScore
@@ -135,6 +135,7 @@ def test_the_mean_score_is_over_the_landscapes_where_all_arms_have_one():
     assert found.curve("good", "other").score is not None
     for arm in ("good", "failed"):
         assert found.curve(arm).score.value == found.curve(arm, "wide").score.value
+        assert mean_score_text(found, arm).endswith(" of 1 of 2 landscapes")
 
 
 def test_the_json_object_holds_curves_counts_and_scores():
