@@ -45,6 +45,7 @@ from gemmtune.engine.studies.study_file import (
     read_record,
     replays_of,
     study_record,
+    versions_with,
     write_record,
 )
 
@@ -79,6 +80,8 @@ class Study:
     """Further arguments of `replay`, by name: batch, cold, apart and noise."""
     code: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     """Module and name of each sampler's class, and the hash of its module's source, by the sampler's name."""
+    versions: Mapping[str, str] = field(default_factory=partial(versions_with, {}))
+    """Versions of Python and packages that searched, in their order."""
     written: list[Path] = field(default_factory=list)
     """Files of the last `save`."""
     notes: list[str] = field(default_factory=list)
@@ -131,14 +134,14 @@ class Study:
     def save(self, folder: str | os.PathLike[str]) -> list[Path]:
         """Write study.json, comparison.json, report.html and curves.png to `folder`; return their paths.
 
-        `read_study` reads the first: landscapes by their hashes, versions, seeds, and every trial.
-
-        Without matplotlib or jinja2, the first two alone; `notes` says what to install.
+        `read_study` reads the first: landscapes by their hashes, versions, seeds, and every trial. Without matplotlib
+        or jinja2, the first two alone; `notes` says what to install.
 
         Raises:
             UsageError: the folder cannot be written.
         """
-        record = study_record(self.landscapes, self.code, self.found, self.budget, StudySettings(**self.settings))
+        settings = StudySettings(**self.settings)
+        record = study_record(self.landscapes, self.code, self.found, self.budget, settings, self.versions)
         results = {"study.json": write_record(record)}
         results |= {"comparison.json": json.dumps(self.to_json(), indent=1) + "\n"}
         self.written = write_all(results, Path(folder))  # before anything is drawn
@@ -176,7 +179,8 @@ class Study:
         options = {**self.settings, "budget": self.budget, "seeds": self.seeds, "workers": workers}
         added = replay(self.landscapes, samplers, **options, progress=progress)
         found, code = {**self.found, **added.found}, {**self.code, **added.code}
-        study = Study(self.landscapes, found, self.budget, self.seeds, self.settings, code)
+        versions = versions_with(self.versions)
+        study = Study(self.landscapes, found, self.budget, self.seeds, self.settings, code, versions)
         if out is not None:
             study.save(out)
         return study
@@ -297,12 +301,13 @@ def replay(
     if out is not None:
         make_folder(folder_of(out))
     found: dict[str, list[Replay]] = {}
-    of_one = len(searched) * seeds
+    of_one, total = len(searched) * seeds, len(chosen) * len(searched) * seeds
     settings: dict[str, Any] = {"batch": batch, "cold": cold, "apart": apart, "noise": noise}
+    search = partial(replays, searched, budget=budget, seeds=seeds, workers=workers, **settings)
     with progress_bar("searches", quiet=progress is not None) as bar:
+        tell = progress or bar
         for name, one in chosen.items():
-            count = partial(_count, progress or bar, len(found) * of_one, len(chosen) * of_one)
-            found[name] = list(replays(searched, one, budget, seeds=seeds, workers=workers, progress=count, **settings))
+            found[name] = list(search(sampler=one, progress=lambda done, _: tell(len(found) * of_one + done, total)))
     study = Study(searched, found, budget, seeds, settings, {name: code_of(one) for name, one in chosen.items()})
     if out is not None:
         study.save(out)
@@ -342,17 +347,13 @@ def read_study(path: str | os.PathLike[str], *sources: LandscapeSource) -> Study
             )
     landscapes = [known[each.sha256] for each in record.landscapes]
     found, code = replays_of(record, file, landscapes), {n: (x.code, x.sha256) for n, x in record.samplers.items()}
-    return Study(landscapes, found, record.budget, len(record.seeds), asdict(record.settings), code)
+    return Study(landscapes, found, record.budget, len(record.seeds), asdict(record.settings), code, record.versions)
 
 
 def _named(study: Path, source: str) -> tuple[Landscape, ...]:
     """Return the landscapes of a file that a study names: as it is, beside the study, or among those that ship."""
     paths = (Path(source), study.parent / source, *(path for path in embedded() if path.name == source))
     return next((read_landscapes(path) for path in paths if path.is_file()), ())
-
-
-def _count(progress: Callable[[int, int], None], before: int, total: int, done: int, _: int) -> None:
-    progress(before + done, total)
 
 
 def _chosen(samplers: Iterable[SamplerLike], workers: int) -> dict[str, type[Sampler]]:

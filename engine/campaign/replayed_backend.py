@@ -78,11 +78,11 @@ def _tasks(
     }
     problems = plan.problems or tuple(dict.fromkeys(p for name in plan.spaces for p in recorded[name]))
     problems = tuple(dict.fromkeys((*problems, *plan.held_out)))
+    names = ", ".join(sorted({landscape.context["space"] for landscape in landscapes})) or "nothing"
     if not problems:
-        names = ", ".join(sorted({landscape.context["space"] for landscape in landscapes})) or "nothing"
         way_out = _estimable(plan.spaces[0])
         raise LandscapeError(f"nothing is recorded in space {' or '.join(plan.spaces)}; recorded: {names}{way_out}")
-    _require_recorded(plan, problems, recorded)
+    _require_recorded(plan, problems, recorded, names)
     for problem in problems:
         for name, space in plan.plugins.spaces.items():
             task = Task(problem, device, name)
@@ -105,8 +105,10 @@ def _tasks(
 _NAMED = 8  # problems of a refusal
 
 
-def _require_recorded(plan: Plan, problems: Sequence[Workload], recorded: Mapping[str, Collection[Workload]]) -> None:
-    """Raise a LandscapeError that names the first problem that is not recorded in a space."""
+def _require_recorded(
+    plan: Plan, problems: Sequence[Workload], recorded: Mapping[str, Collection[Workload]], names: str
+) -> None:
+    """Raise a LandscapeError that names the first problem that is not recorded in a space; `names` has all spaces."""
     told = []
     for name in plan.spaces:
         kind = plan.plugins.spaces[name].workload
@@ -120,7 +122,8 @@ def _require_recorded(plan: Plan, problems: Sequence[Workload], recorded: Mappin
             verb, they = ("is", "it") if len(missing) == 1 else ("are", "they")
             what = f"{listed} {verb} not recorded in space {name}, and without a GPU {they}"
         else:
-            held, what = _estimable(name), f"nothing is recorded in space {name}, and without a GPU {listed}"
+            held = f"; recorded: {names}{_estimable(name)}"
+            what = f"nothing is recorded in space {name}, and without a GPU {listed}"
         told.append(f"{what} cannot be measured: run this on the GPU{held}")
     if told:
         raise LandscapeError("; ".join(told))

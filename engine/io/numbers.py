@@ -42,8 +42,9 @@ def checked(
     largest = MOST_INTEGER if kind is int else float_info.max
     limit = largest if most == math.inf else most
     is_number = isinstance(value, Integral if kind is int else Real) and not isinstance(value, bool)
+    value = value.item() if is_number and hasattr(value, "item") else value  # numpy warns of float32 < largest
     if is_number and -largest <= value <= limit and value > above and value >= least:  # type: ignore[operator]
-        return kind(value)  # type: ignore[arg-type, call-overload, no-any-return] # checked above
+        return kind(value)  # type: ignore[arg-type] # checked above
     bounds = f" above {above:g}" if above > -math.inf else f" from {least:g} on" if least > -math.inf else ""
     if most < math.inf or (is_number and value > limit):  # type: ignore[operator]
         bounds += f" and at most {limit}"

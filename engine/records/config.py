@@ -7,7 +7,8 @@ import json
 from collections.abc import ItemsView, Iterator, Mapping, Sequence, ValuesView
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import product
+from itertools import pairwise, product
+from math import isfinite
 
 Value = bool | int | float | str
 """Value of a parameter in a config."""
@@ -39,6 +40,45 @@ class Param:
     def agrees_with(self, values: Mapping[str, Value]) -> bool:
         """Return whether this parameter counts beside the values of the others, or has its first value."""
         return self.where is None or values[self.where[0]] in self.where[1] or values[self.name] == self.values[0]
+
+
+def params_fault(params: Sequence[Param]) -> str:
+    """Return in a line why no space has these parameters, with the way out; empty for none."""
+    by_name = {param.name: param for param in params}
+    if nameless := [name for name in by_name if not isinstance(name, str) or not name]:
+        return f"a parameter has no name but {nameless[0]!r}; name it by a text"
+    if len(by_name) < len(params):
+        return f"two params of one name among {', '.join(param.name for param in params)}; rename one"
+    for param in params:
+        if fault := _values_fault(param.values, param.ordered) or _where_fault(param, by_name):
+            return f"parameter {param.name}{fault}"
+    return ""
+
+
+def _values_fault(values: Sequence[Value], ordered: bool) -> str:
+    if not values:
+        return " has no value; give at least one"
+    seen = set[Value]()
+    for value in values:
+        if not isinstance(value, bool | int | float | str) or (isinstance(value, float) and not isfinite(value)):
+            return f": value {value!r} is no finite number, text or truth value; leave it out"
+        if value in seen:
+            return f" has value {value!r} twice; give each value once"
+        seen.add(value)
+    for one, after in pairwise(values if ordered else ()):
+        if isinstance(one, str) != isinstance(after, str) or one > after:  # type: ignore[operator] # both are texts
+            return f" is ordered and not ascending: {after!r} follows {one!r}; sort its values, or say ordered=False"
+    return ""
+
+
+def _where_fault(param: Param, by_name: Mapping[str, Param]) -> str:
+    match param.where:
+        case None:
+            return ""
+        case (str(name), tuple(few)) if few and name != param.name and name in by_name:
+            foreign = [value for value in few if value not in by_name[name].values]
+            return f" counts where {name} is {foreign[0]!r}, which is none of its values" if foreign else ""
+    return f" has where={param.where!r}; name another parameter and some of its values: where=('pipelined', (True,))"
 
 
 def spanned(params: Sequence[Param]) -> Iterator[Config]:

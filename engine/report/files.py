@@ -138,12 +138,12 @@ def _bundle_report(_path: Path, record: Mapping[str, Any]) -> Report:
 
 def _comparison_report(_path: Path, record: Mapping[str, Any]) -> Report:
     curves = record["curves"]
-    scored = Counter(curve["arm"] for curve in curves if curve["landscape"] and curve["score"] is not None)
+    scored = len(record["landscapes"]) - len({x["landscape"] for x in curves if x["landscape"] and x["score"] is None})
     columns = {
         "sampler": [curve["arm"] for curve in curves],
         "landscape": [curve["landscape"] or "all" for curve in curves],
         "of optimum": [f"{curve['fraction_of_optimum'][-1]:.4f}" for curve in curves],
-        "P": [_score(curve, scored[curve["arm"]], len(record["landscapes"])) for curve in curves],
+        "P": [_score(curve, scored, len(record["landscapes"])) for curve in curves],
     }
     terms = f"{count(len(record['landscapes']), 'landscape')}, budget {record['budget']}"
     head = f"{terms}, {count(record['seeds'], 'seed')}; report.html beside the file has the curves"

@@ -105,8 +105,8 @@ def _goals(curve: Curve, most: int) -> list[str]:
 
 
 def mean_score_text(comparison: Comparison, arm: str) -> str:
-    """Return the mean score of an arm, with the number of landscapes that have one where some have none."""
-    known = sum(comparison.curve(arm, name).score is not None for name in comparison.landscapes)
+    """Return the mean score of an arm, with the number of landscapes where all arms have one, if that is not all."""
+    known = sum(all(comparison.curve(a, n).score for a in comparison.arms) for n in comparison.landscapes)
     return score_text(comparison.curve(arm)) + of_landscapes(known, len(comparison.landscapes))
 
 

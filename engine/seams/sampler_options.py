@@ -8,7 +8,7 @@ from abc import ABCMeta
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from gemmtune.engine.io.arguments import check_types, hints_of
+from gemmtune.engine.io.arguments import check_types, checks_arguments, hints_of
 from gemmtune.engine.records.config import Value
 from gemmtune.engine.records.errors import UsageError, did_you_mean
 from gemmtune.engine.records.search import Search
@@ -24,6 +24,7 @@ class _WithOptions(ABCMeta):
     parts: tuple[type[Sampler], str, Mapping[str, Value]]
 
 
+@checks_arguments
 def sampler(named: str | type[Sampler], **options: Value) -> type[Sampler]:
     """Return a sampler's class with options in the place of its defaults, for `replay`, `tune` or `AskTell`.
 

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import compress
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,8 +68,8 @@ class Curve:
     reached: Mapping[float, Reached]
     """Evaluations to each fraction of the optimum in `GOALS`."""
     score: Score | None
-    """Score P, over several landscapes the mean of those that have one; None where P is undefined or the budget is too
-    small for it."""
+    """Score P, over several landscapes the mean of those where all arms have one; None where P is undefined, the budget
+    is too small for it, or a search found nothing by the end of its range."""
 
     def to_json(self) -> dict[str, object]:
         """Return the curve, rounded to five digits."""
@@ -140,31 +141,32 @@ def compare(landscapes: Sequence[Landscape], found: Mapping[str, Iterable[Replay
     Raises:
         ValueError: an arm has no replay, arms differ in their number of replays, or one does not fit the landscapes.
     """
-    names = labels(landscapes)
+    names = tuple(labels(landscapes))
     scorers = [PerformanceScore(landscape) for landscape in landscapes]
-    curves: list[Curve] = []
-    counts: dict[str, int] = {}
-    ends: dict[str, _Floats] = {}
+    fractions: dict[str, list[_Floats]] = {}
+    scores: dict[str, list[tuple[float, _Floats] | None]] = {}
     for arm, replays in found.items():
         searches = [list(of_landscape) for of_landscape in zip(*replays, strict=True)]
         if len(searches) != len(landscapes):
             raise ValueError(f"arm {arm}: {len(searches)} searches per replay for {len(landscapes)} landscapes")
-        counts[arm] = len(searches[0])
-        fractions = [
+        fractions[arm] = [
             np.array([_fractions(landscape, trials, budget) for trials in of_landscape])
             for landscape, of_landscape in zip(landscapes, searches, strict=True)
         ]
-        scores = [
+        scores[arm] = [
             scorer.by_search(of_landscape) if scorer.evaluations and scorer.evaluations[1] <= budget else None
             for scorer, of_landscape in zip(scorers, searches, strict=True)
         ]
-        ends[arm] = np.array([of_landscape[:, -1] for of_landscape in fractions])
-        curves.append(_curve(arm, "", fractions, scores))
-        curves += [_curve(arm, n, [f], [s]) for n, f, s in zip(names, fractions, scores, strict=True)]
+    counts = {arm: len(of_arm[0]) for arm, of_arm in fractions.items()}
     if len(set(counts.values())) != 1:
         raise ValueError(f"arms with different numbers of replays: {counts}")
-    ranges = tuple(scorer.evaluations for scorer in scorers)
-    return Comparison(budget, next(iter(counts.values())), tuple(names), ranges, tuple(curves), ranking(ends))
+    has_all = [all(of_landscape) for of_landscape in zip(*scores.values(), strict=True)]
+    curves: list[Curve] = []
+    for arm, of_arm in fractions.items():
+        curves.append(_curve(arm, "", of_arm, list(compress(scores[arm], has_all))))
+        curves += [_curve(arm, n, [f], [s]) for n, f, s in zip(names, of_arm, scores[arm], strict=True)]
+    ends = {arm: np.array([of_landscape[:, -1] for of_landscape in of_arm]) for arm, of_arm in fractions.items()}
+    return Comparison(budget, counts[arm], names, tuple(s.evaluations for s in scorers), tuple(curves), ranking(ends))
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,9 +24,8 @@ def mean_interval(values: _Floats, spent: int = 1) -> tuple[_Floats, _Floats]:
     from scipy.special import stdtrit  # scipy.stats takes a second to import
 
     seeds = len(values)
-    is_poor = (np.diff(np.sort(values, axis=0), axis=0) > 1e-9).sum(axis=0) + 1 < LEAST_RESULTS
-    if seeds < LEAST_SEEDS:
-        is_poor = np.ones_like(is_poor)
+    results = (np.diff(np.sort(values, axis=0), axis=0) > 1e-9).sum(axis=0) + 1
+    is_poor = (results < LEAST_RESULTS) | (seeds < LEAST_SEEDS)
     mean, off = values.mean(axis=0), values - values.mean(axis=0)
     error = np.where(is_poor, math.nan, np.sqrt(np.sum(off**2, axis=0) / max(seeds - 1, 1) / seeds))
     spread = np.sqrt(np.mean(off**2, axis=0))

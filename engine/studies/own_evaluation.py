@@ -1,11 +1,11 @@
 """Ask and tell: a search whose configs the caller evaluates, however that is done."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from math import isfinite
+from itertools import starmap
 
 from gemmtune.engine.io.arguments import checks_arguments
 from gemmtune.engine.io.numbers import checked, shown
-from gemmtune.engine.records.config import Config, Param, Value, spanned
+from gemmtune.engine.records.config import Config, Param, Value, params_fault, spanned
 from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.records.measurement import Status, Trial
 from gemmtune.engine.records.search import Search
@@ -57,14 +57,11 @@ class AskTell:
                 not finite, no config is valid, or one of `first` is none of the valid ones.
             ContractError: the sampler breaks its contract.
         """
-        if isinstance(params, Mapping):
-            listed = tuple(_param(*each) for each in params.items())
-        else:
-            listed = tuple(params)
-            for each in listed:
-                _check_values(each.name, each.values)
+        listed = tuple(starmap(_param, params.items()) if isinstance(params, Mapping) else params)
         if not listed:
             raise UsageError("no parameter is given; a search needs at least one: {'tile': (16, 32)}")
+        if fault := params_fault(listed):
+            raise UsageError(fault)
         most, own = checked(budget, "budget", int, least=1), checked(seed, "seed", int, least=0)
         seeds, may_ask = tuple(map(Config, first)), permission(listed, valid)
         if wrong := next((config for config in seeds if not may_ask(config)), None):
@@ -94,6 +91,7 @@ class AskTell:
         self._asked = self._tuner.next_batch()
         return list(self._asked)
 
+    @checks_arguments
     def tell(self, scores: Iterable[float | None]) -> None:
         """Report a score above 0 per config of the last `ask`, in its order: lower is better, None for a failure.
 
@@ -118,25 +116,9 @@ class AskTell:
         return self._tuner.trials
 
 
-def _param(name: str, values: Sequence[Value]) -> Param:
+def _param(name: str, values: object) -> Param:
     """Return the parameter of a name; its values are ordered if all are numbers."""
-    _check_values(name, values)
-    is_ordered = not any(isinstance(value, bool | str) for value in values)
-    return Param(name, tuple(sorted(values) if is_ordered else values), is_ordered)
-
-
-def _check_values(name: str, values: object) -> None:
-    """Raise UsageError unless these are a parameter's values: one at least, each once, numbers finite."""
     if isinstance(values, str) or not isinstance(values, Sequence):
         raise UsageError(f"parameter {name}: {shown(values)} is no sequence of values; write ({shown(values)},)")
-    if not values:
-        raise UsageError(f"parameter {name} has no value; give at least one")
-    seen = set[Value]()
-    for value in values:
-        if not isinstance(value, bool | int | float | str) or (isinstance(value, float) and not isfinite(value)):
-            raise UsageError(
-                f"parameter {name}: value {shown(value)} is no finite number, text or truth value; leave it out"
-            )
-        if value in seen:
-            raise UsageError(f"parameter {name} has value {shown(value)} twice; give each value once")
-        seen.add(value)
+    is_ordered = all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
+    return Param(name, tuple(sorted(values) if is_ordered else values), is_ordered)

@@ -7,7 +7,6 @@ to random parts of the data; this module fits all data, so that a score is repro
 
 import math
 from collections.abc import Sequence
-from itertools import compress
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,7 +63,7 @@ class PerformanceScore:
         """Return P of several searches: 0 for random search, 1 for the optimum from the start.
 
         An isotonic regression over the ranks of all searches gives the best found per time. A search that ended early
-        keeps its last best. Return None where the score is undefined, or nothing was found in its range.
+        keeps its last best. Return None where the score is undefined, or a search found nothing before its range ended.
         """
         scored = self.by_search(searches)
         return None if scored is None else scored[0]
@@ -78,22 +77,20 @@ class PerformanceScore:
         plus what each search moves.
         """
         steps = [] if self.evaluations is None else [*map(self._steps, searches)]
-        known = [len(times) > 0 for times, _ in steps]
-        if not any(known):
+        if not steps or not all(len(times) and times[0] <= self._times[-1] for times, _ in steps):
             return None
         time, rank = (np.concatenate(each) for each in zip(*steps, strict=True))
-        margin = 0.1 + 0.25 * sum(known) / len(time)
+        margin = 0.1 + 0.25 * len(steps) / len(time)
         near = (time >= (1 - margin) * self._times[0]) & (time <= (1 + margin) * self._times[-1])
         if not near.any():
             return None
         fit = _descending(time[near], rank[near], self._times)
-        ranks = np.array([np.interp(self._times, *each) for each in compress(steps, known)])
+        ranks = np.array([np.interp(self._times, *each) for each in steps])
         mean = ranks.mean(axis=0)
         reach = np.maximum(2 * ranks.std(axis=0) / math.sqrt(max(len(ranks) - 1, 1)), 0.5)  # P rounds to a rank
         ends = mean + reach, np.maximum(mean - reach, -1e-9)  # below 0, as a mean of 0 has no chord to 0
         slopes = [(self._ahead(end) - self._ahead(mean)) / (end - mean) for end in ends]
-        values = np.full((2, len(searches)), np.mean(self._ahead(fit)))
-        values[:, known] += slopes @ (ranks - mean).T / len(mean)
+        values = np.mean(self._ahead(fit)) + slopes @ (ranks - mean).T / len(mean)
         return float(np.mean(self._ahead(np.round(fit)))), values
 
     def _steps(self, trials: Sequence[Trial]) -> tuple[_Floats, NDArray[np.int_]]:

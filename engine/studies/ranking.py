@@ -70,9 +70,8 @@ def ranking(fractions: Mapping[str, _Floats]) -> Ranking | None:
 
 
 def _pair(arm: str, other: str, by_seed: _Floats, p: float | None) -> Pair:
-    low, high = map(float, mean_interval(by_seed))
-    is_known = not math.isnan(low)
-    return Pair(arm, other, float(by_seed.mean()), low if is_known else None, high if is_known else None, p)
+    low, high = (None if math.isnan(end) else float(end) for end in mean_interval(by_seed))
+    return Pair(arm, other, float(by_seed.mean()), low, high, p)
 
 
 def _ranks(means: _Floats) -> _Floats:

@@ -11,6 +11,7 @@ import inspect
 import json
 import platform
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from itertools import pairwise
@@ -78,7 +79,7 @@ class StudyRecord:
     settings: StudySettings
     """Further arguments of `replay`."""
     versions: Mapping[str, str]
-    """Versions of Python and of the packages that decide what a sampler asks."""
+    """Versions of Python and of packages that decide what a sampler asks; several in the order of their use."""
     landscapes: tuple[StudiedLandscape, ...]
     """Landscapes that were searched, in order."""
     samplers: Mapping[str, StudiedSampler]
@@ -97,6 +98,8 @@ class StudyRecord:
         for name, sampler in self.samplers.items():
             if [len(replay) for replay in sampler.trials] != shape:
                 return f"samplers.{name}.trials does not hold {shape[0]} searches for each of {len(shape)} seeds"
+            if any(len(search) > self.budget for replay in sampler.trials for search in replay):
+                return f"samplers.{name}.trials holds a search of more evaluations than the budget, {self.budget}"
         return ""
 
 
@@ -114,6 +117,7 @@ def study_record(
     found: Mapping[str, Sequence[Replay]],
     budget: int,
     settings: StudySettings,
+    versions: Mapping[str, str],
 ) -> StudyRecord:
     """Return the record of a study; `kinds` holds the code and its hash per sampler, as `code_of` returns them."""
     shipped = {str(path): path.name for path in embedded()}
@@ -127,7 +131,7 @@ def study_record(
         samplers[name] = StudiedSampler(*kinds.get(name, ("", "")), trials)
     searched = tuple(StudiedLandscape(x.name, shipped.get(x.source, x.source), landscape_hash(x)) for x in landscapes)
     seeds = tuple(range(len(next(iter(found.values())))))
-    return StudyRecord(budget, seeds, settings, _versions(), searched, samplers)
+    return StudyRecord(budget, seeds, settings, versions, searched, samplers)
 
 
 def code_of(sampler: type[Sampler]) -> tuple[str, str]:
@@ -180,11 +184,11 @@ def replays_of(record: StudyRecord, path: Path, landscapes: Sequence[Landscape])
     return found
 
 
-def _versions() -> dict[str, str]:
-    found = {"python": platform.python_version()}
+def versions_with(earlier: Mapping[str, str]) -> dict[str, str]:
+    """Return the versions of Python and packages that are installed, behind other ones of earlier searches."""
+    own = {"python": platform.python_version()}
     for package in _PACKAGES:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return found
+        with suppress(PackageNotFoundError):
+            own[package] = version(package)
+    texts = {name: f"{earlier.get(name, '')}, {own.get(name, '')}" for name in {**earlier, **own}}
+    return {name: ", ".join(dict.fromkeys(filter(None, text.split(", ")))) for name, text in texts.items()}

@@ -15,13 +15,13 @@ from gemmtune.engine.records.errors import ContractError
 
 _Plugin = TypeVar("_Plugin")
 _HEAVY = ("torch", "triton", "cutlass", "ray")  # describing a space, scoring and exporting must not load them
-_PROGRAM = """
+_PROGRAM = r"""
 import importlib, json, operator, os, pickle, sys
 module, name, file, function, *heavy = sys.argv[1:]
 given = sys.stdin.buffer.read()
 plugin = pickle.loads(given) if given else operator.attrgetter(name)(importlib.import_module(module))
 answer = getattr(importlib.import_module(file), function)(plugin)
-print(json.dumps([answer, [package for package in heavy if package in sys.modules], os.listdir()]))
+print("\n" + json.dumps([answer, [package for package in heavy if package in sys.modules], os.listdir()]))
 """
 
 
@@ -38,13 +38,13 @@ def run_checks(checks: Iterable[Callable[[type[_Plugin]], None]], plugin: type[_
             check(plugin)
         except ContractError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             what = account(error, {plugin.__module__.partition(".")[0]})
             purpose = (check.__doc__ or "").partition("\n")[0].removeprefix("Check ").rstrip(".")
             require(False, plugin, f"raised {' '.join(what.split())}; the suite checked {purpose}", error)
 
 
-def require(held: bool, plugin: type, broken: str, cause: Exception | None = None) -> None:
+def require(held: bool, plugin: type, broken: str, cause: BaseException | None = None) -> None:
     """Raise unless a promise was held.
 
     Raises:
@@ -110,7 +110,7 @@ def _answer_elsewhere(
         )
     last = next(reversed(done.stderr.decode(errors="replace").strip().splitlines()), f"exit status {done.returncode}")
     require(done.returncode == 0, plugin, f"fails in a fresh process: {last[:300]}")
-    found: tuple[str, list[str], list[str]] = tuple(json.loads(done.stdout))
+    found: tuple[str, list[str], list[str]] = tuple(json.loads(done.stdout.splitlines()[-1]))
     return found
 
 

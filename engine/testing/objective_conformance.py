@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from statistics import median
 
@@ -110,11 +111,8 @@ def gives_a_failure_no_score(objective: type[Objective]) -> None:
         failure = example_failure(status)
         for example in (failure, replace(example_measurement(), status=status, reason=failure.reason)):
             for score in (objective().score, objective().scores):
-                try:
-                    given = score(example)
-                except ValueError:
-                    continue
-                require(False, objective, f"scored a measurement that is {status} with {given}")
+                with suppress(ValueError):
+                    require(False, objective, f"scored a measurement that is {status} with {score(example)}")
 
 
 def prefers_the_faster(objective: type[Objective]) -> None:

@@ -8,7 +8,7 @@ from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.measurement import Measurement, Status
 from gemmtune.engine.records.verdict import Verdict
 from gemmtune.engine.seams.pruner import Candidate, Pruner
-from gemmtune.engine.testing._contract import require, run_checks
+from gemmtune.engine.testing._contract import require, require_repeat, run_checks
 from gemmtune.engine.testing.objective_conformance import example_failure, example_measurement
 
 _TASK = example_measurement().task
@@ -41,15 +41,17 @@ def gives_every_no_its_reason(pruner: type[Pruner]) -> None:
         for candidate in _candidates():
             verdict = _judge(pruner(), candidate, history)
             require(bool(verdict) or bool(verdict.rule), pruner, f"gave no rule for {verdict.reason!r}")
+            require("\n" not in verdict.rule + verdict.reason, pruner, f"gave more than one line: {verdict.reason!r}")
 
 
 def judges_by_the_evidence_alone(pruner: type[Pruner]) -> None:
-    """Check that equal evidence gives equal verdicts: repeated, in another order, and from another instance."""
+    """Check that equal evidence gives equal verdicts: repeated, reordered, from another instance, and elsewhere."""
     candidates, history, one = _candidates(), _history(), pruner()
     first = [_judge(one, candidate, history) for candidate in candidates]
     second = [_judge(one, candidate, history) for candidate in reversed(candidates)][::-1]
     fresh = [_judge(pruner(), candidate, history) for candidate in candidates]
     require(first == second == fresh, pruner, "judged the same evidence differently")
+    require_repeat(_verdicts, pruner, "judged the same evidence differently with another PYTHONHASHSEED")
 
 
 def leaves_the_history_alone(pruner: type[Pruner]) -> None:
@@ -73,6 +75,10 @@ def _judge(pruner: Pruner, candidate: Candidate, history: Sequence[Measurement])
     verdict = pruner.judge(candidate, history)
     require(isinstance(verdict, Verdict), type(pruner), f"returned {verdict!r}, not a Verdict")
     return verdict
+
+
+def _verdicts(pruner: type[Pruner]) -> str:
+    return repr([pruner().judge(candidate, _history()) for candidate in _candidates()])
 
 
 def _candidates() -> list[Candidate]:

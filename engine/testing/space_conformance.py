@@ -19,7 +19,7 @@ import numpy as np
 
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.artifact import Artifact, Toolchain
-from gemmtune.engine.records.config import Config, Param, Value
+from gemmtune.engine.records.config import Config, Param, Value, params_fault
 from gemmtune.engine.records.errors import ToolchainMissing
 from gemmtune.engine.records.gemm.problem import Problem
 from gemmtune.engine.records.search import Prior
@@ -27,6 +27,7 @@ from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.space import BuildError, Space
+from gemmtune.engine.search.enumeration import permission
 from gemmtune.engine.testing._contract import require, require_lightness, run_checks
 
 _MOST_POINTS = 20_000  # listed per task
@@ -79,11 +80,7 @@ def spans_its_params(space: type[Space]) -> None:
         params = space().params(task)
         typed = isinstance(params, tuple) and all(isinstance(param, Param) for param in params)
         require(typed, space, f"has the params {params!r}, not a tuple of Param")
-        names = [param.name for param in params]
-        require(all(names), space, "a param has no name")
-        require(len(set(names)) == len(names), space, f"two params of one name among {', '.join(names)}")
-        for param in params:
-            _check_values(space, param)
+        require(not (fault := params_fault(params)), space, f"has wrong params: {fault}")
 
 
 def has_points_of_its_params(space: type[Space]) -> None:
@@ -103,12 +100,12 @@ def explains_every_rejection(space: type[Space]) -> None:
     for task in _tasks(space):
         for point in _judged(space, task):
             verdict = space().check(task, point)
-            broken = _wrong_verdict(point, verdict)
-            require(not broken, space, broken)
+            require(not (broken := _wrong_verdict(point, verdict)), space, broken)
             rules.add(verdict.rule)
     require(len(rules) <= _MOST_RULES, space, f"has {len(rules)} rules > {_MOST_RULES}: put values into the reason")
-    # An accepted point has no rule. A space may need its toolchain to know what it accepts.
-    require("" in rules or not _is_installed(space), space, "rejects every point of every example")
+    with suppress(ToolchainMissing):  # a space may need its toolchain to know what it accepts
+        space().toolchain()
+        require("" in rules, space, "rejects every point of every example")  # an accepted point has no rule
 
 
 def _wrong_verdict(point: Config, verdict: object) -> str:
@@ -166,7 +163,8 @@ def gives_equal_names_of_features(space: type[Space]) -> None:
             require(not odd, space, f"gives {config} the features {odd}")
         together = space().features_of(task, configs)
         apart = {name: [row[name] for row in rows] for name in rows[0]}
-        equal = set(together) == set(apart) and all(np.allclose(together[name], apart[name]) for name in apart)
+        shapes = {name: np.shape(values) for name, values in together.items()}
+        equal = shapes == dict.fromkeys(apart, (len(rows),)) and all(np.allclose(together[n], apart[n]) for n in apart)
         require(equal, space, f"gives other features together than apart for {task.problem.name}")
 
 
@@ -329,35 +327,9 @@ def _tasks(space: type[Space]) -> tuple[Task, ...]:
     )
 
 
-def _is_installed(space: type[Space]) -> bool:
-    try:
-        space().toolchain()
-    except ToolchainMissing:
-        return False
-    return True
-
-
-def _check_values(space: type[Space], param: Param) -> None:
-    values = param.values
-    require(bool(values), space, f"the param {param.name} has no value")
-    for value in values:
-        require(isinstance(value, bool | int | float | str), space, f"{param.name} has the value {value!r}")
-        require(not isinstance(value, float) or math.isfinite(value), space, f"{param.name} has the value {value}")
-    require(len(set(values)) == len(values), space, f"{param.name} has a value twice: {values}")
-    if param.ordered:
-        try:
-            ascending = list(values) == sorted(values)
-        except TypeError:
-            ascending = False
-        require(ascending, space, f"{param.name} is ordered and not ascending: {values}")
-
-
 def _listed(space: type[Space], task: Task) -> Callable[[Config], bool]:
-    """Return a function that tells whether a config has a listed value for each param of a task."""
-    listed = {param.name: set(param.values) for param in space().params(task)}
-    return lambda config: (
-        len(config) == len(listed) and all(name in listed and value in listed[name] for name, value in config.items())
-    )
+    """Return whether a config has listed values alone, and the first one of each param that does not count."""
+    return permission(space().params(task), lambda config: True)
 
 
 def _points(space: type[Space], task: Task) -> list[Config]:
@@ -384,7 +356,8 @@ def _answers(space: Space, task: Task) -> Iterator[str]:
     yield repr(space.seeds(task))
     yield repr(space.prior(task))
     for point in _drawn(list(islice(space.points(task), _MOST_JUDGED)), _MOST_COMPARED):
-        yield f"{point.json} {space.artifact_key(task, point)} {space.check(task, point)}"
+        verdict = space.check(task, point)
+        yield f"{point.json} {space.artifact_key(task, point)} {verdict} {verdict and space.summation(task, point)}"
 
 
 def _digest_of_all(space: type[Space]) -> str:

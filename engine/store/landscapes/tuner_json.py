@@ -107,10 +107,8 @@ def _load(file: Path, text: str) -> tuple[Mapping[str, object], bool]:
 def _is_json(text: str) -> bool:
     try:
         json.loads(text)
-    except json.JSONDecodeError:
-        return False
-    except (RecursionError, ValueError):
-        return True  # but out of bounds
+    except (RecursionError, ValueError) as error:  # of no other kind where it is only out of bounds
+        return not isinstance(error, json.JSONDecodeError)
     return True
 
 
@@ -129,8 +127,9 @@ def _parse_cache(file: Path, found: Mapping[str, object], *, is_cut: bool) -> La
         _cache_point(f"{file}, cache entry {key}", names, _object(f"{file}, {key}", entry))
         for key, entry in entries.items()
     ]
-    cut = _CUT_OFF if is_cut else None
-    known = _known(device=found.get("device_name"), kernel=found.get("kernel_name"), cut=cut)
+    if len({point.config for point in points}) < len(points):
+        raise LandscapeError(f"{file}: two cache entries have one config; does tune_params_keys lack a parameter?")
+    known = _known(device=found.get("device_name"), kernel=found.get("kernel_name"), cut=is_cut and _CUT_OFF)
     context, problem = _own_facts(file, found.get("metadata"))
     return _landscape(file, names, points, {**known, **context}, problem)
 
@@ -157,13 +156,12 @@ def _parse_t4(file: Path, found: Mapping[str, object]) -> Landscape:
     unit = str(metadata.get("timeunit", "seconds"))
     if unit.lower() not in _UNITS_NS:
         raise LandscapeError(f"{file}: unknown metadata.timeunit {unit!r}; known: {', '.join(_UNITS_NS)}")
-    points = []
-    for index, result in enumerate(_array(f"{file}, results", found["results"])):
-        where = f"{file}, results[{index}]"
-        points.append(_t4_point(where, _object(where, result), _UNITS_NS[unit.lower()]))
+    results = [_object(f"{file}, results[{i}]", x) for i, x in enumerate(_array(f"{file}, results", found["results"]))]
+    points = [_t4_point(f"{file}, results[{i}]", x, _UNITS_NS[unit.lower()]) for i, x in enumerate(results)]
+    names = list(_object(str(file), results[0]["configuration"])) if results else []
     known = _known(device=metadata.get("device"), kernel=metadata.get("kernel"))
     context, problem = _own_facts(file, metadata)
-    return _landscape(file, list(points[0].config) if points else [], points, {**known, **context}, problem)
+    return _landscape(file, names, points, {**known, **context}, problem)
 
 
 def _t4_point(where: str, result: Mapping[str, object], unit_ns: float) -> Point:
@@ -171,7 +169,7 @@ def _t4_point(where: str, result: Mapping[str, object], unit_ns: float) -> Point
     times = _object(f"{where}, times", result.get("times"))
     cost = _sum(f"{where}, times", times, _T4_COSTS)
     cost_seconds = None if cost is None else cost * unit_ns / 1e9
-    status, reason = read_status(str(result.get("invalidity", "")))
+    status, reason = read_status(_text(f"{where}, invalidity", result.get("invalidity")))
     if status is not Status.OK:
         return Point(config, status, None, reason=reason, cost_seconds=cost_seconds)
     samples_ns = _samples_ns(f"{where}, times.runtimes", times.get("runtimes", []), unit_ns)
@@ -220,7 +218,7 @@ def _parse_ktt(file: Path, found: Mapping[str, object]) -> Landscape:
         config = _config(where, {str(pair.get("Name")): pair.get("Value") for pair in pairs})
         cost = _sum(where, result, ("TotalDuration", "TotalOverhead"))
         cost_seconds = None if cost is None else cost * unit_ns / 1e9
-        word = str(result.get("Status"))
+        word = _text(f"{where}, Status", result.get("Status"))
         status = _KTT_STATUS.get(word, Status.RUN_FAILED)
         is_ok = status is Status.OK
         time_ns = _time_ns(f"{where}, TotalDuration", result.get("TotalDuration"), unit_ns) if is_ok else None
@@ -302,6 +300,12 @@ def _time_ns(where: str, time: object, unit_ns: float) -> float:
 def _object(where: str, found: object) -> Mapping[str, object]:
     if not isinstance(found, Mapping):
         raise LandscapeError(f"{where}: expected an object, found {shown(found)}")
+    return found
+
+
+def _text(where: str, found: object) -> str:
+    if not isinstance(found, str) or not found:
+        raise LandscapeError(f"{where}: expected a text, found {shown(found)}")
     return found
 
 

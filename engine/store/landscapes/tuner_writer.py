@@ -1,7 +1,7 @@
 """Write landscapes for other tools: as T4 results, or as a cache that Kernel Tuner's simulation mode replays."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
@@ -47,14 +47,15 @@ def _own_facts(landscape: Landscape) -> dict[str, object]:
 
 def _t4(landscape: Landscape) -> dict[str, object]:
     facts = {**landscape.context, "kernel": landscape.name, **_own_facts(landscape)}
-    results = [_t4_result(point) for point in landscape.points.values()]
+    names = [param.name for param in landscape.params]
+    results = [_t4_result(point, names) for point in landscape.points.values()]
     return {"schema_version": "1.0.0", "metadata": {"timeunit": "milliseconds", **facts}, "results": results}
 
 
-def _t4_result(point: Point) -> dict[str, object]:
+def _t4_result(point: Point, names: Sequence[str]) -> dict[str, object]:
     build, bench = (point.build_seconds or 0.0) * 1e3, point.gpu_seconds * 1e3
     found: dict[str, object] = {
-        "configuration": dict(point.config),
+        "configuration": {name: point.config[name] for name in names},
         "times": {"compilation": build, "benchmark": bench, "runtimes": [ns / 1e6 for ns in point.samples_ns]},
         "invalidity": _INVALIDITY[point.status],
         "correctness": int(point.status is Status.OK),

@@ -100,13 +100,27 @@ def test_a_saved_study_reads_back_and_takes_a_further_sampler(tmp_path, monkeypa
     monkeypatch.undo()
     both = back.extend(InOrder)
     assert both.found == gt.replay(back.landscapes, ["random", InOrder], budget=4, seeds=2, batch=2, apart=True).found
+    record["versions"] |= {"gemmtune": "0.1, 0.2", "other": "3"}
+    (tmp_path / "study.json").write_text(json.dumps(record))
+    gt.read_study(tmp_path).extend(InOrder, out=tmp_path / "longer")
+    versions = json.loads((tmp_path / "longer" / "study.json").read_text())["versions"]
+    assert versions == {**record["versions"], "gemmtune": f"0.1, 0.2, {gt.__version__}"}
+    gt.read_study(tmp_path).save(tmp_path / "again")
+    assert json.loads((tmp_path / "again" / "study.json").read_text())["versions"] == record["versions"]
     with pytest.raises(UsageError, match="has sampler random already"):
         both.extend("random", progress=lambda *_: pytest.fail("it searches first"))
     (tmp_path / "mine.csv").write_text((tmp_path / "mine.csv").read_text().replace(",ok,", ",timed_out,", 1))
     with pytest.raises(LandscapeError, match=r"no landscape is as 1x6144x4096:bf16:nt of .*mine.csv was"):
         gt.read_study(tmp_path)
     assert gt.read_study(tmp_path, *study.landscapes).found == study.found
-    for wrong, said in ((text.replace('"seeds"', '"sedes"'), "unknown field 'sedes'"), (text[:-9], "is truncated")):
+    for wrong, said in (
+        (text.replace('"seeds"', '"sedes"'), "unknown field 'sedes'"),
+        (text[:-9], "is truncated"),
+        (
+            text.replace('"budget": 4', '"budget": 3'),
+            "random.trials holds a search of more evaluations than the budget, 3",
+        ),
+    ):
         (tmp_path / "study.json").write_text(wrong)
         with pytest.raises(UsageError, match=said):
             gt.read_study(tmp_path)

@@ -61,6 +61,10 @@ def problem_columns(problem: str) -> Mapping[str, str]:
         (["tune", "--problem", "17x4096x4096"], ["17x4096x4096:bf16:nt is not recorded", "GPU", DECODE, MIDDLE]),
         (["tune", "--replay", "small.csv", "--problem", MIDDLE], [f"{MIDDLE} is not recorded", f"recorded: {DECODE}"]),
         (["tune", "--replay", "small.csv", "--space", "aten"], ["nothing is recorded in space aten", "triton_mm"]),
+        (
+            ["tune", "--replay", "small.csv", "--space", "aten", "--problem", "16x4096x4096:bf16:nt"],
+            ["nothing is recorded in space aten, and without a GPU 16x", "run this on the GPU; recorded: triton_mm"],
+        ),
         (["tune", "--replay", "none.csv"], ["no file or folder none.csv", "a landscape file"]),
         (["compare", "none.csv"], ["no file or folder none.csv", "a landscape file"]),
         (["compare", "out/table.json"], ["out/table.json"]),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 
 from gemmtune.engine.io.numbers import checked, checked_fraction, parse_number, shown
@@ -12,6 +13,7 @@ from gemmtune.engine.records.errors import TableError, UsageError
 LARGEST = 2**63 - 1
 
 
+@pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize(
     ("value", "kind", "bounds", "found"),
     [
@@ -23,6 +25,8 @@ LARGEST = 2**63 - 1
         (LARGEST, int, {}, LARGEST),
         (-LARGEST, int, {}, -LARGEST),
         (1.7976931348623157e308, float, {}, 1.7976931348623157e308),
+        (np.float32(0.5), float, {"above": 0}, 0.5),
+        (np.int64(3), int, {}, 3),
     ],
 )
 def test_a_number_within_its_bounds_is_returned_as_its_kind(value, kind, bounds, found):

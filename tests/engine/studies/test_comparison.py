@@ -13,7 +13,7 @@ from gemmtune.engine.records.config import Config, Param
 from gemmtune.engine.records.errors import LandscapeError
 from gemmtune.engine.records.landscape import Landscape, Point
 from gemmtune.engine.records.measurement import Status, Trial
-from gemmtune.engine.report.studies import comparison_report
+from gemmtune.engine.report.studies import comparison_report, mean_score_text
 from gemmtune.engine.studies.comparison import Reached, compare, curves_over_seconds
 from gemmtune.engine.studies.intervals import mean_interval
 from gemmtune.engine.studies.performance_score import PerformanceScore
@@ -122,6 +122,20 @@ def test_a_score_does_not_depend_on_what_it_is_compared_with():
         both.curve("evolution", "other").score
         == compare(studied[1:], {"e": [c[1:] for c in arms["evolution"]]}, 64).curve("e").score
     )
+
+
+def test_the_mean_score_is_over_the_landscapes_where_all_arms_have_one():
+    studied = [wide(), wide("other")]
+    good = list(replays(studied, "random", 64, seeds=2))
+    failures = [
+        [first, tuple(replace(t, status=Status.RUN_FAILED, score=None) for t in second)] for first, second in good
+    ]
+    found = compare(studied, {"good": good, "failed": failures}, 64)
+    assert found.curve("failed", "other").score is None
+    assert found.curve("good", "other").score is not None
+    for arm in ("good", "failed"):
+        assert found.curve(arm).score.value == found.curve(arm, "wide").score.value
+        assert mean_score_text(found, arm).endswith(" of 1 of 2 landscapes")
 
 
 def test_the_json_object_holds_curves_counts_and_scores():

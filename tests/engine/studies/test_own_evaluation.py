@@ -66,9 +66,18 @@ def test_what_cannot_be_searched_or_told_is_refused():
         ([gt.Param("a", (1, 1))], "parameter a has value 1 twice"),
         ({"a": (1.0, float("nan"))}, "parameter a: value nan is no finite number"),
         ({"a": (1, None)}, "parameter a: value None is no finite number, text or truth value"),
+        ([gt.Param("a", (1, 2)), gt.Param("a", (3,))], "two params of one name among a, a; rename one"),
+        ([gt.Param("a", (2, 1))], "parameter a is ordered and not ascending: 1 follows 2; sort its values, or say"),
+        ([gt.Param("a", (1, 2), where=("b", (1,)))], r"has where=\('b', \(1,\)\); name another parameter and some"),
+        (
+            [gt.Param("a", (1, 2)), gt.Param("b", (1, 2), where="a")],
+            "parameter b has where='a'; name another parameter",
+        ),
     ):
         with pytest.raises(gt.UsageError, match=said):
             gt.AskTell(params, "random")
+    with pytest.raises(gt.UsageError, match="named=5 is not of type"):
+        gt.sampler(5)
     with pytest.raises(gt.UsageError, match="budget=0 is not an integer from 1 on"):
         gt.AskTell(PARAMS, budget=0)
     search = gt.AskTell(PARAMS, "random")
@@ -78,6 +87,8 @@ def test_what_cannot_be_searched_or_told_is_refused():
     for scores, said in (([1.0], "1 scores are told, and 2"), ([1.0, -2], "score=-2 is not a number above 0")):
         with pytest.raises(gt.UsageError, match=said):
             search.tell(scores)
+    with pytest.raises(gt.UsageError, match="scores=5 is not of type"):
+        search.tell(5)
     search.tell([1.0, None])
     assert [trial.status for trial in search.trials] == [gt.Status.OK, gt.Status.RUN_FAILED]
 

@@ -99,11 +99,18 @@ def test_a_search_moves_the_score_by_its_lead_where_times_are_even():
     even = landscape([1e6 * (1 + i / 100) for i in range(SIZE)])
     scorer, searches = PerformanceScore(even), [keen(even, seed) for seed in range(8)]
     alone = np.array([scorer.score([search]) for search in searches])
-    score, (behind, ahead) = scorer.by_search([*searches, trials([])])
+    score, (behind, ahead) = scorer.by_search(searches)
     assert score == scorer.score(searches)
-    assert behind[:-1] == pytest.approx(alone, abs=0.02)
-    assert ahead[:-1] - score == pytest.approx(behind[:-1] - score, abs=0.02)
-    assert behind[-1] == ahead[-1] == pytest.approx(score, abs=0.01)  # P leaves out a search that found nothing
+    assert behind == pytest.approx(alone, abs=0.02)
+    assert ahead - score == pytest.approx(behind - score, abs=0.02)
+
+
+def test_searches_of_which_one_found_nothing_have_no_score():
+    found = uneven()
+    failures = [point for point in found.points.values() if not point.time_ns]
+    late = [*failures, *(point for point in found.points.values() if point.time_ns)]
+    for poor in (failures, late):  # by the end of the range
+        assert PerformanceScore(found).score([keen(found, 1), trials(poor)]) is None
 
 
 def test_an_optimum_far_ahead_widens_the_upper_end_most():

@@ -69,6 +69,13 @@ class Toy(Space):
         raise NotImplementedError
 
 
+class Sums(Toy):
+    numbers = count()
+
+    def summation(self, task, config):
+        return str(next(Sums.numbers))
+
+
 def toy(**answers):
     return answering(Toy, **answers)
 
@@ -81,6 +88,7 @@ def tile(*values, ordered=True):
 
 
 KIT = space_conformance
+AB = (Param("A", (1, 2)), Param("B", (1, 2), where=("A", (2,))))
 TWO = Config({"TILE": 2})
 
 
@@ -92,9 +100,17 @@ TWO = Config({"TILE": 2})
         ({"params": (Param("", (1, 2)),)}, KIT.spans_its_params, "no name"),
         ({"params": (Param("A", (1,)), Param("A", (2,)))}, KIT.spans_its_params, "two params of one name"),
         ({"params": tile()}, KIT.spans_its_params, "has no value"),
-        ({"params": tile(1, None)}, KIT.spans_its_params, "has the value None"),
-        ({"params": tile(1.0, float("inf"))}, KIT.spans_its_params, "has the value inf"),
+        ({"params": tile(1, None)}, KIT.spans_its_params, "value None is no finite number"),
+        ({"params": tile(1.0, float("inf"))}, KIT.spans_its_params, "value inf is no finite number"),
         ({"params": tile(1, "a")}, KIT.spans_its_params, "not ascending"),
+        ({"params": (Param("A", (1, 2), where=("B", (1,))),)}, KIT.spans_its_params, r"where=\('B', \(1,\)\); name"),
+        ({"params": (Param("A", (1, 2), where=("A", (1,))),)}, KIT.spans_its_params, "name another parameter"),
+        (
+            {"params": (*AB, Param("C", (1, 2), where=("A", (3,))))},
+            KIT.spans_its_params,
+            "3, which is none of its values",
+        ),
+        ({"params": (*AB, Param("C", (1, 2), where=("A", 1)))}, KIT.spans_its_params, "name another parameter"),
         ({"points": ()}, KIT.has_points_of_its_params, "has no point"),
         ({"points": (TWO, TWO)}, KIT.has_points_of_its_params, "a point twice"),
         ({"points": (Config({"OTHER": 2}),)}, KIT.has_points_of_its_params, "not of its params"),
@@ -107,7 +123,14 @@ TWO = Config({"TILE": 2})
         ({"seeds": [TWO]}, KIT.has_feasible_seeds, "not a tuple"),
         ({"seeds": (TWO, TWO)}, KIT.has_feasible_seeds, "a seed twice"),
         ({"seeds": (Config({"TILE": 9}),)}, KIT.has_feasible_seeds, "not of its params"),
+        ({"params": AB, "points": (Config({"A": 1, "B": 2}),)}, KIT.has_points_of_its_params, "not of its params"),
+        ({"params": AB, "seeds": (Config({"A": 1, "B": 2}),)}, KIT.has_feasible_seeds, "not of its params"),
         ({"features": {"waves": float("nan")}}, KIT.gives_equal_names_of_features, "the features {'waves': nan}"),
+        (
+            {"features": {"waves": 1.0}, "features_of": {"waves": [1.0]}},
+            KIT.gives_equal_names_of_features,
+            "other features together than apart",
+        ),
         ({"features_of": {"waves": [1.0]}}, KIT.gives_equal_names_of_features, "other features together than apart"),
         ({"prior": None}, KIT.estimates_feasible_configs, "not a Prior"),
         ({"prior": Prior({TWO: 1.0}, "toy", "why")}, KIT.estimates_feasible_configs, "1 estimates by 'toy'"),
@@ -411,9 +434,21 @@ class DropsTheVendor(Keeps):
         return Verdict.no("vendor", "it has no params") if candidate.artifact else Verdict.yes()
 
 
+class TwoLines(Keeps):
+    def judge(self, candidate, history):
+        return Verdict.no("lines", "one\ntwo") if history else Verdict.yes()
+
+
+class HashedRule(Keeps):
+    def judge(self, candidate, history):
+        return Verdict.no(f"rule {hash('a text') % 1000}", "a reason") if history else Verdict.yes()
+
+
 @pytest.mark.parametrize(
     ("pruner", "check", "broken"),
     [
+        (TwoLines, pruner_conformance.gives_every_no_its_reason, "more than one line"),
+        (HashedRule, pruner_conformance.judges_by_the_evidence_alone, "with another PYTHONHASHSEED"),
         (Forgets, pruner_conformance.leaves_the_history_alone, "changed the history"),
         (Nods, pruner_conformance.keeps_without_evidence, "not a Verdict"),
         (PerInstance, pruner_conformance.judges_by_the_evidence_alone, "differently"),
@@ -511,6 +546,11 @@ class AnswersDicts(ExhaustiveSampler):
         return [dict(config) for config in super().ask(count)]
 
 
+class Exits(ExhaustiveSampler):
+    def tell(self, trials):
+        raise SystemExit(3)
+
+
 class Divides(ExhaustiveSampler):
     def tell(self, trials):
         return 1 / 0
@@ -525,6 +565,7 @@ class Divides(ExhaustiveSampler):
         (Alone, check_sampler, r"Alone does not call super\(\).__init__\(search\)"),
         (AnswersDicts, check_sampler, r"returned \[{'kind': .* from ask, not a list of configs"),
         (Divides, check_sampler, r"raised ZeroDivisionError: .* \(.*, line \d+\); the suite checked that a sampler"),
+        (Exits, check_sampler, r"raised SystemExit: 3 \(.*; the suite checked that a sampler"),
         (OrderedDict, check_sampler, "OrderedDict'> is not a class derived from Sampler"),
         (StopsEarly, SEARCHED.exhausts_the_feasible_set, "asked nothing, 1 configs are left"),
         (NeedsSeeds, SEARCHED.searches_without_seeds, "asked nothing, 28 configs are left"),
@@ -545,6 +586,10 @@ def test_names_of_features_that_differ_are_refused():
             return {f"tile{config['TILE']}": 1.0}
 
     refused(KIT.gives_equal_names_of_features, Names, r"the features \['tile\d'\], and other configs \['tile\d'\]")
+
+
+def test_a_summation_that_differs_from_call_to_call_is_refused():
+    refused(KIT.is_stateless, Sums, "describes a task differently")
 
 
 def test_a_class_that_no_module_has_is_compared_with_a_fresh_process_too():
@@ -731,6 +776,7 @@ def test_a_broken_promise_names_the_plugin_and_a_kept_one_says_nothing():
     ("line", "broken"),
     [
         ("", None),
+        ("print('a line of its own')", None),
         ("import json as torch; sys.modules['torch'] = torch", r"imported \['torch'\]"),
         ("open('left', 'w').close()", r"left \['left'\] in the working"),
         ("raise SystemExit('it broke')", "fails in a fresh process: it broke"),

@@ -181,6 +181,15 @@ def test_the_first_entry_of_a_repeated_config_counts(tmp_path):
         ({"results": [], "metadata": {"timeunit": "fortnights"}}, "unknown metadata.timeunit 'fortnights'"),
         ({"results": []}, "holds no config"),
         ({"results": [{"configuration": {"x": 1}, "invalidity": "correct"}]}, "results[0], times: expected an object"),
+        ({"results": [{"configuration": {"x": 1}, "times": {}}]}, "[0], invalidity: expected a text, found None"),
+        (
+            {"Metadata": {"TimeUnit": "Seconds"}, "Results": [{"Configuration": [{"Name": "x", "Value": 1}]}]},
+            "Results[0], Status: expected a text, found None",
+        ),
+        (
+            {"tune_params_keys": ["x"], "cache": {"1,2": {"x": 1, "y": 2, "time": 3.0}, "1,4": {"x": 1, "time": 5.0}}},
+            "two cache entries have one config; does tune_params_keys lack a parameter?",
+        ),
     ],
 )  # fmt: skip
 def test_an_error_names_the_entry_and_what_was_expected(tmp_path, found, said):
@@ -236,6 +245,7 @@ def test_what_is_written_for_another_tuner_reads_back(tmp_path, form):
     gt.write_landscapes(tmp_path / "out.json", few, form=form)
     [back] = read_landscapes(tmp_path / "out.json")
     assert (back.name, back.problem) == (few.name, few.problem)
+    assert [param.name for param in back.params] == [param.name for param in few.params]  # samplers draw in their order
     assert {**back.context, "kernel": ""} == {**few.context, "kernel": ""}
     broken = (tmp_path / "out.json").read_text().replace('"k": "', '"k": "-')
     assert "metadata.problem: " in refusal(tmp_path, broken)
