@@ -275,6 +275,8 @@ class Definition:
                 known = f"no argument of the kernel and none of {tuple(OPTIONS)}"
                 raise self._error(f"params has {name!r}, which is {known}: leave it out")
             if not values or not all(isinstance(value, _VALUES) for value in values):
+            if len({isinstance(value, str) for value in values if value != "None"}) > 1:
+                raise self._error(f"params[{name!r}] has numbers and texts, which no table can hold: let all be texts")
                 raise self._error(f"params[{name!r}] is no list of numbers, texts, None and types")
         return {name: tuple(dict.fromkeys(values)) for name, values in found.items()}
 

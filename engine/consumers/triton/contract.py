@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 VALUE_TEXT = re.compile(
-    r"True|False|None|-?[0-9]{1,30}|-?([0-9]+(\.[0-9]+)?(e[+-]?[0-9]{1,3})?|inf)|nan|'[\w.~%-]{0,300}'|(tl|torch)\.\w+",
+    r"True|False|None|-?[0-9]{1,30}|-?([0-9]+(\.[0-9]+)?(e[+-]?[0-9]{1,3})?|inf)|nan|'[\w.~%-]{0,298}'|(tl|torch)\.\w+",
     re.ASCII,
 )
 """Text of an argument that is no tensor: `4096`, `True`, `None`, `1e-06`, `'relu'`, `tl.fp32`, `torch.float32`."""

@@ -298,6 +298,11 @@ REFUSED = {
         {"before": "import functools", "members": "kernel = functools.wraps(kernel)(lambda *_: None)"},
         "not decorated",
     ),
+    "numbers and texts": (
+        {"last": ", MODE: tl.constexpr = 1", "members": "params = {'BLOCK': (256,), 'MODE': (1, 'fast')}"},
+        r"params\['MODE'\] has numbers and texts, which no table can hold: let all be texts",
+    ),
+    "long text": ({"given": "'n': 'x' * 299"}, "a str, which no table can hold: give one of at most 99 characters"),
     "enum": (
         {"before": "import enum\nE = enum.Enum('E', 'A')", "given": "'n': E.A"},
         "a E, which no table.*give its va",
