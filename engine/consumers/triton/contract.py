@@ -8,7 +8,7 @@ import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
-from types import ModuleType
+from types import FunctionType, MethodType, ModuleType
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -23,7 +23,7 @@ _DEF = re.compile(r"^def\s+\w+\s*\(", re.MULTILINE)
 
 def layers(kernel: Any) -> Iterator[Any]:  # noqa: ANN401 (Triton has no types)
     """Yield a kernel's decorators from the outermost one, such as `Heuristics`, to its `JITFunction`."""
-    while not (inspect.isfunction(kernel) or inspect.ismethod(kernel)) and hasattr(kernel, "fn"):
+    while not isinstance(kernel, FunctionType | MethodType | ModuleType) and hasattr(kernel, "fn"):
         yield kernel
         kernel = kernel.fn
 

@@ -302,6 +302,7 @@ def test_names_that_python_or_a_class_has_for_something_else_are_written_around(
         ("{}/kernels.py:softmx_kernel", "did you mean softmax_kernel"),
         ("{}/kernels.py:no_kernel", "has no kernel no_kernel of Triton"),
         ("{}/gone.py:x", "no file"),
+        ("torch:nn", "torch has no kernel nn of Triton; known: none"),
         ("gone_module:x", "gone_module cannot be imported: ModuleNotFoundError"),
     ],
 )
