@@ -1,11 +1,10 @@
 """Decorators of a user's Triton kernel: what they add to a launch, and what its functions reach. Imports Triton."""
 
 import inspect
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import _lru_cache_wrapper, cache
+from functools import _lru_cache_wrapper, cache, partial
 from types import CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -16,6 +15,7 @@ from gemmtune.engine.consumers.triton.contract import (
     constant_text,
     hook_of,
     layers,
+    is_others,
     param_text,
     param_value,
 )
@@ -25,8 +25,6 @@ OPTIONS = {"num_warps": 4, "num_stages": 3, "num_ctas": 1, "maxnreg": None}
 
 _Derived = tuple[tuple[str, Callable[[Mapping[str, object]], object]], ...]
 
-_KNOWN = sys.stdlib_module_names | {"torch", "triton", "numpy", "gemmtune"}
-"""Packages whose functions are not the user's."""
 _JIT_OPTIONS = ("debug", "noinline", "do_not_specialize", "do_not_specialize_on_alignment")
 _TOLD = {"kernel", "cases", "params", "default", "outputs", "restore", "tolerance", "nearest"}
 """Attributes of a class that a case tells in fields of their own, or that no launch depends on."""
@@ -131,6 +129,8 @@ def source_of(function: Any) -> str:  # noqa: ANN401 (a user's function)
         return f"{type(function).__qualname__} {getattr(function, '__qualname__', '')}"
 
 
+    if isinstance(function, partial):
+        return f"{source_of(function.func)} of {constant_text([*function.args, *function.keywords.items()])}"
 def _derived(above: Sequence[Any]) -> _Derived:
     return tuple(
         pair for layer in above if isinstance(getattr(layer, "values", None), dict) for pair in layer.values.items()
@@ -150,13 +150,14 @@ def parts_of(parts: Decorators, user_class: Any, kernel_sha256: str, told: str) 
     hooks = dict.fromkeys((*(config.pre_hook for config in parts.configs), parts.hook, parts.prune))
     names = [(f"{each.kwargs}", getattr(each.pre_hook, "__qualname__", "none")) for each in parts.configs]
     owners = sorted({f"{kwargs}: {hook}" for kwargs, hook in names if len({name for _, name in names}) > 1})
-    launch = _reached((user_class.arguments, user_class.grid, *hooks), user_class)
+    made = [each for each in (user_class.__init__,) if isinstance(each, FunctionType)]
+    launch = _reached((user_class.arguments, user_class.grid, *made, *hooks), user_class)
     options = {name: each for name in _JIT_OPTIONS if (each := getattr(parts.jit, name, None))}
     heuristics = [f"{name} {source_of(function)}" for name, function in derived]
     heuristics += filter(None, [_reached([function for _, function in derived], user_class)])
     found = {
         "kernel": kernel_sha256,
-        "arguments": inspect.getsource(user_class.arguments),
+        "arguments": "".join([inspect.getsource(user_class.arguments), *map(source_of, made)]),
         "grid": inspect.getsource(user_class.grid),
         "heuristics": "\n".join(heuristics),
         "hooks": "\n".join([*(source_of(each) for each in hooks if each is not None), *owners]),
@@ -172,7 +173,8 @@ def _reached(functions: Iterable[Any], owner: type) -> str:
         functions: functions of the user's file; their own sources are left out.
         owner: class whose attributes they reach through `self`.
     """
-    first = {each for each in functions if isinstance(each, FunctionType)}
+    known = (each if isinstance(each, FunctionType) else _function_of(each) for each in functions)
+    first = {each for each in known if each is not None}
     waiting, found, seen = [*first], set[str](), set[Any]()
     while waiting:
         function = waiting.pop()
@@ -185,13 +187,15 @@ def _reached(functions: Iterable[Any], owner: type) -> str:
             text = constant_text(value)
             if text is not None:
                 found.add(f"{function.__qualname__} {name}={text}")
-            elif (below := _function_of(value)) is not None and _is_users(below.__module__):
+            elif (below := _function_of(value)) is not None and not is_others(below.__module__):
                 waiting.append(below)
     return "\n".join(sorted(found))
 
 
 def _function_of(value: Any) -> FunctionType | None:  # noqa: ANN401 (anything in a user's file)
-    """Return the function of a method, property, or cached or wrapped function; None of anything else."""
+    """Return the function of a method, property, or cached, wrapped or partial function; None of anything else."""
+    if isinstance(value, partial):
+        value = value.func
     if isinstance(value, staticmethod | classmethod | MethodType):
         value = value.__func__
     if isinstance(value, property):
@@ -210,7 +214,7 @@ def _values(function: FunctionType, owner: type) -> Iterator[tuple[str, Any]]:
     spaces: list[Mapping[str, Any]] = [function.__globals__]
     spaces += ({k: v for k, v in vars(base).items() if k not in _TOLD} for base in owner.__mro__[:-1])
     modules = (function.__globals__.get(name) for name in names)
-    spaces += (vars(each) for each in modules if isinstance(each, ModuleType) and _is_users(each.__name__))
+    spaces += (vars(each) for each in modules if isinstance(each, ModuleType) and not is_others(each.__name__))
     yield from ((name, space[name]) for space in spaces for name in names if name in space and name[:2] != "__")
 
 
@@ -220,7 +224,3 @@ def _names(code: CodeType) -> Iterator[str]:
     for each in code.co_consts:
         if isinstance(each, CodeType):
             yield from _names(each)
-
-
-def _is_users(module: str | None) -> bool:
-    return (module or "").partition(".")[0] not in _KNOWN

@@ -4,7 +4,9 @@ import ast
 import enum
 import hashlib
 import inspect
+import numbers
 import re
+import sys
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
@@ -94,8 +96,8 @@ def _dtype(module: str, name: str) -> Any:  # noqa: ANN401 (Triton has no types)
 def source_sha256(kernel: Any) -> str:  # noqa: ANN401 (Triton has no types)
     """Return the SHA-256 of what Triton compiles of a kernel, whatever decorates it.
 
-    That is its source, the source of the decorated functions that it reaches in any module but Triton's own, and the
-    values of the constants that these name. Line numbers and paths do not count.
+    That is its source, the source of the decorated functions that it reaches in any module but Triton's own, and of
+    the plain ones in the user's, and the values of the constants that these name. Lines and paths do not count.
     """
     texts: dict[Any, tuple[str, str]] = {}
     waiting = [python_function(kernel)]
@@ -108,21 +110,30 @@ def source_sha256(kernel: Any) -> str:  # noqa: ANN401 (Triton has no types)
         source = source[found.start() if found else 0 :].strip()
         texts[function] = function.__qualname__, source
         for name, value in _named(function, source):
-            below = python_function(value)
             constant = constant_text(value)
             if getattr(value, "noinline", False):
                 constant = "noinline"
             if constant is not None:
                 texts[function, name] = f"{function.__qualname__} {name}", f"{name}={constant}"
-            if below is not None and not inspect.isfunction(value) and not _is_tritons(below.__module__):
-                waiting.append(below)
+            waiting += _functions(value)
     return hashlib.sha256("\n".join(text for _, text in sorted(texts.values())).encode()).hexdigest()
+
+
+def _functions(value: Any) -> Iterator[Any]:  # noqa: ANN401 (anything that a kernel names)
+    """Yield the functions that Triton compiles for a value, or calls while it compiles."""
+    for each in getattr(value, "hash_attrs", ()):  # of an aggregate
+        yield from _functions(each)
+    below = python_function(value)
+    if below is not None and not (is_others if below is value else _is_tritons)(below.__module__):
+        yield inspect.unwrap(below)
 
 
 def constant_text(value: Any) -> str | None:  # noqa: ANN401 (a constant)
     """Return a constant as text with its type, or an enum, list or dict of constants alone; None for anything else."""
     if type(value).__name__ == "constexpr":
         value = value.value
+    if isinstance(value, set | frozenset):
+        value = sorted(value, key=repr)
     if isinstance(value, enum.Enum):
         return f"{value}={constant_text(value.value)}"
     if isinstance(value, tuple | list):
@@ -130,7 +141,7 @@ def constant_text(value: Any) -> str | None:  # noqa: ANN401 (a constant)
         return None if None in texts or not texts else f"({','.join(map(str, texts))})"
     if isinstance(value, dict):
         return constant_text([*value.items()])
-    return text_of(value)
+    return text_of(value) or (repr(value) if isinstance(value, numbers.Number) else None)  # such as numpy's
 
 
 def _named(function: Any, source: str) -> Iterator[tuple[str, Any]]:  # noqa: ANN401 (a Python function)
@@ -155,6 +166,11 @@ def _named(function: Any, source: str) -> Iterator[tuple[str, Any]]:  # noqa: AN
             value = getattr(value, attribute, None)
         if not isinstance(value, ModuleType):
             yield ".".join((at.id, *chain)), value
+
+
+def is_others(module: str | None) -> bool:
+    """Return whether a module is not the user's, but one of Python or of a known package."""
+    return (module or "").partition(".")[0] in sys.stdlib_module_names | {"torch", "triton", "numpy", "gemmtune"}
 
 
 def _is_tritons(module: str) -> bool:
