@@ -1,6 +1,5 @@
 """Launch a user's kernel through its own decorators with a table loaded, without a GPU. Imports torch and Triton."""
 
-import importlib.util
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -17,7 +16,7 @@ from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.seams.workload import DryLaunch
 from gemmtune.spaces.triton.decorators import OPTIONS
-from gemmtune.spaces.triton.definition import Definition
+from gemmtune.spaces.triton.definition import Definition, module_of
 
 
 def launch_dry(
@@ -40,7 +39,7 @@ def launch_dry(
     rows = {row["facts"]["problem"]: row["config"] for kernel in kernels for row in kernel["rows"]}
     with _without_gpu(kernel) as program:
         try:
-            loader = _module(folder / "gemmtune_triton.py")
+            loader = module_of(folder / "gemmtune_triton.py")
             loader.load(kernel, device=device.name)
         except STOPS:
             raise
@@ -141,12 +140,3 @@ def _without_gpu(kernel: Any) -> Iterator[_Program]:  # noqa: ANN401 (Triton has
         finally:
             vars(tuner).clear()
             vars(tuner).update(kept)
-
-
-def _module(file: Path) -> Any:  # noqa: ANN401 (a module)
-    spec = importlib.util.spec_from_file_location(f"{file.stem}_{file.parent.name}", file)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
