@@ -13,9 +13,10 @@ from triton.runtime import driver
 from gemmtune.engine.consumers.triton.contract import (
     autotuner_of,
     constant_text,
+    defaults_of,
     hook_of,
-    layers,
     is_others,
+    layers,
     param_text,
     param_value,
 )
@@ -53,10 +54,15 @@ class Decorators:
     hook: Callable[..., object] | None = None
     """Autotuner's own `pre_hook`, which Triton calls before the launches that it benchmarks."""
 
+    @property
+    def defaults(self) -> dict[str, Any]:
+        """Defaults of the kernel's arguments by name."""
+        return defaults_of(self.jit)
+
     def hook_of(self, config: Mapping[str, object]) -> Callable[..., object] | None:
         """Return the `pre_hook` that a config's launches run first; raises ValueError where the list does not say."""
         kwargs = {name: param_value(value) for name, value in config.items() if name not in OPTIONS}
-        return hook_of(self.configs, kwargs)  # type: ignore[no-any-return]
+        return hook_of(self.configs, kwargs, self.defaults)  # type: ignore[no-any-return]
 
     def kept(self, configs: Sequence[Any], arguments: Mapping[str, object]) -> Sequence[Any]:
         """Return the configs that `early_config_prune` keeps for a launch; it is given what its signature takes."""
@@ -123,14 +129,14 @@ def values_of(configs: Sequence[Any]) -> list[dict[str, Any]]:
 
 def source_of(function: Any) -> str:  # noqa: ANN401 (a user's function)
     """Return the source of a function, or what stands for it where there is none."""
+    if isinstance(function, partial):
+        return f"{source_of(function.func)} of {constant_text([*function.args, *function.keywords.items()])}"
     try:
         return inspect.getsource(function)
     except (OSError, TypeError):
         return f"{type(function).__qualname__} {getattr(function, '__qualname__', '')}"
 
 
-    if isinstance(function, partial):
-        return f"{source_of(function.func)} of {constant_text([*function.args, *function.keywords.items()])}"
 def _derived(above: Sequence[Any]) -> _Derived:
     return tuple(
         pair for layer in above if isinstance(getattr(layer, "values", None), dict) for pair in layer.values.items()

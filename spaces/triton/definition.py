@@ -54,8 +54,7 @@ class Definition:
             raise self._error(str(error)) from None
         self.jit = self.decorators.jit
         self.argument_names: tuple[str, ...] = tuple(self.jit.arg_names)
-        signature = inspect.signature(python_function(self.kernel)).parameters
-        self._defaults = {n: each.default for n, each in signature.items() if each.default is not each.empty}
+        self._defaults = self.decorators.defaults
         self.outputs = self._few("outputs", self._user.outputs)
         if not all(isinstance(name, str) for name in self.outputs):
             raise self._error("outputs is no list of names of arguments")
@@ -275,9 +274,9 @@ class Definition:
                 known = f"no argument of the kernel and none of {tuple(OPTIONS)}"
                 raise self._error(f"params has {name!r}, which is {known}: leave it out")
             if not values or not all(isinstance(value, _VALUES) for value in values):
+                raise self._error(f"params[{name!r}] is no list of numbers, texts, None and types")
             if len({isinstance(value, str) for value in values if value != "None"}) > 1:
                 raise self._error(f"params[{name!r}] has numbers and texts, which no table can hold: let all be texts")
-                raise self._error(f"params[{name!r}] is no list of numbers, texts, None and types")
         return {name: tuple(dict.fromkeys(values)) for name, values in found.items()}
 
     def _few(self, what: str, values: Iterable[Any]) -> tuple[Any, ...]:

@@ -177,14 +177,21 @@ def _is_tritons(module: str) -> bool:
     return module.partition(".")[0] == "triton"
 
 
-def hook_of(configs: Sequence[Any], kwargs: Mapping[str, object]) -> Any:  # noqa: ANN401 (Triton has no types)
-    """Return the `pre_hook` that a config of these kwargs has in an autotuner's list; None for none.
+def defaults_of(kernel: Any) -> dict[str, Any]:  # noqa: ANN401 (Triton has no types)
+    """Return the defaults of a kernel's arguments by name."""
+    signature = inspect.signature(python_function(kernel)).parameters
+    return {name: each.default for name, each in signature.items() if each.default is not each.empty}
+
+
+def hook_of(configs: Sequence[Any], kwargs: Mapping[str, object], defaults: Mapping[str, object]) -> Any:  # noqa: ANN401
+    """Return the `pre_hook` that a config of these kwargs has in an autotuner's list, or of defaults; None for none.
 
     Raises:
         ValueError: the list has hooks, and does not say which one, if any, these kwargs have.
     """
     hooks = [config.pre_hook for config in configs]
-    alike = [config.pre_hook for config in configs if config.kwargs == dict(kwargs)] or hooks
+    left_out = {name: defaults[name] for name in kwargs if name in defaults}
+    alike = [config.pre_hook for config in configs if {**left_out, **config.kwargs} == kwargs] or hooks
     if len({id(hook) for hook in alike}) > 1 and len({_likeness(hook) for hook in alike}) > 1:
         raise ValueError(
             f"its configs' pre_hooks differ, and no config has {dict(kwargs)}: give the autotuner one with its hook"

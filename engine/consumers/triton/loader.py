@@ -17,6 +17,7 @@ from typing import Any
 from gemmtune.engine.consumers.triton.contract import (
     autotuner_of,
     hook_of,
+    defaults_of,
     layers,
     param_value,
     python_function,
@@ -180,8 +181,11 @@ def load(kernel: Any, path: str | Path | None = None, *, device: str | None = No
                     _require_alike(other, row, keyed, rounded)
                 if entry["nearest"] in names:
                     positions[key] = names.index(entry["nearest"])
-    configs = {key: _config(triton.Config, row, own["configs"]) for key, row in rows.items()}
-    _warn_of_release(triton.__version__, rows.values())
+    configs = {key: _config(triton.Config, row, own["configs"], defaults_of(kernel)) for key, row in rows.items()}
+    made_by = {each[1] for row in rows.values() if (each := _RELEASE.search(str(row["facts"].get("toolchain"))))}
+    if other := sorted(made_by - {".".join(triton.__version__.split(".")[:2])}):  # a major and a minor release
+        text = f"the table was made by Triton {other[0]}, and this is {triton.__version__}: tune again"
+        warnings.warn(text, TableWarning, stacklevel=2)
     tuned = TunedConfigs(configs, positions, python_function(kernel).__name__, _acceptor(tuner, own))
     _install(tuner, own, tuned, keyed, compiles=_may_prune(kernel))
     _loaded[id(tuner)] = tuned
@@ -220,29 +224,27 @@ def _strategies(tuner: Any) -> dict[str, Callable[[Any], Any]]:  # noqa: ANN401 
 
 def _variants(kernel: Any, keyed: list[str], arguments: Mapping[str, str]) -> Iterator[list[str]]:  # noqa: ANN401
     """Yield the arguments that a launch's key may hold: all of them, then without those that a launch may leave out."""
-    known = inspect.signature(python_function(kernel)).parameters
-    optional = [name for name in keyed if text_of(known[name].default) == arguments[name]]
+    defaults = defaults_of(kernel)
+    optional = [name for name in keyed if name in defaults and text_of(defaults[name]) == arguments[name]]
     for left_out in itertools.product((False, True), repeat=len(optional)):
         gone = {name for name, out in zip(optional, left_out, strict=True) if out}
         yield [name for name in keyed if name not in gone]
 
 
-def _config(make: Any, row: Mapping[str, Any], own: Sequence[Any]) -> Any:  # noqa: ANN401 (Triton has no types)
+def _config(make: Any, row: Mapping[str, Any], own: Sequence[Any], defaults: Mapping[str, object]) -> Any:  # noqa: ANN401
     """Return a row's config with the hook that the kernel's own config of equal params has."""
     values = {name: param_value(value) for name, value in row["config"].items()}
     kwargs = {name: value for name, value in values.items() if name not in OPTIONS}
     try:
-        hook = hook_of(own, kwargs)
+        hook = hook_of(own, kwargs, defaults)
     except ValueError as error:
         raise ValueError(f"{row['facts']['problem']}: {error}") from None
     return make(kwargs, **{name: value for name, value in values.items() if name in OPTIONS}, pre_hook=hook)
 
 
-def _acceptor(tuner: Any, own: Mapping[str, Any]) -> Callable[[Any], bool]:  # noqa: ANN401 (Triton has no types)
-    def accepts(config: Any) -> bool:  # noqa: ANN401 (Triton has no types)
-        if own["prune"] is None:
-            return True
-        return config in own["prune"]([*own["configs"], config], tuner.nargs, **tuner.cache.launch)
+def _acceptor(tuner: _Untyped, own: Mapping[str, Any]) -> Callable[[Any], bool]:
+    configs, prune = own["configs"], own["prune"]
+    return lambda each: prune is None or each in prune([*configs, each], tuner.nargs, **tuner.cache.launch)
 
     return accepts
 

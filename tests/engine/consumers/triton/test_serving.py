@@ -86,6 +86,18 @@ def test_the_hook_of_the_config_with_equal_params_runs_before_every_launch(forms
 def test_a_kernel_tuned_below_its_autotuner_keeps_its_hooks_or_is_refused(forms):
     change = {"before": HOOKS, "decorators": "", "members": "default = {'BLOCK': 512, 'num_warps': 8}"}
     cases = forms.write(**change)
+def test_a_config_that_leaves_out_a_default_keeps_its_hook(forms):
+    configs = "[triton.Config({'BLOCK': 128}), triton.Config({'BLOCK': 128, 'SPLIT': 2}, pre_hook=zero)]"
+    change = {"before": HOOKS, "decorators": f"@triton.autotune({configs}, key=['n'])", "members": "params = {}"}
+    cases = forms.write(**change, last=", SPLIT: tl.constexpr = 1")
+    rows = [Config({"BLOCK": 128, "SPLIT": split, "num_warps": 8, "num_stages": 2}) for split in (1, 2)]
+    loader = forms.export(map(forms.row, cases, rows))
+    launches = forms.launches(forms.kernel_of(cases[0]))
+    loader.load(launches.kernel, device="NVIDIA H200")
+    assert [launches.of(case) for case in cases] == [128, 128]
+    assert launches.jit.fn.__globals__["called"] == [("zero", 128, 65536)]
+
+
     loader = forms.export(map(forms.row, cases))
     import triton
 
