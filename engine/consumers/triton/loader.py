@@ -5,19 +5,20 @@ kernel's arguments. For a kernel without an autotuner, wrap it first:
 `kernel = triton.autotune([triton.Config({})], key=["n"])(kernel)`. Afterwards `report()` names launches without a row.
 """
 
+import copy
 import inspect
 import itertools
 import re
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from gemmtune.engine.consumers.triton.contract import (
     autotuner_of,
-    hook_of,
     defaults_of,
+    hook_of,
     layers,
     param_value,
     python_function,
@@ -33,6 +34,7 @@ __all__ = ["OPTIONS", "SCHEMA", "TableWarning", "TunedConfigs", "load", "parse_t
 
 _RELEASE = re.compile(r"triton\D{0,3}(\d+\.\d+)")
 _Key = tuple[object, ...]
+_Untyped = Any  # an object of Triton, which has no types
 _loaded: "dict[int, TunedConfigs]" = {}
 
 
@@ -67,14 +69,15 @@ class TunedConfigs(dict[_Key, Any]):
         self._positions, self._accepts = dict(positions), accepts
         self._tuned = dict(configs)
         self._benchmarked: dict[_Key, Any] = {}
+        self._untuned: set[_Key] = set()
 
     def __contains__(self, key: object) -> bool:
         return super().__contains__(key) or self._finds(key)
 
-    def __missing__(self, key: _Key) -> Any:  # noqa: ANN401 (Triton has no types)
+    def __missing__(self, key: _Key) -> _Untyped:
         return self._benchmarked[key]
 
-    def __setitem__(self, key: _Key, config: Any) -> None:  # noqa: ANN401 (Triton has no types)
+    def __setitem__(self, key: _Key, config: _Untyped) -> None:
         """Take what the autotuner found for a launch without a row, which stays a miss for the report."""
         self._benchmarked[key] = config
 
@@ -82,9 +85,10 @@ class TunedConfigs(dict[_Key, Any]):
         """Return the place of the size that may differ in a key; -1 for none."""
         return self._positions.get(key, -1)
 
-    def withdraw(self, config: Any) -> bool:  # noqa: ANN401 (Triton has no types)
-        """Forget a tuned config; return False if there is no such config."""
+    def withdraw(self, config: _Untyped) -> bool:
+        """Leave the keys of a config to the autotuner; return False if there is no such config."""
         gone = [key for key, each in self.items() if each is config]
+        self._untuned.update(gone)
         for key in gone:
             del self[key]
             self._tuned.pop(key, None)
@@ -93,10 +97,11 @@ class TunedConfigs(dict[_Key, Any]):
 
     def _finds(self, key: Any) -> bool:  # noqa: ANN401 (numbers and texts)
         """Return whether a key without a row has a config all the same: the nearest row's, or a benchmarked one."""
-        if key not in self._benchmarked:
-            near = next((self._tuned[each] for each in self._nearest(key) if self._accepts(self._tuned[each])), None)
-            if near is not None:
-                super().__setitem__(key, near)
+        if key not in self._benchmarked and key not in self._untuned:
+            plain = tuple(getattr(each, "value", each) for each in key)  # of constexpr
+            alike = (self._tuned[each] for each in self._nearest(plain) if self._accepts(self._tuned[each]))
+            if (found := self._tuned.get(plain) or next(alike, None)) is not None:
+                super().__setitem__(key, copy.copy(found))  # it may fit there and not here
                 return True
         self.misses[key] += 1
         return key in self._benchmarked
@@ -115,11 +120,11 @@ class TunedConfigs(dict[_Key, Any]):
 
 def report() -> dict[str, int]:
     """Return how many launches no row served, by kernel and the autotuner's key; empty if rows served all."""
-    return {
-        f"{each.name}({', '.join(map(str, key))})": count
-        for each in _loaded.values()
-        for key, count in each.misses.items()
-    }
+    found = Counter[str]()
+    for each in [*_loaded.values()]:  # copies, as other threads may launch
+        for key, count in [*each.misses.items()]:
+            found[f"{each.name}({', '.join(map(str, key))})"] += count
+    return dict(found)
 
 
 def load(kernel: Any, path: str | Path | None = None, *, device: str | None = None) -> int:  # noqa: ANN401
@@ -192,14 +197,14 @@ def load(kernel: Any, path: str | Path | None = None, *, device: str | None = No
     return sum(len(entry["rows"]) for entry in found)
 
 
-def _own(tuner: Any) -> dict[str, Any]:  # noqa: ANN401 (Triton has no types)
+def _own(tuner: _Untyped) -> dict[str, _Untyped]:
     """Return the configs and the pruning that an autotuner had before any table was loaded."""
     if not hasattr(tuner, "before_gemmtune"):
         tuner.before_gemmtune = {"configs": list(tuner.configs), "prune": getattr(tuner, "early_config_prune", None)}
     return tuner.before_gemmtune  # type: ignore[no-any-return]
 
 
-def _keyed(tuner: Any, found: Sequence[Any]) -> list[str]:  # noqa: ANN401 (Triton has no types)
+def _keyed(tuner: _Untyped, found: Sequence[Any]) -> list[str]:
     """Return the arguments that an autotuner's key holds, in its order.
 
     Names of no argument are none, nor are arguments that a config or a heuristic below the autotuner gives.
@@ -216,7 +221,7 @@ def _keyed(tuner: Any, found: Sequence[Any]) -> list[str]:  # noqa: ANN401 (Trit
     return [name for name in names if all(name in entry["arguments"] for entry in found)]
 
 
-def _strategies(tuner: Any) -> dict[str, Callable[[Any], Any]]:  # noqa: ANN401 (Triton has no types)
+def _strategies(tuner: _Untyped) -> dict[str, Callable[[Any], _Untyped]]:
     """Return what an autotuner such as FlagGems' libtuner rounds arguments of its key by, by their names."""
     found = getattr(tuner, "strategy", None)
     return dict(zip(tuner.keys, found, strict=True)) if isinstance(found, list | tuple) else {}
@@ -246,10 +251,8 @@ def _acceptor(tuner: _Untyped, own: Mapping[str, Any]) -> Callable[[Any], bool]:
     configs, prune = own["configs"], own["prune"]
     return lambda each: prune is None or each in prune([*configs, each], tuner.nargs, **tuner.cache.launch)
 
-    return accepts
 
-
-def _may_prune(kernel: Any) -> bool:  # noqa: ANN401 (Triton has no types)
+def _may_prune(kernel: _Untyped) -> bool:
     """Return whether torch.compile can prune a kernel's configs: torch 2.11 fails where the kernel has heuristics."""
     from torch import __version__ as release
 
@@ -257,28 +260,24 @@ def _may_prune(kernel: Any) -> bool:  # noqa: ANN401 (Triton has no types)
 
 
 def _install(
-    tuner: Any,  # noqa: ANN401 (Triton has no types)
-    own: Mapping[str, Any],
-    configs: TunedConfigs,
-    keyed: Sequence[str],
-    *,
-    compiles: bool,
+    tuner: _Untyped, own: Mapping[str, Any], configs: TunedConfigs, keyed: Sequence[str], *, compiles: bool
 ) -> None:
     """Give an autotuner its tuned configs, for launches and, if it `compiles`, for torch.compile."""
-    from triton.runtime.errors import OutOfResources
+    from triton.compiler.errors import CompileTimeAssertionFailure
+    from triton.runtime.errors import OutOfResources, PTXASError
 
     launch = type(tuner).run.__get__(tuner)
 
-    def run(*arguments: object, **named: object) -> Any:  # noqa: ANN401 (Triton has no types)
+    def run(*arguments: object, **named: object) -> _Untyped:
         configs.launch = named
         try:
             return launch(*arguments, **named)
-        except OutOfResources as error:
+        except (OutOfResources, CompileTimeAssertionFailure, PTXASError) as error:  # which the autotuner passes over
             if not configs.withdraw(tuner.best_config):
                 raise
             text = f"{configs.name}: a tuned config no longer fits, so Triton's autotuner chooses: {error}"
             warnings.warn(text, TableWarning, stacklevel=2)
-            return launch(*arguments, **named)
+            return run(*arguments, **named)
         finally:
             configs.launch = {}  # holds no tensor that the program is done with
 
@@ -296,12 +295,8 @@ def _install(
 
 
 def _pruner(
-    places: Sequence[tuple[_Key, int, int]],
-    keyed: Sequence[str],
-    names: Sequence[str],
-    count: int,
-    prune: Any,  # noqa: ANN401
-) -> Any:  # noqa: ANN401 (Triton has no types)
+    places: Sequence[tuple[_Key, int, int]], keyed: Sequence[str], names: Sequence[str], count: int, prune: _Untyped
+) -> _Untyped:
     """Return a pruning that leaves torch.compile the row's config alone, and a launch without a row the kernel's own.
 
     Dynamo traces it. Its keys may hold symbols, so they are compared and not looked up.
@@ -309,7 +304,7 @@ def _pruner(
     from torch import Tensor
     from torch.compiler import is_compiling
 
-    def early_config_prune(configs: Any, nargs: Any, **kwargs: Any) -> Any:  # noqa: ANN401 (Triton has no types)
+    def early_config_prune(configs: _Untyped, nargs: _Untyped, **kwargs: _Untyped) -> _Untyped:
         own = configs[:count]
         if is_compiling():
             given = {**nargs, **kwargs}
@@ -329,13 +324,6 @@ def _pruner(
         return own if prune is None else prune(own, nargs, **kwargs)
 
     return early_config_prune
-
-
-def _warn_of_release(installed: str, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Warn where a row was made by another major or minor release of Triton than the installed one."""
-    found = {match[1] for row in rows if (match := _RELEASE.search(str(row["facts"].get("toolchain"))))}
-    if other := sorted(found - {".".join(installed.split(".")[:2])}):
-        warnings.warn(f"the table was made by Triton {other[0]}, and this is {installed}: tune again", TableWarning, 3)
 
 
 def _require_alike(one: Any, other: Any, keys: list[str], rounded: Mapping[str, object]) -> None:  # noqa: ANN401 (rows)
