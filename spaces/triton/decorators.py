@@ -19,6 +19,7 @@ from gemmtune.engine.consumers.triton.contract import (
     layers,
     param_text,
     param_value,
+    twin_of,
 )
 
 OPTIONS = {"num_warps": 4, "num_stages": 3, "num_ctas": 1, "maxnreg": None}
@@ -72,7 +73,8 @@ class Decorators:
         every = any(each.kind is each.VAR_KEYWORD for each in taken.values())
         named = {name: value for name, value in arguments.items() if every or name in taken}
         _remember_properties()
-        return self.prune(list(configs), dict(arguments), **named)
+        found = [*self.prune([twin_of(each) for each in configs], dict(arguments), **named)]
+        return [each for each in configs if each in found]
 
 
 def _remember_properties() -> None:

@@ -34,7 +34,10 @@ def launch_dry(
         folder: files of the exporter.
         device: GPU of the table.
     """
-    kernel = _with_autotuner(definition, next(iter(cases.values())))
+    kernel = definition.kernel
+    if autotuner_of(kernel) is None:
+        keys = list(definition.scalars(next(iter(cases.values()))))
+        kernel = triton.autotune([triton.Config({})], key=keys)(kernel)
     kernels = json.loads((folder / "triton_table.json").read_text(encoding="utf-8"))["kernels"]
     rows = {row["facts"]["problem"]: row["config"] for kernel in kernels for row in kernel["rows"]}
     with _without_gpu(kernel) as program:
@@ -104,13 +107,6 @@ def _call(definition: Definition, sizes: Mapping[str, int]) -> tuple[list[object
         positional.append(arguments[name])
     named = list(arguments.items())[len(positional) :]
     return positional, dict(named)
-
-
-def _with_autotuner(definition: Definition, sizes: Mapping[str, int]) -> Any:  # noqa: ANN401 (Triton has no types)
-    """Return the kernel as it stands in its file; under an autotuner of its numbers if it has none."""
-    if autotuner_of(definition.kernel) is not None:
-        return definition.kernel
-    return triton.autotune([triton.Config({})], key=list(definition.scalars(sizes)))(definition.kernel)
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """Facts about a Triton kernel on which a table and its loader must agree. Needs the standard library alone."""
 
 import ast
+import copy
 import enum
 import hashlib
 import inspect
@@ -181,6 +182,13 @@ def defaults_of(kernel: Any) -> dict[str, Any]:  # noqa: ANN401 (Triton has no t
     """Return the defaults of a kernel's arguments by name."""
     signature = inspect.signature(python_function(kernel)).parameters
     return {name: each.default for name, each in signature.items() if each.default is not each.empty}
+
+
+def twin_of(config: Any) -> Any:  # noqa: ANN401 (Triton has no types)
+    """Return a copy of a config for a pruning, which may change what it is given."""
+    twin = copy.copy(config)
+    twin.kwargs = dict(config.kwargs)
+    return twin
 
 
 def hook_of(configs: Sequence[Any], kwargs: Mapping[str, object], defaults: Mapping[str, object]) -> Any:  # noqa: ANN401

@@ -118,12 +118,14 @@ def _kernel(kernel: str, sha256: str, rows: list[Row]) -> dict[str, object]:
 
 
 def _row(row: Row) -> dict[str, object]:
-    fields = row.problem.to_fields()
+    fields, choice = row.problem.to_fields(), row.choices[0]
+    facts = {"problem": row.problem.name, "regret_bound": row.regret_bound, "evidence": str(choice.evidence)}
+    facts |= {name: getattr(choice, name) for name in ("time_ns", "protocol", "toolchain", "space")}
     return {
         "arguments": _arguments(fields),
         "dtypes": fields["dtypes"].split(","),
         "config": dict(_config(row)),
-        "facts": {"problem": row.problem.name, "regret_bound": row.regret_bound, **_facts(row.choices[0])},
+        "facts": facts,
     }
 
 
@@ -138,11 +140,6 @@ def _resolved(row: Row, choice: Choice) -> Config:
     if not choice.config and not default:
         raise TableError(f"{row.problem.name}: the row ships the default config, and the case does not say it")
     return choice.config or Config.from_json(default)
-
-
-def _facts(choice: Choice) -> dict[str, object]:
-    names = ("time_ns", "evidence", "protocol", "toolchain", "space")
-    return {name: str(value) if name == "evidence" else value for name in names for value in [getattr(choice, name)]}
 
 
 def _arguments(fields: Mapping[str, str]) -> dict[str, str]:

@@ -24,6 +24,7 @@ from gemmtune.engine.consumers.triton.contract import (
     python_function,
     source_sha256,
     text_of,
+    twin_of,
     value_of,
 )
 from gemmtune.engine.consumers.triton.table_parser import OPTIONS, SCHEMA, parse_triton_table
@@ -66,7 +67,7 @@ class TunedConfigs(dict[_Key, Any]):
         super().__init__(configs)
         self.name, self.misses = name, Counter[_Key]()
         self.launch: Mapping[str, object] = {}
-        self._positions, self._accepts = dict(positions), accepts
+        self.positions, self._accepts = dict(positions), accepts
         self._tuned = dict(configs)
         self._benchmarked: dict[_Key, Any] = {}
         self._untuned: set[_Key] = set()
@@ -81,10 +82,6 @@ class TunedConfigs(dict[_Key, Any]):
         """Take what the autotuner found for a launch without a row, which stays a miss for the report."""
         self._benchmarked[key] = config
 
-    def position(self, key: _Key) -> int:
-        """Return the place of the size that may differ in a key; -1 for none."""
-        return self._positions.get(key, -1)
-
     def withdraw(self, config: _Untyped) -> bool:
         """Leave the keys of a config to the autotuner; return False if there is no such config."""
         gone = [key for key, each in self.items() if each is config]
@@ -92,7 +89,7 @@ class TunedConfigs(dict[_Key, Any]):
         for key in gone:
             del self[key]
             self._tuned.pop(key, None)
-            self._positions.pop(key, None)
+            self.positions.pop(key, None)
         return bool(gone)
 
     def _finds(self, key: Any) -> bool:  # noqa: ANN401 (numbers and texts)
@@ -110,7 +107,7 @@ class TunedConfigs(dict[_Key, Any]):
         """Return the keys that differ from a key in their free size alone, the nearest first."""
         alike = [
             (abs(each[at] - key[at]), each[at], each)  # type: ignore[operator] # sizes are integers
-            for each, at in self._positions.items()
+            for each, at in self.positions.items()
             if len(each) == len(key)
             and isinstance(key[at], int)
             and each[:at] + each[at + 1 :] == key[:at] + key[at + 1 :]
@@ -170,7 +167,9 @@ def load(kernel: Any, path: str | Path | None = None, *, device: str | None = No
         known = ", ".join(f"{each['kernel']} ({each['source_sha256'][:12]})" for each in table["kernels"])
         raise ValueError(f"the kernel's source is {sha256[:12]}, and the table has {known}: tune it again")
     own = _own(tuner)
-    keyed, rounded = _keyed(tuner, found), _strategies(tuner)
+    keyed = _keyed(tuner, found)
+    by = getattr(tuner, "strategy", None)  # what an autotuner such as FlagGems' libtuner rounds its key by
+    rounded = dict(zip(tuner.keys, by, strict=True)) if isinstance(by, list | tuple) else {}
     rows: dict[_Key, Any] = {}
     positions = {}
     taken = {*inspect.signature(python_function(kernel)).parameters, *OPTIONS}
@@ -221,12 +220,6 @@ def _keyed(tuner: _Untyped, found: Sequence[Any]) -> list[str]:
     return [name for name in names if all(name in entry["arguments"] for entry in found)]
 
 
-def _strategies(tuner: _Untyped) -> dict[str, Callable[[Any], _Untyped]]:
-    """Return what an autotuner such as FlagGems' libtuner rounds arguments of its key by, by their names."""
-    found = getattr(tuner, "strategy", None)
-    return dict(zip(tuner.keys, found, strict=True)) if isinstance(found, list | tuple) else {}
-
-
 def _variants(kernel: Any, keyed: list[str], arguments: Mapping[str, str]) -> Iterator[list[str]]:  # noqa: ANN401
     """Yield the arguments that a launch's key may hold: all of them, then without those that a launch may leave out."""
     defaults = defaults_of(kernel)
@@ -248,8 +241,11 @@ def _config(make: Any, row: Mapping[str, Any], own: Sequence[Any], defaults: Map
 
 
 def _acceptor(tuner: _Untyped, own: Mapping[str, Any]) -> Callable[[Any], bool]:
-    configs, prune = own["configs"], own["prune"]
-    return lambda each: prune is None or each in prune([*configs, each], tuner.nargs, **tuner.cache.launch)
+    def accepts(config: _Untyped) -> bool:
+        twins = [twin_of(each) for each in (*own["configs"], config)]
+        return own["prune"] is None or config in own["prune"](twins, tuner.nargs, **tuner.cache.launch)
+
+    return accepts
 
 
 def _may_prune(kernel: _Untyped) -> bool:
@@ -290,7 +286,7 @@ def _install(
     tuner.configs = [*own["configs"], *tuned]
     if isinstance(getattr(tuner, "configs_top_k", None), float):
         tuner.configs_top_k = int(min(tuner.configs_top_k, 1.0) * len(own["configs"]))
-    places = [(key, configs.position(key), tuner.configs.index(config)) for key, config in configs.items()]
+    places = [(key, configs.positions.get(key, -1), tuner.configs.index(config)) for key, config in configs.items()]
     tuner.early_config_prune = _pruner(places, keyed, tuner.arg_names, len(own["configs"]), own["prune"])
 
 

@@ -254,6 +254,16 @@ def test_a_pruning_of_any_signature_is_asked_with_what_it_takes(case_of):
         assert [seed["BLOCK"] for seed in seeds(case_of(**PRUNED | {"before": before}))] == [128, 256]
 
 
+def test_a_pruning_may_yield_configs_and_change_those_that_it_is_given(case_of):
+    before = """
+def prune(configs, named_args, **_):
+    for config in reversed(configs):
+        config.kwargs["BLOCK"] = min(256, config.kwargs["BLOCK"])
+        yield config
+"""
+    assert [seed["BLOCK"] for seed in seeds(case_of(**PRUNED | {"before": before}))] == [128, 256]
+
+
 def test_a_pruning_that_asks_for_the_gpu_per_config_is_answered_from_memory(case_of, monkeypatch):
     asked = []
     utils = SimpleNamespace(get_device_properties=lambda gpu: asked.append(gpu) or {"max_shared_mem": 2**17})

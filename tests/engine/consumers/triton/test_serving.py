@@ -55,6 +55,21 @@ def test_the_nearest_row_is_served_where_the_kernels_own_pruning_keeps_its_confi
     assert loader.report() == {"scale(4224, torch.bfloat16, torch.bfloat16)": 1}
 
 
+def test_a_pruning_that_changes_configs_changes_no_row(forms):
+    before = DIVIDES.replace(
+        "return [",
+        "for c in configs:\n        c.kwargs['BLOCK'] = min(named_args['n'], c.kwargs['BLOCK'])\n    return [",
+    )
+    cases = forms.write(
+        before=before, decorators=f"@triton.autotune(CONFIGS, key=['n'], {PRUNE})", members="nearest = 'n'"
+    )
+    loader = forms.export(map(forms.row, cases))
+    launches = forms.launches(forms.kernel_of(cases[0]))
+    loader.load(launches.kernel, device="NVIDIA H200")
+    assert [launches(*of_size(n)) for n in (256, 1024, 4096)] == [128, 512, 512]
+    assert loader.report() == {"scale(256, torch.bfloat16, torch.bfloat16)": 1}
+
+
 @pytest.mark.parametrize("rows", [8, 512])
 def test_a_size_between_rows_costs_less_than_a_microsecond_the_second_time(tmp_path, forms, rows):
     loader = forms.export([forms.row(forms.write()[0])])
