@@ -58,6 +58,11 @@ class Definition:
         self.outputs = self._few("outputs", self._user.outputs)
         if not all(isinstance(name, str) for name in self.outputs):
             raise self._error("outputs is no list of names of arguments")
+        given = getattr(self._user, "tolerance", None)
+        self._tolerances = given if isinstance(given, Mapping) else dict.fromkeys(self.outputs, given)
+        for name, value in self._tolerances.items():
+            if not isinstance(value, int | float | None) or not (value or 0) >= 0:
+                raise self._error(f"tolerance has {name!r}: {value!r}, and takes a number from 0 on, or one per output")
         self.zeroed = self.decorators.zeroed
         self.restored = (*self.decorators.restored, *self._few("restore", getattr(self._user, "restore", ())))
         if unknown := sorted({*self.zeroed, *self.restored}.difference(self.argument_names)):
@@ -242,8 +247,7 @@ class Definition:
 
     def tolerance(self, output: str, dtype: torch.dtype, default: float) -> float:
         """Return the largest relative error of an output: the class's, else the default."""
-        given = getattr(self._user, "tolerance", None)
-        found = given.get(output) if isinstance(given, Mapping) else given
+        found = self._tolerances.get(output)
         return default if found is None else float(found)
 
     def number(self, name: str, sizes: Mapping[str, int]) -> int | None:
@@ -290,8 +294,10 @@ class Definition:
         """Return a config with a value for every parameter; what it leaves out is the kernel's or Triton's default."""
         left_out = {**self._defaults, **OPTIONS}
         found = {name: param_text(config.get(name, left_out.get(name))) for name in self.params}
-        for name, value in found.items():
-            if value not in self.params[name]:
+        for name, value in {**config, **found}.items():
+            if name not in self.params and value != left_out.get(name):
+                raise self._error(f"config {dict(config)} has {name!r}, which is not in params: give it there")
+            if value not in self.params.get(name, (value,)):
                 if name not in config and name not in left_out:
                     raise self._error(f"config {dict(config)} has no {name!r}, which is in params: give it there")
                 raise self._error(f"a config has {name}={value!r}, which is none of params: {self.params[name]}")

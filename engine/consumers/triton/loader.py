@@ -191,7 +191,8 @@ def load(kernel: Any, path: str | Path | None = None, *, device: str | None = No
         text = f"the table was made by Triton {other[0]}, and this is {triton.__version__}: tune again"
         warnings.warn(text, TableWarning, stacklevel=2)
     tuned = TunedConfigs(configs, positions, python_function(kernel).__name__, _acceptor(tuner, own))
-    _install(tuner, own, tuned, keyed, compiles=_may_prune(kernel))
+    has_heuristics = any(hasattr(layer, "values") for layer in layers(kernel))  # which torch 2.11 cannot prune
+    _install(tuner, own, tuned, keyed, compiles=not (has_heuristics and torch.__version__.startswith("2.11.")))
     _loaded[id(tuner)] = tuned
     return sum(len(entry["rows"]) for entry in found)
 
@@ -246,13 +247,6 @@ def _acceptor(tuner: _Untyped, own: Mapping[str, Any]) -> Callable[[Any], bool]:
         return own["prune"] is None or config in own["prune"](twins, tuner.nargs, **tuner.cache.launch)
 
     return accepts
-
-
-def _may_prune(kernel: _Untyped) -> bool:
-    """Return whether torch.compile can prune a kernel's configs: torch 2.11 fails where the kernel has heuristics."""
-    from torch import __version__ as release
-
-    return not (release.startswith("2.11.") and any(hasattr(layer, "values") for layer in layers(kernel)))
 
 
 def _install(

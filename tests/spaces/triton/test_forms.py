@@ -308,6 +308,15 @@ REFUSED = {
         {"before": "import functools", "members": "kernel = functools.wraps(kernel)(lambda *_: None)"},
         "not decorated",
     ),
+    "default with a name that is no param": (
+        {"members": "params = {'BLOCK': (256,)}\n    default = {'BLOCK': 256, 'maxnreg': 64}"},
+        "has 'maxnreg', which is not in params: give it there",
+    ),
+    "tolerance of a text": (
+        {"members": "tolerance = {'out': 'tight'}"},
+        "tolerance has 'out': 'tight', and takes a num",
+    ),
+    "tolerance below 0": ({"members": "tolerance = -1"}, "tolerance has 'out': -1, and takes a number"),
     "numbers and texts": (
         {"last": ", MODE: tl.constexpr = 1", "members": "params = {'BLOCK': (256,), 'MODE': (1, 'fast')}"},
         r"params\['MODE'\] has numbers and texts, which no table can hold: let all be texts",
