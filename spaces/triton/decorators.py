@@ -74,6 +74,9 @@ class Decorators:
         named = {name: value for name, value in arguments.items() if every or name in taken}
         _remember_properties()
         found = [*self.prune([twin_of(each) for each in configs], dict(arguments), **named)]
+        hooks = [None, *(each.pre_hook for each in configs)]
+        if any(each.pre_hook not in hooks for each in found):
+            raise ValueError("it gives a config a pre_hook that the autotuner's configs lack: give it to them")
         return [each for each in configs if each in found]
 
 

@@ -158,9 +158,10 @@ class Definition:
 
     def default_of(self, sizes: Mapping[str, int]) -> dict[str, Any] | None:
         """Return the config that a case runs untuned: the class's, else the first one that the autotuner keeps."""
+        kept = self.seeds_of(sizes)
         if self.says_default or not self.seeds:
             return self.default
-        if kept := self.seeds_of(sizes):
+        if kept:
             return kept[0]
         raise self._error(
             f"early_config_prune keeps none of the autotuner's configs for {dict(sizes)}: let it return some of those "
@@ -204,8 +205,7 @@ class Definition:
         blocks = tuple(found) if isinstance(found, Sequence) else (found,)
         if not 1 <= len(blocks) <= 3 or not all(isinstance(each, int) and 0 < each < 2**31 for each in blocks):
             raise self._error(f"grid returned {found!r:.80}, not one to three integers above 0 and below 2^31")
-        x, y, z = (*blocks, 1, 1)[:3]
-        return x, y, z
+        return (*blocks, 1, 1)[:3]
 
     def check(self, sizes: Mapping[str, int], config: Mapping[str, object]) -> str:
         """Return why the class rejects a config; empty if it does not."""

@@ -89,9 +89,8 @@ def _launched(
     if program.benchmarked:
         missed = next((key for key, count in loader.report().items() if count > before.get(key, 0)), "its key")
         return DryLaunch(config, f"no row serves {missed}: Triton benchmarks {program.benchmarked} configs")
-    differing = [name for name, value in row.items() if ran.get(name, OPTIONS.get(name)) != param_value(value)]
-    if differing:
-        name = differing[0]
+    differing = (name for name, value in row.items() if ran.get(name, OPTIONS.get(name)) != param_value(value))
+    if name := next(differing, ""):
         return DryLaunch(config, f"runs {name}={ran.get(name)!r}, and its row has {name}={row[name]!r}")
     return DryLaunch(Config(row))
 
@@ -105,8 +104,7 @@ def _call(definition: Definition, sizes: Mapping[str, int]) -> tuple[list[object
         if name not in arguments or name in constant:
             break
         positional.append(arguments[name])
-    named = list(arguments.items())[len(positional) :]
-    return positional, dict(named)
+    return positional, dict([*arguments.items()][len(positional) :])
 
 
 @contextmanager

@@ -303,6 +303,14 @@ REFUSED = {
         },
         "keeps none of the autotuner's configs for {'n': 1024}: let it return",
     ),
+    "hook of a pruning": (
+        {
+            "before": "def hooked(configs, *_, **__): return [triton.Config({'BLOCK': 256}, pre_hook=print)]",
+            "decorators": "@triton.autotune(CONFIGS, ['n'], prune_configs_by={'early_config_prune': hooked})",
+            "members": "default = {'BLOCK': 256}",
+        },
+        "early_config_prune failed: ValueError: it gives a config a pre_hook that the autotuner's configs lack",
+    ),
     "config without a param": ({"decorators": "@triton.autotune([triton.Config({})], ['n'])"}, "has no 'BLOCK', which"),
     "function": (
         {"before": "import functools", "members": "kernel = functools.wraps(kernel)(lambda *_: None)"},
