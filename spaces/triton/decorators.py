@@ -71,9 +71,9 @@ class Decorators:
             return configs
         taken = inspect.signature(self.prune).parameters
         every = any(each.kind is each.VAR_KEYWORD for each in taken.values())
-        named = {name: value for name, value in arguments.items() if every or name in taken}
+        others = dict(pair for pair in arguments.items() if (every or pair[0] in taken) and pair[0] not in [*taken][:2])
         _remember_properties()
-        found = [*self.prune([twin_of(each) for each in configs], dict(arguments), **named)]
+        found = [*self.prune([twin_of(each) for each in configs], dict(arguments), **others)]
         hooks = [None, *(each.pre_hook for each in configs)]
         if any(each.pre_hook not in hooks for each in found):
             raise ValueError("it gives a config a pre_hook that the autotuner's configs lack: give it to them")

@@ -249,7 +249,8 @@ def test_seeds_and_the_default_are_what_the_kernels_own_pruning_keeps(case_of, t
 
 
 def test_a_pruning_of_any_signature_is_asked_with_what_it_takes(case_of):
-    for signature in ("configs, named_args, **kwargs", "configs, named_args, n, HEAD", "configs, nargs, *, n, **_"):
+    ways = ("configs, named_args, **_", "configs, named_args, n, HEAD", "configs, nargs, *, n, **_", "configs, n, **_")
+    for signature in ways:
         before = f"def prune({signature}): return configs[1:]"
         assert [seed["BLOCK"] for seed in seeds(case_of(**PRUNED | {"before": before}))] == [128, 256]
 
