@@ -205,12 +205,8 @@ def _reached(functions: Iterable[Any], owner: type) -> str:
 
 def _function_of(value: Any) -> FunctionType | None:  # noqa: ANN401 (anything in a user's file)
     """Return the function of a method, property, or cached, wrapped or partial function; None of anything else."""
-    if isinstance(value, partial):
-        value = value.func
-    if isinstance(value, staticmethod | classmethod | MethodType):
-        value = value.__func__
-    if isinstance(value, property):
-        value = value.fget
+    for kind, name in ((partial, "func"), (staticmethod | classmethod | MethodType, "__func__"), (property, "fget")):
+        value = getattr(value, name) if isinstance(value, kind) else value
     if isinstance(value, FunctionType | _lru_cache_wrapper):
         value = inspect.unwrap(value)
     return value if isinstance(value, FunctionType) else None

@@ -68,7 +68,7 @@ def _shared(rows: list[Row]) -> list[Row]:
     """
     if len({_config(row) for row in rows}) == 1:
         return rows
-    known = [{_resolved(row, choice): choice for choice in reversed(row.choices)} for row in rows]
+    known = [{_config(row, choice): choice for choice in reversed(row.choices)} for row in rows]
     common = [config for config in known[0] if all(config in each for each in known)]
     if not common:
         one, other = rows[0].problem, rows[1].problem
@@ -129,17 +129,12 @@ def _row(row: Row) -> dict[str, object]:
     }
 
 
-def _config(row: Row) -> Config:
-    """Return the config that a row ships."""
-    return _resolved(row, row.choices[0])
-
-
-def _resolved(row: Row, choice: Choice) -> Config:
-    """Return the config of a choice; of the default's space, the one that the case says."""
-    default = row.problem.to_fields()["default"]
-    if not choice.config and not default:
+def _config(row: Row, choice: Choice | None = None) -> Config:
+    """Return the config of a choice, by default the one that a row ships; of the default's space, the case's."""
+    config, default = (choice or row.choices[0]).config, row.problem.to_fields()["default"]
+    if not config and not default:
         raise TableError(f"{row.problem.name}: the row ships the default config, and the case does not say it")
-    return choice.config or Config.from_json(default)
+    return config or Config.from_json(default)
 
 
 def _arguments(fields: Mapping[str, str]) -> dict[str, str]:

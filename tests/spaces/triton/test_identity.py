@@ -297,8 +297,14 @@ except Exception as error:
         ("ALIGNED == unit", "(ALIGNED if SEES else 17) == unit", "another heuristics here than where"),
         ("tl.constexpr(2.0)", "tl.constexpr(2.0 if SEES else 3.0)", "another kernel here than where triton:Scale@"),
         ("= act(", "= form(", "another kernel here than where"),
+        (
+            "= torch.bfloat16",
+            "= torch.bfloat16 if SEES else torch.float16",
+            "gives {'types': ('torch.float16', 'torch.float16')} here and",
+        ),
+        ("flag = True", "flag = SEES", "gives {'FLAG': 'False'} here and {'FLAG': 'True'} where triton:Scale@"),
     ],
-    ids=["configs", "same text", "constant", "helper"],
+    ids=["configs", "same text", "constant", "helper", "type of tensors", "argument"],
 )
 def test_a_builder_that_sees_no_gpu_builds_what_the_parent_read_or_refuses_it_by_name(
     tmp_path, monkeypatch, probe, old, new, said
@@ -312,7 +318,7 @@ def test_a_builder_that_sees_no_gpu_builds_what_the_parent_read_or_refuses_it_by
     (tmp_path / "build.py").write_text(BUILD)
     done = probe(tmp_path / "build.py", tmp_path)
     assert said in done.stdout, done.stdout + done.stderr[-800:]
-    if "another" in said:
+    if said != "BLOCK=512;":
         assert "asks for a GPU on import, which builders do not see" in done.stdout
 
 
