@@ -139,9 +139,9 @@ def load(kernel: Any, path: str | Path | None = None, *, device: str | None = No
         OSError: the file cannot be read.
         TypeError: a part of the file has the wrong type.
         ValueError: the file is not JSON, of another schema, edited after it was written, or has an invalid row. Or the
-            kernel has no autotuner. Or the table is for another GPU, has no rows for this source of the kernel, a param
-            that the kernel does not take, two configs for one key of the autotuner, a config whose hook is not known,
-            or rows without an argument that the autotuner's key names.
+            kernel has no autotuner. Or no GPU is here or named. Or the table is for another GPU, has no rows for this
+            source of the kernel, a param that the kernel does not take, two configs for one key of the autotuner, a
+            config whose hook is not known, or rows without an argument that the autotuner's key names.
     """
     tuner = autotuner_of(kernel)
     if tuner is None:
@@ -150,7 +150,9 @@ def load(kernel: Any, path: str | Path | None = None, *, device: str | None = No
     import torch
     import triton
 
-    present = device or torch.cuda.get_device_name()
+    present = device or (torch.cuda.get_device_name() if torch.cuda.is_available() else "")
+    if not present:
+        raise ValueError("torch sees no GPU here: load the table where the kernel runs, or name its GPU by device=")
     others = ""
 
     def parse(content: bytes) -> dict[str, Any]:

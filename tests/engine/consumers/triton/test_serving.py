@@ -176,6 +176,14 @@ def test_a_nearest_config_that_does_not_fit_is_left_to_the_autotuner_at_that_siz
     assert loader.report() == {"scale(5000, torch.bfloat16, torch.bfloat16)": 1}
 
 
+def test_a_load_without_a_gpu_says_what_to_do(forms, monkeypatch):
+    cases = forms.write()
+    loader = forms.export(map(forms.row, cases))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(ValueError, match=r"torch sees no GPU here: .* or name its GPU by device="):
+        loader.load(forms.kernel_of(cases[0]))
+
+
 @pytest.mark.parametrize(
     ("toolchain", "warned"), [("triton 3.7.0", False), ("torch 2.13.0, triton 2.0.0", True), ("triton 3.70.1", True)]
 )
