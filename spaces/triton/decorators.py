@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import _lru_cache_wrapper, cache, partial
-from types import CellType, CodeType, FunctionType, MethodType, ModuleType
+from types import CellType, CodeType, FunctionType, MethodType, ModuleType, SimpleNamespace
 from typing import Any
 
 from triton.runtime import driver
@@ -74,8 +74,7 @@ class Decorators:
         others = dict(pair for pair in arguments.items() if (every or pair[0] in taken) and pair[0] not in [*taken][:2])
         _remember_properties()
         found = [*self.prune([twin_of(each) for each in configs], dict(arguments), **others)]
-        hooks = [None, *(each.pre_hook for each in configs)]
-        if any(each.pre_hook not in hooks for each in found):
+        if {each.pre_hook for each in found} - {None, *(each.pre_hook for each in configs)}:
             raise ValueError("it gives a config a pre_hook that the autotuner's configs lack: give it to them")
         return [each for each in configs if each in found]
 
@@ -213,16 +212,22 @@ def _function_of(value: Any) -> FunctionType | None:  # noqa: ANN401 (anything i
 
 
 def _values(function: FunctionType, owner: type) -> Iterator[tuple[str, Any]]:
-    """Yield what names in a function may stand for: closed-over values, globals, attributes of modules and `self`."""
+    """Yield what names in a function may stand for: closed-over values, globals, and attributes of these and `self`."""
     names = sorted(set(_names(function.__code__)))
     closed = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
     filled = {name: cell for name, cell in closed.items() if cell != CellType() and name != "__class__"}
     yield from ((name, cell.cell_contents) for name, cell in filled.items())
     spaces: list[Mapping[str, Any]] = [function.__globals__]
     spaces += ({k: v for k, v in vars(base).items() if k not in _TOLD} for base in owner.__mro__[:-1])
-    modules = (function.__globals__.get(name) for name in names)
-    spaces += (vars(each) for each in modules if isinstance(each, ModuleType) and not is_others(each.__name__))
-    yield from ((name, space[name]) for space in spaces for name in names if name in space and name[:2] != "__")
+    seen = set[int]()
+    for space in spaces:  # which grow by the user's modules, classes and objects that names stand for
+        for name, value in [(name, space[name]) for name in names if name in space and name[:2] != "__"]:
+            yield name, value
+            kind = value if isinstance(value, type) else type(value)
+            users = not is_others(value.__name__ if isinstance(value, ModuleType) else kind.__module__)
+            if id(value) not in seen and (users or kind is SimpleNamespace):
+                seen.add(id(value))
+                spaces += (vars(each) for each in (value, *kind.__mro__) if hasattr(each, "__dict__"))
 
 
 def _names(code: CodeType) -> Iterator[str]:

@@ -168,7 +168,9 @@ def load(kernel: Any, path: str | Path | None = None, *, device: str | None = No
     if not found:
         known = ", ".join(f"{each['kernel']} ({each['source_sha256'][:12]})" for each in table["kernels"])
         raise ValueError(f"the kernel's source is {sha256[:12]}, and the table has {known}: tune it again")
-    own = _own(tuner)
+    if not hasattr(tuner, "before_gemmtune"):  # no table is loaded yet
+        tuner.before_gemmtune = {"configs": list(tuner.configs), "prune": getattr(tuner, "early_config_prune", None)}
+    own = tuner.before_gemmtune
     keyed = _keyed(tuner, found)
     by = getattr(tuner, "strategy", None)  # what an autotuner such as FlagGems' libtuner rounds its key by
     rounded = dict(zip(tuner.keys, by, strict=True)) if isinstance(by, list | tuple) else {}
@@ -197,13 +199,6 @@ def load(kernel: Any, path: str | Path | None = None, *, device: str | None = No
     _install(tuner, own, tuned, keyed, compiles=not (has_heuristics and torch.__version__.startswith("2.11.")))
     _loaded[id(tuner)] = tuned
     return sum(len(entry["rows"]) for entry in found)
-
-
-def _own(tuner: _Untyped) -> dict[str, _Untyped]:
-    """Return the configs and the pruning that an autotuner had before any table was loaded."""
-    if not hasattr(tuner, "before_gemmtune"):
-        tuner.before_gemmtune = {"configs": list(tuner.configs), "prune": getattr(tuner, "early_config_prune", None)}
-    return tuner.before_gemmtune  # type: ignore[no-any-return]
 
 
 def _keyed(tuner: _Untyped, found: Sequence[Any]) -> list[str]:

@@ -70,6 +70,7 @@ import os
 import torch
 import triton
 import triton.language as tl
+import types
 import helpers_of_act
 import numpy
 from helpers_of_act import Pair, act, shifted, wide
@@ -92,6 +93,17 @@ class Mode(enum.Enum):
 MODE = tl.constexpr(Mode.ON)
 NUMPYS = tl.constexpr(numpy.float32(8))
 FEW = {128, 256}
+
+
+class Limits:
+    most = 1 << 20
+
+    def least(self):
+        return 1
+
+
+LIMITS = Limits()
+OPTIONS = types.SimpleNamespace(waves=1)
 
 
 def even(unit, args):
@@ -135,7 +147,8 @@ class Scale:
         return {"out": make.empty((case["n"],), DTYPE), "x": x, "n": case["n"] * self.rows, "FLAG": self.flag}
 
     def grid(self, case, meta):
-        return (min(WAVES * self.per_wave * self.waves, triton.cdiv(case["n"], meta["BLOCK"])),)
+        waves = max(WAVES * OPTIONS.waves, LIMITS.least())
+        return (min(waves * self.per_wave * self.waves, Limits.most, triton.cdiv(case["n"], meta["BLOCK"])),)
 
     def reference(self, case, arguments):
         return arguments["x"].double() * 4
@@ -197,6 +210,9 @@ OTHER_EDITS = {
     "value of a partial heuristic": ("scale.py", "partial(even, 0)", "partial(even, 1)"),
     "attribute that __init__ gives": ("scale.py", "self.waves = 1", "self.waves = 2"),
     "constant of a heuristic": ("scale.py", "ALIGNED, WAVES, PAD = 16", "ALIGNED, WAVES, PAD = 32"),
+    "attribute of a class that the grid names": ("scale.py", "1 << 20", "1 << 21"),
+    "method of an object that the grid names": ("scale.py", "        return 1\n", "        return 2\n"),
+    "attribute of an object that the grid names": ("scale.py", "Namespace(waves=1)", "Namespace(waves=2)"),
     "constant of the grid": ("scale.py", "= 16, 4, 0", "= 16, 8, 0"),
     "constant that a helper of arguments reads": ("scale.py", "= 16, 4, 0", "= 16, 4, 8"),
     "helper of arguments": ("scale.py", 'case["n"] + per', 'case["n"] - per'),
