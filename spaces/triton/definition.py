@@ -56,7 +56,7 @@ class Definition:
         self.argument_names: tuple[str, ...] = tuple(self.jit.arg_names)
         self._defaults = self.decorators.defaults
         self.outputs = self._few("outputs", self._user.outputs)
-        if not all(isinstance(name, str) for name in self.outputs):
+        if not self.outputs or not all(isinstance(name, str) for name in self.outputs):
             raise self._error("outputs is no list of names of arguments")
         given = getattr(self._user, "tolerance", None)
         self._tolerances = given if isinstance(given, Mapping) else dict.fromkeys(self.outputs, given)
@@ -201,7 +201,7 @@ class Definition:
 
     def grid(self, sizes: Mapping[str, int], config: Mapping[str, object]) -> tuple[int, int, int]:
         """Return the blocks to launch along each axis; raises ProblemError if `grid` of the class fails."""
-        found = self._called("grid", self._user.grid, dict(sizes), dict(config))
+        found = self._called("grid", self._user.grid, dict(sizes), {**OPTIONS, **config})
         blocks = tuple(found) if isinstance(found, Sequence) else (found,)
         if not 1 <= len(blocks) <= 3 or not all(isinstance(each, int) and 0 < each < 2**31 for each in blocks):
             raise self._error(f"grid returned {found!r:.80}, not one to three integers above 0 and below 2^31")

@@ -14,6 +14,7 @@ from gemmtune.engine.consumers.triton.contract import autotuner_of, layers, para
 from gemmtune.engine.io.blame import STOPS, account
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.device import Device
+from gemmtune.engine.records.errors import ProblemError
 from gemmtune.engine.seams.workload import DryLaunch
 from gemmtune.spaces.triton.decorators import OPTIONS
 from gemmtune.spaces.triton.definition import Definition, module_of
@@ -36,8 +37,7 @@ def launch_dry(
     """
     kernel = definition.kernel
     if autotuner_of(kernel) is None:
-        keys = list(definition.scalars(next(iter(cases.values()))))
-        kernel = triton.autotune([triton.Config({})], key=keys)(kernel)
+        kernel = triton.autotune([triton.Config({})], [*definition.scalars(next(iter(cases.values())))])(kernel)
     kernels = json.loads((folder / "triton_table.json").read_text(encoding="utf-8"))["kernels"]
     rows = {row["facts"]["problem"]: row["config"] for kernel in kernels for row in kernel["rows"]}
     with _without_gpu(kernel) as program:
@@ -81,7 +81,7 @@ def _launched(
     except STOPS:
         raise
     except Exception as error:  # the kernel's decorators and the class are the user's
-        return DryLaunch(None, f"the launch fails: {account(error)}")
+        return DryLaunch(None, f"the launch fails: {error if isinstance(error, ProblemError) else account(error)}")
     if not program.launched:
         return DryLaunch(None, "the kernel's decorators end the launch before the kernel")
     ran = program.tuner.best_config.all_kwargs()

@@ -325,6 +325,7 @@ REFUSED = {
         {"members": "tolerance = {'out': 'tight'}"},
         "tolerance has 'out': 'tight', and takes a num",
     ),
+    "no output": ({"members": "outputs = ()"}, "outputs is no list of names of arguments"),
     "tolerance below 0": ({"members": "tolerance = -1"}, "tolerance has 'out': -1, and takes a number"),
     "numbers and texts": (
         {"last": ", MODE: tl.constexpr = 1", "members": "params = {'BLOCK': (256,), 'MODE': (1, 'fast')}"},
@@ -351,6 +352,15 @@ def test_a_config_leaves_out_what_the_kernel_has_a_default_for(case_of):
         last=", UNROLL: tl.constexpr = 1",
     )
     assert [seed["UNROLL"] for seed in seeds(case)] == [1, 2]
+
+
+def test_a_grid_is_given_every_option(case_of, monkeypatch):
+    definition = definition_of(case_of())
+    monkeypatch.setattr(
+        definition._user, "grid", lambda case, meta: (meta["num_stages"], meta["num_ctas"]), raising=False
+    )
+    assert definition.grid({"n": 1024}, {"BLOCK": 256, "num_stages": 5}) == (5, 1, 1)
+    assert definition.grid({"n": 1024}, {"BLOCK": 256}) == (3, 1, 1)
 
 
 def test_a_type_that_triton_does_not_have_is_no_build(case_of, tmp_path):
