@@ -158,10 +158,9 @@ class Definition:
 
     def default_of(self, sizes: Mapping[str, int]) -> dict[str, Any] | None:
         """Return the config that a case runs untuned: the class's, else the first one that the autotuner keeps."""
-        kept = self.seeds_of(sizes)
         if self.says_default or not self.seeds:
             return self.default
-        if kept:
+        if kept := self.seeds_of(sizes):
             return kept[0]
         raise self._error(
             f"early_config_prune keeps none of the autotuner's configs for {dict(sizes)}: let it return some of those "

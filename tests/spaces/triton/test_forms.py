@@ -255,6 +255,15 @@ def test_a_pruning_of_any_signature_is_asked_with_what_it_takes(case_of):
         assert [seed["BLOCK"] for seed in seeds(case_of(**PRUNED | {"before": before}))] == [128, 256]
 
 
+def test_a_pruning_that_gives_a_config_a_hook_is_refused_before_anything_is_built(case_of):
+    before = "def prune(*_, **__): return [triton.Config({'BLOCK': 256}, pre_hook=print)]"
+    space, task = space_and_task(case_of(**PRUNED | {"before": before, "members": "default = {'BLOCK': 256}"}))
+    with pytest.raises(
+        ProblemError, match="ValueError: it gives a config a pre_hook that the autotuner's configs lack"
+    ):
+        space.check(task, space.seeds(task)[0])
+
+
 def test_a_pruning_may_yield_configs_and_change_those_that_it_is_given(case_of):
     before = """
 def prune(configs, named_args, **_):
@@ -303,14 +312,6 @@ REFUSED = {
             "decorators": "@triton.autotune(CONFIGS, ['n'], prune_configs_by={'early_config_prune': none})",
         },
         "keeps none of the autotuner's configs for {'n': 1024}: let it return",
-    ),
-    "hook of a pruning": (
-        {
-            "before": "def hooked(configs, *_, **__): return [triton.Config({'BLOCK': 256}, pre_hook=print)]",
-            "decorators": "@triton.autotune(CONFIGS, ['n'], prune_configs_by={'early_config_prune': hooked})",
-            "members": "default = {'BLOCK': 256}",
-        },
-        "early_config_prune failed: ValueError: it gives a config a pre_hook that the autotuner's configs lack",
     ),
     "config without a param": ({"decorators": "@triton.autotune([triton.Config({})], ['n'])"}, "has no 'BLOCK', which"),
     "function": (
