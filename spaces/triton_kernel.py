@@ -14,7 +14,7 @@ from gemmtune.engine.seams.space import BuildError, Launchable, Space
 from gemmtune.engine.toolchain.versions import triton_toolchain
 from gemmtune.spaces.common.one_config import OneConfigSpace
 from gemmtune.spaces.common.triton_config import triton_config
-from gemmtune.spaces.triton.kind import definition_of
+from gemmtune.spaces.triton.kind import definition_here, definition_of
 
 _ALIGNED = 16  # divisor of an integer argument that Triton compiles a kernel of its own for
 
@@ -68,7 +68,7 @@ class TritonKernelSpace(Space):
         from gemmtune.spaces.triton.build import build
 
         try:
-            return build(self, task, config, self._values(task, config), definition_of(task.problem), folder)
+            return build(self, task, config, self._values(task, config), definition_here(task.problem), folder)
         except ProblemError as error:
             raise BuildError(str(error)) from error
 
@@ -89,7 +89,7 @@ class TritonKernelSpace(Space):
         from gemmtune.spaces.triton.launch import load
 
         values = Config.from_json(str(dict(artifact.launch)["config"]))  # of any task and space that share the binary
-        return load(artifact, task, values, definition_of(task.problem))
+        return load(artifact, task, values, definition_here(task.problem))
 
     def _values(self, task: Task, config: Config) -> Mapping[str, Value]:
         """Return the values that a config stands for."""

@@ -8,9 +8,6 @@ from unittest.mock import patch
 
 import torch
 import triton
-from torch._inductor import scheduler, utils
-from torch._inductor.runtime import triton_helpers
-from torch._inductor.runtime.hints import DeviceProperties
 from triton.backends.compiler import GPUTarget
 
 from gemmtune.engine.records.device import Device
@@ -19,6 +16,10 @@ from gemmtune.engine.records.device import Device
 @contextlib.contextmanager
 def target(device: Device) -> Iterator[None]:
     """Answer from the Device record the questions that Inductor and Triton ask a GPU."""
+    from torch._inductor import scheduler, utils
+    from torch._inductor.runtime import triton_helpers
+    from torch._inductor.runtime.hints import DeviceProperties
+
     major, minor = device.capability
     facts: dict[str, Any] = {
         "type": "cuda",
@@ -34,7 +35,7 @@ def target(device: Device) -> Iterator[None]:
     # max_threads_per_block is not among the fields of torch 2.11
     properties = DeviceProperties(**{name: value for name, value in facts.items() if name in DeviceProperties._fields})
     with (
-        patch.object(triton.runtime.driver, "_active", _driver_of(device)),
+        patch.object(triton.runtime.driver, "_active", driver_of(device)),
         patch.object(DeviceProperties, "create", staticmethod(lambda _: properties)),
         patch.object(torch.cuda, "get_device_name", lambda *_: device.name),
         patch.object(torch.cuda, "get_device_capability", lambda *_: device.capability),
@@ -68,7 +69,7 @@ def _properties_of(device: Device) -> SimpleNamespace:
     )
 
 
-def _driver_of(device: Device) -> SimpleNamespace:
+def driver_of(device: Device) -> SimpleNamespace:
     """Return a Triton driver of an absent GPU: it knows its target and its limits."""
     major, minor = device.capability
     known = {
@@ -80,6 +81,7 @@ def _driver_of(device: Device) -> SimpleNamespace:
     return SimpleNamespace(
         get_current_target=lambda: GPUTarget("cuda", major * 10 + minor, device.warp_size),
         get_current_device=lambda: 0,
+        get_current_stream=lambda _: 0,
         get_active_torch_device=lambda: torch.device("cuda", 0),
         utils=SimpleNamespace(get_device_properties=lambda _: known),
     )

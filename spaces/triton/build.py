@@ -10,14 +10,13 @@ from unittest.mock import patch
 
 import torch
 import triton
-from triton.backends.compiler import GPUTarget
 from triton.runtime.jit import type_canonicalisation_dict
 
 from gemmtune.engine.records.artifact import Artifact
 from gemmtune.engine.records.config import Config, Value
-from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams.space import BuildError, Space
+from gemmtune.engine.toolchain.absent_gpu import driver_of
 from gemmtune.spaces.common.build_result import artifact_of, refusals
 from gemmtune.spaces.triton.definition import Definition
 from gemmtune.spaces.triton_source.compiler import compiler_settings, write_cubin
@@ -65,7 +64,7 @@ def _compiled(task: Task, values: Mapping[str, Value], definition: Definition, s
     arguments = {name: _placed(value) for name, value in given.items()}
     kernel.device_caches.clear()  # they hold the target of an earlier build
     try:
-        active = patch.object(triton.runtime.driver, "_active", _driver_of(task.device))
+        active = patch.object(triton.runtime.driver, "_active", driver_of(task.device))
         with refusals(), compiler_settings(scratch), active:
             return kernel.run(grid=(1, 1, 1), warmup=True, **arguments)
     finally:
@@ -78,13 +77,3 @@ def _placed(value: object) -> object:
         return value
     start = value.storage_offset() * value.itemsize
     return SimpleNamespace(dtype=value.dtype, data_ptr=lambda: start)
-
-
-def _driver_of(device: Device) -> SimpleNamespace:
-    """Return a Triton driver of an absent GPU: it knows its target and nothing else."""
-    major, minor = device.capability
-    return SimpleNamespace(
-        get_current_target=lambda: GPUTarget("cuda", major * 10 + minor, device.warp_size),
-        get_current_device=lambda: 0,
-        get_current_stream=lambda _: 0,
-    )

@@ -1,12 +1,11 @@
 """Decorators of a user's Triton kernel: what they add to a launch, and what its functions reach. Imports Triton."""
 
 import inspect
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import _lru_cache_wrapper, cache
-from types import CellType, CodeType, FunctionType, MethodType, ModuleType
+from functools import _lru_cache_wrapper, cache, partial
+from types import CellType, CodeType, FunctionType, MethodType, ModuleType, SimpleNamespace
 from typing import Any
 
 from triton.runtime import driver
@@ -14,10 +13,13 @@ from triton.runtime import driver
 from gemmtune.engine.consumers.triton.contract import (
     autotuner_of,
     constant_text,
+    defaults_of,
     hook_of,
+    is_others,
     layers,
     param_text,
     param_value,
+    twin_of,
 )
 
 OPTIONS = {"num_warps": 4, "num_stages": 3, "num_ctas": 1, "maxnreg": None}
@@ -25,8 +27,6 @@ OPTIONS = {"num_warps": 4, "num_stages": 3, "num_ctas": 1, "maxnreg": None}
 
 _Derived = tuple[tuple[str, Callable[[Mapping[str, object]], object]], ...]
 
-_KNOWN = sys.stdlib_module_names | {"torch", "triton", "numpy", "gemmtune"}
-"""Packages whose functions are not the user's."""
 _JIT_OPTIONS = ("debug", "noinline", "do_not_specialize", "do_not_specialize_on_alignment")
 _TOLD = {"kernel", "cases", "params", "default", "outputs", "restore", "tolerance", "nearest"}
 """Attributes of a class that a case tells in fields of their own, or that no launch depends on."""
@@ -55,10 +55,15 @@ class Decorators:
     hook: Callable[..., object] | None = None
     """Autotuner's own `pre_hook`, which Triton calls before the launches that it benchmarks."""
 
+    @property
+    def defaults(self) -> dict[str, Any]:
+        """Defaults of the kernel's arguments by name."""
+        return defaults_of(self.jit)
+
     def hook_of(self, config: Mapping[str, object]) -> Callable[..., object] | None:
         """Return the `pre_hook` that a config's launches run first; raises ValueError where the list does not say."""
         kwargs = {name: param_value(value) for name, value in config.items() if name not in OPTIONS}
-        return hook_of(self.configs, kwargs)  # type: ignore[no-any-return]
+        return hook_of(self.configs, kwargs, self.defaults)  # type: ignore[no-any-return]
 
     def kept(self, configs: Sequence[Any], arguments: Mapping[str, object]) -> Sequence[Any]:
         """Return the configs that `early_config_prune` keeps for a launch; it is given what its signature takes."""
@@ -66,9 +71,12 @@ class Decorators:
             return configs
         taken = inspect.signature(self.prune).parameters
         every = any(each.kind is each.VAR_KEYWORD for each in taken.values())
-        named = {name: value for name, value in arguments.items() if every or name in taken}
+        others = dict(pair for pair in arguments.items() if (every or pair[0] in taken) and pair[0] not in [*taken][:2])
         _remember_properties()
-        return self.prune(list(configs), dict(arguments), **named)
+        found = [*self.prune([twin_of(each) for each in configs], dict(arguments), **others)]
+        if {each.pre_hook for each in found} - {None, *(each.pre_hook for each in configs)}:
+            raise ValueError("it gives a config a pre_hook that the autotuner's configs lack: give it to them")
+        return [each for each in configs if each in found]
 
 
 def _remember_properties() -> None:
@@ -125,6 +133,8 @@ def values_of(configs: Sequence[Any]) -> list[dict[str, Any]]:
 
 def source_of(function: Any) -> str:  # noqa: ANN401 (a user's function)
     """Return the source of a function, or what stands for it where there is none."""
+    if isinstance(function, partial):
+        return f"{source_of(function.func)} of {constant_text([*function.args, *function.keywords.items()])}"
     try:
         return inspect.getsource(function)
     except (OSError, TypeError):
@@ -150,13 +160,14 @@ def parts_of(parts: Decorators, user_class: Any, kernel_sha256: str, told: str) 
     hooks = dict.fromkeys((*(config.pre_hook for config in parts.configs), parts.hook, parts.prune))
     names = [(f"{each.kwargs}", getattr(each.pre_hook, "__qualname__", "none")) for each in parts.configs]
     owners = sorted({f"{kwargs}: {hook}" for kwargs, hook in names if len({name for _, name in names}) > 1})
-    launch = _reached((user_class.arguments, user_class.grid, *hooks), user_class)
+    made = [each for each in (user_class.__init__,) if isinstance(each, FunctionType)]
+    launch = _reached((user_class.arguments, user_class.grid, *made, *hooks), user_class)
     options = {name: each for name in _JIT_OPTIONS if (each := getattr(parts.jit, name, None))}
     heuristics = [f"{name} {source_of(function)}" for name, function in derived]
     heuristics += filter(None, [_reached([function for _, function in derived], user_class)])
     found = {
         "kernel": kernel_sha256,
-        "arguments": inspect.getsource(user_class.arguments),
+        "arguments": "".join([inspect.getsource(user_class.arguments), *map(source_of, made)]),
         "grid": inspect.getsource(user_class.grid),
         "heuristics": "\n".join(heuristics),
         "hooks": "\n".join([*(source_of(each) for each in hooks if each is not None), *owners]),
@@ -172,7 +183,8 @@ def _reached(functions: Iterable[Any], owner: type) -> str:
         functions: functions of the user's file; their own sources are left out.
         owner: class whose attributes they reach through `self`.
     """
-    first = {each for each in functions if isinstance(each, FunctionType)}
+    known = (each if isinstance(each, FunctionType) else _function_of(each) for each in functions)
+    first = {each for each in known if each is not None}
     waiting, found, seen = [*first], set[str](), set[Any]()
     while waiting:
         function = waiting.pop()
@@ -185,33 +197,37 @@ def _reached(functions: Iterable[Any], owner: type) -> str:
             text = constant_text(value)
             if text is not None:
                 found.add(f"{function.__qualname__} {name}={text}")
-            elif (below := _function_of(value)) is not None and _is_users(below.__module__):
+            elif (below := _function_of(value)) is not None and not is_others(below.__module__):
                 waiting.append(below)
     return "\n".join(sorted(found))
 
 
 def _function_of(value: Any) -> FunctionType | None:  # noqa: ANN401 (anything in a user's file)
-    """Return the function of a method, property, or cached or wrapped function; None of anything else."""
-    if isinstance(value, staticmethod | classmethod | MethodType):
-        value = value.__func__
-    if isinstance(value, property):
-        value = value.fget
+    """Return the function of a method, property, or cached, wrapped or partial function; None of anything else."""
+    for kind, name in ((partial, "func"), (staticmethod | classmethod | MethodType, "__func__"), (property, "fget")):
+        value = getattr(value, name) if isinstance(value, kind) else value
     if isinstance(value, FunctionType | _lru_cache_wrapper):
         value = inspect.unwrap(value)
     return value if isinstance(value, FunctionType) else None
 
 
 def _values(function: FunctionType, owner: type) -> Iterator[tuple[str, Any]]:
-    """Yield what names in a function may stand for: closed-over values, globals, attributes of modules and `self`."""
+    """Yield what names in a function may stand for: closed-over values, globals, and attributes of these and `self`."""
     names = sorted(set(_names(function.__code__)))
     closed = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
     filled = {name: cell for name, cell in closed.items() if cell != CellType() and name != "__class__"}
     yield from ((name, cell.cell_contents) for name, cell in filled.items())
     spaces: list[Mapping[str, Any]] = [function.__globals__]
     spaces += ({k: v for k, v in vars(base).items() if k not in _TOLD} for base in owner.__mro__[:-1])
-    modules = (function.__globals__.get(name) for name in names)
-    spaces += (vars(each) for each in modules if isinstance(each, ModuleType) and _is_users(each.__name__))
-    yield from ((name, space[name]) for space in spaces for name in names if name in space and name[:2] != "__")
+    seen = set[int]()
+    for space in spaces:  # which grow by the user's modules, classes and objects that names stand for
+        for name, value in [(name, space[name]) for name in names if name in space and name[:2] != "__"]:
+            yield name, value
+            kind = value if isinstance(value, type) else type(value)
+            users = not is_others(value.__name__ if isinstance(value, ModuleType) else kind.__module__)
+            if id(value) not in seen and (users or kind is SimpleNamespace):
+                seen.add(id(value))
+                spaces += (vars(each) for each in (value, *kind.__mro__) if hasattr(each, "__dict__"))
 
 
 def _names(code: CodeType) -> Iterator[str]:
@@ -220,7 +236,3 @@ def _names(code: CodeType) -> Iterator[str]:
     for each in code.co_consts:
         if isinstance(each, CodeType):
             yield from _names(each)
-
-
-def _is_users(module: str | None) -> bool:
-    return (module or "").partition(".")[0] not in _KNOWN

@@ -54,11 +54,15 @@ class Definition:
             raise self._error(str(error)) from None
         self.jit = self.decorators.jit
         self.argument_names: tuple[str, ...] = tuple(self.jit.arg_names)
-        signature = inspect.signature(python_function(self.kernel)).parameters
-        self._defaults = {n: each.default for n, each in signature.items() if each.default is not each.empty}
+        self._defaults = self.decorators.defaults
         self.outputs = self._few("outputs", self._user.outputs)
-        if not all(isinstance(name, str) for name in self.outputs):
+        if not self.outputs or not all(isinstance(name, str) for name in self.outputs):
             raise self._error("outputs is no list of names of arguments")
+        given = getattr(self._user, "tolerance", None)
+        self._tolerances = given if isinstance(given, Mapping) else dict.fromkeys(self.outputs, given)
+        for name, value in self._tolerances.items():
+            if not isinstance(value, int | float | None) or not (value or 0) >= 0:
+                raise self._error(f"tolerance has {name!r}: {value!r}, and takes a number from 0 on, or one per output")
         self.zeroed = self.decorators.zeroed
         self.restored = (*self.decorators.restored, *self._few("restore", getattr(self._user, "restore", ())))
         if unknown := sorted({*self.zeroed, *self.restored}.difference(self.argument_names)):
@@ -196,12 +200,11 @@ class Definition:
 
     def grid(self, sizes: Mapping[str, int], config: Mapping[str, object]) -> tuple[int, int, int]:
         """Return the blocks to launch along each axis; raises ProblemError if `grid` of the class fails."""
-        found = self._called("grid", self._user.grid, dict(sizes), dict(config))
+        found = self._called("grid", self._user.grid, dict(sizes), {**OPTIONS, **config})
         blocks = tuple(found) if isinstance(found, Sequence) else (found,)
         if not 1 <= len(blocks) <= 3 or not all(isinstance(each, int) and 0 < each < 2**31 for each in blocks):
             raise self._error(f"grid returned {found!r:.80}, not one to three integers above 0 and below 2^31")
-        x, y, z = (*blocks, 1, 1)[:3]
-        return x, y, z
+        return (*blocks, 1, 1)[:3]
 
     def check(self, sizes: Mapping[str, int], config: Mapping[str, object]) -> str:
         """Return why the class rejects a config; empty if it does not."""
@@ -243,8 +246,7 @@ class Definition:
 
     def tolerance(self, output: str, dtype: torch.dtype, default: float) -> float:
         """Return the largest relative error of an output: the class's, else the default."""
-        given = getattr(self._user, "tolerance", None)
-        found = given.get(output) if isinstance(given, Mapping) else given
+        found = self._tolerances.get(output)
         return default if found is None else float(found)
 
     def number(self, name: str, sizes: Mapping[str, int]) -> int | None:
@@ -276,6 +278,8 @@ class Definition:
                 raise self._error(f"params has {name!r}, which is {known}: leave it out")
             if not values or not all(isinstance(value, _VALUES) for value in values):
                 raise self._error(f"params[{name!r}] is no list of numbers, texts, None and types")
+            if len({isinstance(value, str) for value in values if value != "None"}) > 1:
+                raise self._error(f"params[{name!r}] has numbers and texts, which no table can hold: let all be texts")
         return {name: tuple(dict.fromkeys(values)) for name, values in found.items()}
 
     def _few(self, what: str, values: Iterable[Any]) -> tuple[Any, ...]:
@@ -289,8 +293,10 @@ class Definition:
         """Return a config with a value for every parameter; what it leaves out is the kernel's or Triton's default."""
         left_out = {**self._defaults, **OPTIONS}
         found = {name: param_text(config.get(name, left_out.get(name))) for name in self.params}
-        for name, value in found.items():
-            if value not in self.params[name]:
+        for name, value in {**config, **found}.items():
+            if name not in self.params and value != left_out.get(name):
+                raise self._error(f"config {dict(config)} has {name!r}, which is not in params: give it there")
+            if value not in self.params.get(name, (value,)):
                 if name not in config and name not in left_out:
                     raise self._error(f"config {dict(config)} has no {name!r}, which is in params: give it there")
                 raise self._error(f"a config has {name}={value!r}, which is none of params: {self.params[name]}")

@@ -122,7 +122,8 @@ class _Draft:
     def _attributes(self, kernel: str) -> Iterator[str]:
         yield f"    kernel = {kernel}"
         if not self._parts.configs:
-            values = {each: _values(each) for each in self._params} | {"num_warps": (2, 4, 8, 16)}
+            options = {"num_warps": (2, 4, 8, 16)} | dict.fromkeys({"num_stages"} & {*self._names}, (2, 3, 4, 5))
+            values = {each: _values(each) for each in self._params} | options
             yield from _todo("values to try, and the config that your program runs today")
             yield from _dict("params", {name: repr(its) for name, its in values.items()})
             yield from _dict("default", {name: str(its[len(its) // 2 - 1]) for name, its in values.items()})

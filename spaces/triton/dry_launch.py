@@ -1,6 +1,5 @@
 """Launch a user's kernel through its own decorators with a table loaded, without a GPU. Imports torch and Triton."""
 
-import importlib.util
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -15,9 +14,10 @@ from gemmtune.engine.consumers.triton.contract import autotuner_of, layers, para
 from gemmtune.engine.io.blame import STOPS, account
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.device import Device
+from gemmtune.engine.records.errors import ProblemError
 from gemmtune.engine.seams.workload import DryLaunch
 from gemmtune.spaces.triton.decorators import OPTIONS
-from gemmtune.spaces.triton.definition import Definition
+from gemmtune.spaces.triton.definition import Definition, module_of
 
 
 def launch_dry(
@@ -35,12 +35,14 @@ def launch_dry(
         folder: files of the exporter.
         device: GPU of the table.
     """
-    kernel = _with_autotuner(definition, next(iter(cases.values())))
+    kernel = definition.kernel
+    if autotuner_of(kernel) is None:
+        kernel = triton.autotune([triton.Config({})], [*definition.scalars(next(iter(cases.values())))])(kernel)
     kernels = json.loads((folder / "triton_table.json").read_text(encoding="utf-8"))["kernels"]
     rows = {row["facts"]["problem"]: row["config"] for kernel in kernels for row in kernel["rows"]}
     with _without_gpu(kernel) as program:
         try:
-            loader = _module(folder / "gemmtune_triton.py")
+            loader = module_of(folder / "gemmtune_triton.py")
             loader.load(kernel, device=device.name)
         except STOPS:
             raise
@@ -79,7 +81,7 @@ def _launched(
     except STOPS:
         raise
     except Exception as error:  # the kernel's decorators and the class are the user's
-        return DryLaunch(None, f"the launch fails: {account(error)}")
+        return DryLaunch(None, f"the launch fails: {error if isinstance(error, ProblemError) else account(error)}")
     if not program.launched:
         return DryLaunch(None, "the kernel's decorators end the launch before the kernel")
     ran = program.tuner.best_config.all_kwargs()
@@ -87,9 +89,8 @@ def _launched(
     if program.benchmarked:
         missed = next((key for key, count in loader.report().items() if count > before.get(key, 0)), "its key")
         return DryLaunch(config, f"no row serves {missed}: Triton benchmarks {program.benchmarked} configs")
-    differing = [name for name, value in row.items() if ran.get(name, OPTIONS.get(name)) != param_value(value)]
-    if differing:
-        name = differing[0]
+    differing = (name for name, value in row.items() if ran.get(name, OPTIONS.get(name)) != param_value(value))
+    if name := next(differing, ""):
         return DryLaunch(config, f"runs {name}={ran.get(name)!r}, and its row has {name}={row[name]!r}")
     return DryLaunch(Config(row))
 
@@ -103,15 +104,7 @@ def _call(definition: Definition, sizes: Mapping[str, int]) -> tuple[list[object
         if name not in arguments or name in constant:
             break
         positional.append(arguments[name])
-    named = list(arguments.items())[len(positional) :]
-    return positional, dict(named)
-
-
-def _with_autotuner(definition: Definition, sizes: Mapping[str, int]) -> Any:  # noqa: ANN401 (Triton has no types)
-    """Return the kernel as it stands in its file; under an autotuner of its numbers if it has none."""
-    if autotuner_of(definition.kernel) is not None:
-        return definition.kernel
-    return triton.autotune([triton.Config({})], key=list(definition.scalars(sizes)))(definition.kernel)
+    return positional, dict([*arguments.items()][len(positional) :])
 
 
 @contextmanager
@@ -141,12 +134,3 @@ def _without_gpu(kernel: Any) -> Iterator[_Program]:  # noqa: ANN401 (Triton has
         finally:
             vars(tuner).clear()
             vars(tuner).update(kept)
-
-
-def _module(file: Path) -> Any:  # noqa: ANN401 (a module)
-    spec = importlib.util.spec_from_file_location(f"{file.stem}_{file.parent.name}", file)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module

@@ -329,6 +329,21 @@ def definition_of(workload: Workload) -> Definition:
     return found
 
 
+def definition_here(case: Workload) -> Definition:
+    """Return the class of a case; raises ProblemError if `arguments` gives other values or types in this process."""
+    definition = definition_of(case)
+    assert isinstance(case, KernelCase)
+    types = (str(each.dtype) for each in definition.tensors(case.sizes).values() if hasattr(each, "dtype"))
+    here = {*definition.scalars(case.sizes).items(), ("types", tuple(types))}
+    there = {*case.scalars, ("types", case.dtypes)}
+    if here != there:
+        raise ProblemError(
+            f"arguments gives {dict(here - there)} here and {dict(there - here)} where {case.name} was read: it asks "
+            "for a GPU on import, which builders do not see; choose it without asking for a GPU outside of functions"
+        )
+    return definition
+
+
 def _definition(file: Path, name: str) -> Definition:
     require_extra(*_NEEDED)
     from gemmtune.spaces.triton.definition import load_definition

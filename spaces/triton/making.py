@@ -4,11 +4,12 @@ import hashlib
 
 import torch
 
-from gemmtune.engine.consumers.triton.contract import text_of
+from gemmtune.engine.consumers.triton.contract import VALUE_TEXT, text_of
 from gemmtune.engine.seams.workload import TensorSource
 
 _WAYS_OUT = {
     "Enum": "give its value",
+    "str": "give one of at most 99 characters",
     "integer": "give an int of it",
     "floating": "give a float of it",
     "tuple": "give its values as arguments of their own",
@@ -22,7 +23,7 @@ _WAYS_OUT = {
 
 def unpassable(value: object) -> str:
     """Return why neither a launch nor a table can hold an argument, with a way out; empty if both can."""
-    if isinstance(value, torch.Tensor) or text_of(value) is not None:
+    if isinstance(value, torch.Tensor) or VALUE_TEXT.fullmatch(text_of(value) or ""):
         return ""
     kinds = [each.__name__ for each in type(value).__mro__]
     ways_out = [_WAYS_OUT[each] for each in kinds if each in _WAYS_OUT]

@@ -1,19 +1,22 @@
 """Facts about a Triton kernel on which a table and its loader must agree. Needs the standard library alone."""
 
 import ast
+import copy
 import enum
 import hashlib
 import inspect
+import numbers
 import re
+import sys
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
-from types import ModuleType
+from types import FunctionType, MethodType, ModuleType
 from typing import Any
 from urllib.parse import quote, unquote
 
 VALUE_TEXT = re.compile(
-    r"True|False|None|-?[0-9]{1,30}|-?([0-9]+(\.[0-9]+)?(e[+-]?[0-9]{1,3})?|inf)|nan|'[\w.~%-]{0,300}'|(tl|torch)\.\w+",
+    r"True|False|None|-?[0-9]{1,30}|-?([0-9]+(\.[0-9]+)?(e[+-]?[0-9]{1,3})?|inf)|nan|'[\w.~%-]{0,298}'|(tl|torch)\.\w+",
     re.ASCII,
 )
 """Text of an argument that is no tensor: `4096`, `True`, `None`, `1e-06`, `'relu'`, `tl.fp32`, `torch.float32`."""
@@ -23,7 +26,7 @@ _DEF = re.compile(r"^def\s+\w+\s*\(", re.MULTILINE)
 
 def layers(kernel: Any) -> Iterator[Any]:  # noqa: ANN401 (Triton has no types)
     """Yield a kernel's decorators from the outermost one, such as `Heuristics`, to its `JITFunction`."""
-    while not (inspect.isfunction(kernel) or inspect.ismethod(kernel)) and hasattr(kernel, "fn"):
+    while not isinstance(kernel, FunctionType | MethodType | ModuleType) and hasattr(kernel, "fn"):
         yield kernel
         kernel = kernel.fn
 
@@ -94,8 +97,8 @@ def _dtype(module: str, name: str) -> Any:  # noqa: ANN401 (Triton has no types)
 def source_sha256(kernel: Any) -> str:  # noqa: ANN401 (Triton has no types)
     """Return the SHA-256 of what Triton compiles of a kernel, whatever decorates it.
 
-    That is its source, the source of the decorated functions that it reaches in any module but Triton's own, and the
-    values of the constants that these name. Line numbers and paths do not count.
+    That is its source, the source of the decorated functions that it reaches in any module but Triton's own, and of
+    the plain ones in the user's, and the values of the constants that these name. Lines and paths do not count.
     """
     texts: dict[Any, tuple[str, str]] = {}
     waiting = [python_function(kernel)]
@@ -108,21 +111,30 @@ def source_sha256(kernel: Any) -> str:  # noqa: ANN401 (Triton has no types)
         source = source[found.start() if found else 0 :].strip()
         texts[function] = function.__qualname__, source
         for name, value in _named(function, source):
-            below = python_function(value)
             constant = constant_text(value)
             if getattr(value, "noinline", False):
                 constant = "noinline"
             if constant is not None:
                 texts[function, name] = f"{function.__qualname__} {name}", f"{name}={constant}"
-            if below is not None and not inspect.isfunction(value) and not _is_tritons(below.__module__):
-                waiting.append(below)
+            waiting += _functions(value)
     return hashlib.sha256("\n".join(text for _, text in sorted(texts.values())).encode()).hexdigest()
+
+
+def _functions(value: Any) -> Iterator[Any]:  # noqa: ANN401 (anything that a kernel names)
+    """Yield the functions that Triton compiles for a value, or calls while it compiles."""
+    for each in getattr(value, "hash_attrs", ()):  # of an aggregate
+        yield from _functions(each)
+    below = python_function(value)
+    if below is not None and not (is_others if below is value else _is_tritons)(below.__module__):
+        yield inspect.unwrap(below)
 
 
 def constant_text(value: Any) -> str | None:  # noqa: ANN401 (a constant)
     """Return a constant as text with its type, or an enum, list or dict of constants alone; None for anything else."""
     if type(value).__name__ == "constexpr":
         value = value.value
+    if isinstance(value, set | frozenset):
+        value = sorted(value, key=repr)
     if isinstance(value, enum.Enum):
         return f"{value}={constant_text(value.value)}"
     if isinstance(value, tuple | list):
@@ -130,7 +142,7 @@ def constant_text(value: Any) -> str | None:  # noqa: ANN401 (a constant)
         return None if None in texts or not texts else f"({','.join(map(str, texts))})"
     if isinstance(value, dict):
         return constant_text([*value.items()])
-    return text_of(value)
+    return text_of(value) or (repr(value) if isinstance(value, numbers.Number) else None)  # such as numpy's
 
 
 def _named(function: Any, source: str) -> Iterator[tuple[str, Any]]:  # noqa: ANN401 (a Python function)
@@ -157,18 +169,37 @@ def _named(function: Any, source: str) -> Iterator[tuple[str, Any]]:  # noqa: AN
             yield ".".join((at.id, *chain)), value
 
 
+def is_others(module: str | None) -> bool:
+    """Return whether a module is not the user's, but one of Python or of a known package."""
+    return (module or "").partition(".")[0] in sys.stdlib_module_names | {"torch", "triton", "numpy", "gemmtune"}
+
+
 def _is_tritons(module: str) -> bool:
     return module.partition(".")[0] == "triton"
 
 
-def hook_of(configs: Sequence[Any], kwargs: Mapping[str, object]) -> Any:  # noqa: ANN401 (Triton has no types)
-    """Return the `pre_hook` that a config of these kwargs has in an autotuner's list; None for none.
+def defaults_of(kernel: Any) -> dict[str, Any]:  # noqa: ANN401 (Triton has no types)
+    """Return the defaults of a kernel's arguments by name."""
+    signature = inspect.signature(python_function(kernel)).parameters
+    return {name: each.default for name, each in signature.items() if each.default is not each.empty}
+
+
+def twin_of(config: Any) -> Any:  # noqa: ANN401 (Triton has no types)
+    """Return a copy of a config for a pruning, which may change what it is given."""
+    twin = copy.copy(config)
+    twin.kwargs = dict(config.kwargs)
+    return twin
+
+
+def hook_of(configs: Sequence[Any], kwargs: Mapping[str, object], defaults: Mapping[str, object]) -> Any:  # noqa: ANN401
+    """Return the `pre_hook` that a config of these kwargs has in an autotuner's list, or of defaults; None for none.
 
     Raises:
         ValueError: the list has hooks, and does not say which one, if any, these kwargs have.
     """
     hooks = [config.pre_hook for config in configs]
-    alike = [config.pre_hook for config in configs if config.kwargs == dict(kwargs)] or hooks
+    left_out = {name: defaults[name] for name in kwargs if name in defaults}
+    alike = [config.pre_hook for config in configs if {**left_out, **config.kwargs} == kwargs] or hooks
     if len({id(hook) for hook in alike}) > 1 and len({_likeness(hook) for hook in alike}) > 1:
         raise ValueError(
             f"its configs' pre_hooks differ, and no config has {dict(kwargs)}: give the autotuner one with its hook"

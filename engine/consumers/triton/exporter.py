@@ -68,7 +68,7 @@ def _shared(rows: list[Row]) -> list[Row]:
     """
     if len({_config(row) for row in rows}) == 1:
         return rows
-    known = [{_resolved(row, choice): choice for choice in reversed(row.choices)} for row in rows]
+    known = [{_config(row, choice): choice for choice in reversed(row.choices)} for row in rows]
     common = [config for config in known[0] if all(config in each for each in known)]
     if not common:
         one, other = rows[0].problem, rows[1].problem
@@ -118,31 +118,23 @@ def _kernel(kernel: str, sha256: str, rows: list[Row]) -> dict[str, object]:
 
 
 def _row(row: Row) -> dict[str, object]:
-    fields = row.problem.to_fields()
+    fields, choice = row.problem.to_fields(), row.choices[0]
+    facts = {"problem": row.problem.name, "regret_bound": row.regret_bound, "evidence": str(choice.evidence)}
+    facts |= {name: getattr(choice, name) for name in ("time_ns", "protocol", "toolchain", "space")}
     return {
         "arguments": _arguments(fields),
         "dtypes": fields["dtypes"].split(","),
         "config": dict(_config(row)),
-        "facts": {"problem": row.problem.name, "regret_bound": row.regret_bound, **_facts(row.choices[0])},
+        "facts": facts,
     }
 
 
-def _config(row: Row) -> Config:
-    """Return the config that a row ships."""
-    return _resolved(row, row.choices[0])
-
-
-def _resolved(row: Row, choice: Choice) -> Config:
-    """Return the config of a choice; of the default's space, the one that the case says."""
-    default = row.problem.to_fields()["default"]
-    if not choice.config and not default:
+def _config(row: Row, choice: Choice | None = None) -> Config:
+    """Return the config of a choice, by default the one that a row ships; of the default's space, the case's."""
+    config, default = (choice or row.choices[0]).config, row.problem.to_fields()["default"]
+    if not config and not default:
         raise TableError(f"{row.problem.name}: the row ships the default config, and the case does not say it")
-    return choice.config or Config.from_json(default)
-
-
-def _facts(choice: Choice) -> dict[str, object]:
-    names = ("time_ns", "evidence", "protocol", "toolchain", "space")
-    return {name: str(value) if name == "evidence" else value for name in names for value in [getattr(choice, name)]}
+    return config or Config.from_json(default)
 
 
 def _arguments(fields: Mapping[str, str]) -> dict[str, str]:

@@ -5,23 +5,26 @@ kernel's arguments. For a kernel without an autotuner, wrap it first:
 `kernel = triton.autotune([triton.Config({})], key=["n"])(kernel)`. Afterwards `report()` names launches without a row.
 """
 
+import copy
 import inspect
 import itertools
 import re
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from gemmtune.engine.consumers.triton.contract import (
     autotuner_of,
+    defaults_of,
     hook_of,
     layers,
     param_value,
     python_function,
     source_sha256,
     text_of,
+    twin_of,
     value_of,
 )
 from gemmtune.engine.consumers.triton.table_parser import OPTIONS, SCHEMA, parse_triton_table
@@ -32,6 +35,7 @@ __all__ = ["OPTIONS", "SCHEMA", "TableWarning", "TunedConfigs", "load", "parse_t
 
 _RELEASE = re.compile(r"triton\D{0,3}(\d+\.\d+)")
 _Key = tuple[object, ...]
+_Untyped = Any  # an object of Triton, which has no types
 _loaded: "dict[int, TunedConfigs]" = {}
 
 
@@ -63,39 +67,38 @@ class TunedConfigs(dict[_Key, Any]):
         super().__init__(configs)
         self.name, self.misses = name, Counter[_Key]()
         self.launch: Mapping[str, object] = {}
-        self._positions, self._accepts = dict(positions), accepts
+        self.positions, self._accepts = dict(positions), accepts
         self._tuned = dict(configs)
         self._benchmarked: dict[_Key, Any] = {}
+        self._untuned: set[_Key] = set()
 
     def __contains__(self, key: object) -> bool:
         return super().__contains__(key) or self._finds(key)
 
-    def __missing__(self, key: _Key) -> Any:  # noqa: ANN401 (Triton has no types)
+    def __missing__(self, key: _Key) -> _Untyped:
         return self._benchmarked[key]
 
-    def __setitem__(self, key: _Key, config: Any) -> None:  # noqa: ANN401 (Triton has no types)
+    def __setitem__(self, key: _Key, config: _Untyped) -> None:
         """Take what the autotuner found for a launch without a row, which stays a miss for the report."""
         self._benchmarked[key] = config
 
-    def position(self, key: _Key) -> int:
-        """Return the place of the size that may differ in a key; -1 for none."""
-        return self._positions.get(key, -1)
-
-    def withdraw(self, config: Any) -> bool:  # noqa: ANN401 (Triton has no types)
-        """Forget a tuned config; return False if there is no such config."""
+    def withdraw(self, config: _Untyped) -> bool:
+        """Leave the keys of a config to the autotuner; return False if there is no such config."""
         gone = [key for key, each in self.items() if each is config]
+        self._untuned.update(gone)
         for key in gone:
             del self[key]
             self._tuned.pop(key, None)
-            self._positions.pop(key, None)
+            self.positions.pop(key, None)
         return bool(gone)
 
     def _finds(self, key: Any) -> bool:  # noqa: ANN401 (numbers and texts)
         """Return whether a key without a row has a config all the same: the nearest row's, or a benchmarked one."""
-        if key not in self._benchmarked:
-            near = next((self._tuned[each] for each in self._nearest(key) if self._accepts(self._tuned[each])), None)
-            if near is not None:
-                super().__setitem__(key, near)
+        if key not in self._benchmarked and key not in self._untuned:
+            plain = tuple(getattr(each, "value", each) for each in key)  # of constexpr
+            alike = (self._tuned[each] for each in self._nearest(plain) if self._accepts(self._tuned[each]))
+            if (found := self._tuned.get(plain) or next(alike, None)) is not None:
+                super().__setitem__(key, copy.copy(found))  # it may fit there and not here
                 return True
         self.misses[key] += 1
         return key in self._benchmarked
@@ -104,7 +107,7 @@ class TunedConfigs(dict[_Key, Any]):
         """Return the keys that differ from a key in their free size alone, the nearest first."""
         alike = [
             (abs(each[at] - key[at]), each[at], each)  # type: ignore[operator] # sizes are integers
-            for each, at in self._positions.items()
+            for each, at in self.positions.items()
             if len(each) == len(key)
             and isinstance(key[at], int)
             and each[:at] + each[at + 1 :] == key[:at] + key[at + 1 :]
@@ -114,11 +117,11 @@ class TunedConfigs(dict[_Key, Any]):
 
 def report() -> dict[str, int]:
     """Return how many launches no row served, by kernel and the autotuner's key; empty if rows served all."""
-    return {
-        f"{each.name}({', '.join(map(str, key))})": count
-        for each in _loaded.values()
-        for key, count in each.misses.items()
-    }
+    found = Counter[str]()
+    for each in [*_loaded.values()]:  # copies, as other threads may launch
+        for key, count in [*each.misses.items()]:
+            found[f"{each.name}({', '.join(map(str, key))})"] += count
+    return dict(found)
 
 
 def load(kernel: Any, path: str | Path | None = None, *, device: str | None = None) -> int:  # noqa: ANN401
@@ -136,9 +139,9 @@ def load(kernel: Any, path: str | Path | None = None, *, device: str | None = No
         OSError: the file cannot be read.
         TypeError: a part of the file has the wrong type.
         ValueError: the file is not JSON, of another schema, edited after it was written, or has an invalid row. Or the
-            kernel has no autotuner. Or the table is for another GPU, has no rows for this source of the kernel, a param
-            that the kernel does not take, two configs for one key of the autotuner, a config whose hook is not known,
-            or rows without an argument that the autotuner's key names.
+            kernel has no autotuner. Or no GPU is here or named. Or the table is for another GPU, has no rows for this
+            source of the kernel, a param that the kernel does not take, two configs for one key of the autotuner, a
+            config whose hook is not known, or rows without an argument that the autotuner's key names.
     """
     tuner = autotuner_of(kernel)
     if tuner is None:
@@ -147,7 +150,9 @@ def load(kernel: Any, path: str | Path | None = None, *, device: str | None = No
     import torch
     import triton
 
-    present = device or torch.cuda.get_device_name()
+    present = device or (torch.cuda.get_device_name() if torch.cuda.is_available() else "")
+    if not present:
+        raise ValueError("torch sees no GPU here: load the table where the kernel runs, or name its GPU by device=")
     others = ""
 
     def parse(content: bytes) -> dict[str, Any]:
@@ -163,8 +168,12 @@ def load(kernel: Any, path: str | Path | None = None, *, device: str | None = No
     if not found:
         known = ", ".join(f"{each['kernel']} ({each['source_sha256'][:12]})" for each in table["kernels"])
         raise ValueError(f"the kernel's source is {sha256[:12]}, and the table has {known}: tune it again")
-    own = _own(tuner)
-    keyed, rounded = _keyed(tuner, found), _strategies(tuner)
+    if not hasattr(tuner, "before_gemmtune"):  # no table is loaded yet
+        tuner.before_gemmtune = {"configs": list(tuner.configs), "prune": getattr(tuner, "early_config_prune", None)}
+    own = tuner.before_gemmtune
+    keyed = _keyed(tuner, found)
+    by = getattr(tuner, "strategy", None)  # what an autotuner such as FlagGems' libtuner rounds its key by
+    rounded = dict(zip(tuner.keys, by, strict=True)) if isinstance(by, list | tuple) else {}
     rows: dict[_Key, Any] = {}
     positions = {}
     taken = {*inspect.signature(python_function(kernel)).parameters, *OPTIONS}
@@ -180,22 +189,19 @@ def load(kernel: Any, path: str | Path | None = None, *, device: str | None = No
                     _require_alike(other, row, keyed, rounded)
                 if entry["nearest"] in names:
                     positions[key] = names.index(entry["nearest"])
-    configs = {key: _config(triton.Config, row, own["configs"]) for key, row in rows.items()}
-    _warn_of_release(triton.__version__, rows.values())
+    configs = {key: _config(triton.Config, row, own["configs"], defaults_of(kernel)) for key, row in rows.items()}
+    made_by = {each[1] for row in rows.values() if (each := _RELEASE.search(str(row["facts"].get("toolchain"))))}
+    if other := sorted(made_by - {".".join(triton.__version__.split(".")[:2])}):  # a major and a minor release
+        text = f"the table was made by Triton {other[0]}, and this is {triton.__version__}: tune again"
+        warnings.warn(text, TableWarning, stacklevel=2)
     tuned = TunedConfigs(configs, positions, python_function(kernel).__name__, _acceptor(tuner, own))
-    _install(tuner, own, tuned, keyed, compiles=_may_prune(kernel))
+    has_heuristics = any(hasattr(layer, "values") for layer in layers(kernel))  # which torch 2.11 cannot prune
+    _install(tuner, own, tuned, keyed, compiles=not (has_heuristics and torch.__version__.startswith("2.11.")))
     _loaded[id(tuner)] = tuned
     return sum(len(entry["rows"]) for entry in found)
 
 
-def _own(tuner: Any) -> dict[str, Any]:  # noqa: ANN401 (Triton has no types)
-    """Return the configs and the pruning that an autotuner had before any table was loaded."""
-    if not hasattr(tuner, "before_gemmtune"):
-        tuner.before_gemmtune = {"configs": list(tuner.configs), "prune": getattr(tuner, "early_config_prune", None)}
-    return tuner.before_gemmtune  # type: ignore[no-any-return]
-
-
-def _keyed(tuner: Any, found: Sequence[Any]) -> list[str]:  # noqa: ANN401 (Triton has no types)
+def _keyed(tuner: _Untyped, found: Sequence[Any]) -> list[str]:
     """Return the arguments that an autotuner's key holds, in its order.
 
     Names of no argument are none, nor are arguments that a config or a heuristic below the autotuner gives.
@@ -212,71 +218,53 @@ def _keyed(tuner: Any, found: Sequence[Any]) -> list[str]:  # noqa: ANN401 (Trit
     return [name for name in names if all(name in entry["arguments"] for entry in found)]
 
 
-def _strategies(tuner: Any) -> dict[str, Callable[[Any], Any]]:  # noqa: ANN401 (Triton has no types)
-    """Return what an autotuner such as FlagGems' libtuner rounds arguments of its key by, by their names."""
-    found = getattr(tuner, "strategy", None)
-    return dict(zip(tuner.keys, found, strict=True)) if isinstance(found, list | tuple) else {}
-
-
 def _variants(kernel: Any, keyed: list[str], arguments: Mapping[str, str]) -> Iterator[list[str]]:  # noqa: ANN401
     """Yield the arguments that a launch's key may hold: all of them, then without those that a launch may leave out."""
-    known = inspect.signature(python_function(kernel)).parameters
-    optional = [name for name in keyed if text_of(known[name].default) == arguments[name]]
+    defaults = defaults_of(kernel)
+    optional = [name for name in keyed if name in defaults and text_of(defaults[name]) == arguments[name]]
     for left_out in itertools.product((False, True), repeat=len(optional)):
         gone = {name for name, out in zip(optional, left_out, strict=True) if out}
         yield [name for name in keyed if name not in gone]
 
 
-def _config(make: Any, row: Mapping[str, Any], own: Sequence[Any]) -> Any:  # noqa: ANN401 (Triton has no types)
+def _config(make: Any, row: Mapping[str, Any], own: Sequence[Any], defaults: Mapping[str, object]) -> Any:  # noqa: ANN401
     """Return a row's config with the hook that the kernel's own config of equal params has."""
     values = {name: param_value(value) for name, value in row["config"].items()}
     kwargs = {name: value for name, value in values.items() if name not in OPTIONS}
     try:
-        hook = hook_of(own, kwargs)
+        hook = hook_of(own, kwargs, defaults)
     except ValueError as error:
         raise ValueError(f"{row['facts']['problem']}: {error}") from None
     return make(kwargs, **{name: value for name, value in values.items() if name in OPTIONS}, pre_hook=hook)
 
 
-def _acceptor(tuner: Any, own: Mapping[str, Any]) -> Callable[[Any], bool]:  # noqa: ANN401 (Triton has no types)
-    def accepts(config: Any) -> bool:  # noqa: ANN401 (Triton has no types)
-        if own["prune"] is None:
-            return True
-        return config in own["prune"]([*own["configs"], config], tuner.nargs, **tuner.cache.launch)
+def _acceptor(tuner: _Untyped, own: Mapping[str, Any]) -> Callable[[Any], bool]:
+    def accepts(config: _Untyped) -> bool:
+        twins = [twin_of(each) for each in (*own["configs"], config)]
+        return own["prune"] is None or config in own["prune"](twins, tuner.nargs, **tuner.cache.launch)
 
     return accepts
 
 
-def _may_prune(kernel: Any) -> bool:  # noqa: ANN401 (Triton has no types)
-    """Return whether torch.compile can prune a kernel's configs: torch 2.11 fails where the kernel has heuristics."""
-    from torch import __version__ as release
-
-    return not (release.startswith("2.11.") and any(hasattr(layer, "values") for layer in layers(kernel)))
-
-
 def _install(
-    tuner: Any,  # noqa: ANN401 (Triton has no types)
-    own: Mapping[str, Any],
-    configs: TunedConfigs,
-    keyed: Sequence[str],
-    *,
-    compiles: bool,
+    tuner: _Untyped, own: Mapping[str, Any], configs: TunedConfigs, keyed: Sequence[str], *, compiles: bool
 ) -> None:
     """Give an autotuner its tuned configs, for launches and, if it `compiles`, for torch.compile."""
-    from triton.runtime.errors import OutOfResources
+    from triton.compiler.errors import CompileTimeAssertionFailure
+    from triton.runtime.errors import OutOfResources, PTXASError
 
     launch = type(tuner).run.__get__(tuner)
 
-    def run(*arguments: object, **named: object) -> Any:  # noqa: ANN401 (Triton has no types)
+    def run(*arguments: object, **named: object) -> _Untyped:
         configs.launch = named
         try:
             return launch(*arguments, **named)
-        except OutOfResources as error:
+        except (OutOfResources, CompileTimeAssertionFailure, PTXASError) as error:  # which the autotuner passes over
             if not configs.withdraw(tuner.best_config):
                 raise
             text = f"{configs.name}: a tuned config no longer fits, so Triton's autotuner chooses: {error}"
             warnings.warn(text, TableWarning, stacklevel=2)
-            return launch(*arguments, **named)
+            return run(*arguments, **named)
         finally:
             configs.launch = {}  # holds no tensor that the program is done with
 
@@ -289,17 +277,13 @@ def _install(
     tuner.configs = [*own["configs"], *tuned]
     if isinstance(getattr(tuner, "configs_top_k", None), float):
         tuner.configs_top_k = int(min(tuner.configs_top_k, 1.0) * len(own["configs"]))
-    places = [(key, configs.position(key), tuner.configs.index(config)) for key, config in configs.items()]
+    places = [(key, configs.positions.get(key, -1), tuner.configs.index(config)) for key, config in configs.items()]
     tuner.early_config_prune = _pruner(places, keyed, tuner.arg_names, len(own["configs"]), own["prune"])
 
 
 def _pruner(
-    places: Sequence[tuple[_Key, int, int]],
-    keyed: Sequence[str],
-    names: Sequence[str],
-    count: int,
-    prune: Any,  # noqa: ANN401
-) -> Any:  # noqa: ANN401 (Triton has no types)
+    places: Sequence[tuple[_Key, int, int]], keyed: Sequence[str], names: Sequence[str], count: int, prune: _Untyped
+) -> _Untyped:
     """Return a pruning that leaves torch.compile the row's config alone, and a launch without a row the kernel's own.
 
     Dynamo traces it. Its keys may hold symbols, so they are compared and not looked up.
@@ -307,7 +291,7 @@ def _pruner(
     from torch import Tensor
     from torch.compiler import is_compiling
 
-    def early_config_prune(configs: Any, nargs: Any, **kwargs: Any) -> Any:  # noqa: ANN401 (Triton has no types)
+    def early_config_prune(configs: _Untyped, nargs: _Untyped, **kwargs: _Untyped) -> _Untyped:
         own = configs[:count]
         if is_compiling():
             given = {**nargs, **kwargs}
@@ -327,13 +311,6 @@ def _pruner(
         return own if prune is None else prune(own, nargs, **kwargs)
 
     return early_config_prune
-
-
-def _warn_of_release(installed: str, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Warn where a row was made by another major or minor release of Triton than the installed one."""
-    found = {match[1] for row in rows if (match := _RELEASE.search(str(row["facts"].get("toolchain"))))}
-    if other := sorted(found - {".".join(installed.split(".")[:2])}):
-        warnings.warn(f"the table was made by Triton {other[0]}, and this is {installed}: tune again", TableWarning, 3)
 
 
 def _require_alike(one: Any, other: Any, keys: list[str], rounded: Mapping[str, object]) -> None:  # noqa: ANN401 (rows)

@@ -302,6 +302,7 @@ def test_names_that_python_or_a_class_has_for_something_else_are_written_around(
         ("{}/kernels.py:softmx_kernel", "did you mean softmax_kernel"),
         ("{}/kernels.py:no_kernel", "has no kernel no_kernel of Triton"),
         ("{}/gone.py:x", "no file"),
+        ("torch:nn", "torch has no kernel nn of Triton; known: none"),
         ("gone_module:x", "gone_module cannot be imported: ModuleNotFoundError"),
     ],
 )
@@ -321,3 +322,12 @@ def test_a_file_that_imports_its_package_is_refused_with_its_module_as_the_way_o
     (inner / "part.py").write_text("1 / 0\n")
     with pytest.raises(ProblemError, match=r"ZeroDivisionError: division by zero \(\S+part.py, line 1\)$"):
         draft(f"{inner / 'part.py'}:k")
+
+
+def test_an_option_that_the_kernel_takes_as_an_argument_is_a_param(tmp_path):
+    loop = "    for i in tl.range(0, n, num_stages=num_stages):\n        tl.store(out + i, 0)\n"
+    text = f"@triton.jit\ndef fill(out, n, num_stages: tl.constexpr):\n{loop}"
+    (tmp_path / "fill_of_draft.py").write_text(f"import triton\nimport triton.language as tl\n\n{text}")
+    _, drafted = draft(f"{tmp_path / 'fill_of_draft.py'}:fill")
+    assert '"num_stages": (2, 3, 4, 5),' in drafted
+    assert '"num_stages": 3,' in drafted

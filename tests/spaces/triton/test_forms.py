@@ -249,9 +249,29 @@ def test_seeds_and_the_default_are_what_the_kernels_own_pruning_keeps(case_of, t
 
 
 def test_a_pruning_of_any_signature_is_asked_with_what_it_takes(case_of):
-    for signature in ("configs, named_args, **kwargs", "configs, named_args, n, HEAD", "configs, nargs, *, n, **_"):
+    ways = ("configs, named_args, **_", "configs, named_args, n, HEAD", "configs, nargs, *, n, **_", "configs, n, **_")
+    for signature in ways:
         before = f"def prune({signature}): return configs[1:]"
         assert [seed["BLOCK"] for seed in seeds(case_of(**PRUNED | {"before": before}))] == [128, 256]
+
+
+def test_a_pruning_that_gives_a_config_a_hook_is_refused_before_anything_is_built(case_of):
+    before = "def prune(*_, **__): return [triton.Config({'BLOCK': 256}, pre_hook=print)]"
+    space, task = space_and_task(case_of(**PRUNED | {"before": before, "members": "default = {'BLOCK': 256}"}))
+    with pytest.raises(
+        ProblemError, match="ValueError: it gives a config a pre_hook that the autotuner's configs lack"
+    ):
+        space.check(task, space.seeds(task)[0])
+
+
+def test_a_pruning_may_yield_configs_and_change_those_that_it_is_given(case_of):
+    before = """
+def prune(configs, named_args, **_):
+    for config in reversed(configs):
+        config.kwargs["BLOCK"] = min(256, config.kwargs["BLOCK"])
+        yield config
+"""
+    assert [seed["BLOCK"] for seed in seeds(case_of(**PRUNED | {"before": before}))] == [128, 256]
 
 
 def test_a_pruning_that_asks_for_the_gpu_per_config_is_answered_from_memory(case_of, monkeypatch):
@@ -298,6 +318,21 @@ REFUSED = {
         {"before": "import functools", "members": "kernel = functools.wraps(kernel)(lambda *_: None)"},
         "not decorated",
     ),
+    "default with a name that is no param": (
+        {"members": "params = {'BLOCK': (256,)}\n    default = {'BLOCK': 256, 'maxnreg': 64}"},
+        "has 'maxnreg', which is not in params: give it there",
+    ),
+    "tolerance of a text": (
+        {"members": "tolerance = {'out': 'tight'}"},
+        "tolerance has 'out': 'tight', and takes a num",
+    ),
+    "no output": ({"members": "outputs = ()"}, "outputs is no list of names of arguments"),
+    "tolerance below 0": ({"members": "tolerance = -1"}, "tolerance has 'out': -1, and takes a number"),
+    "numbers and texts": (
+        {"last": ", MODE: tl.constexpr = 1", "members": "params = {'BLOCK': (256,), 'MODE': (1, 'fast')}"},
+        r"params\['MODE'\] has numbers and texts, which no table can hold: let all be texts",
+    ),
+    "long text": ({"given": "'n': 'x' * 299"}, "a str, which no table can hold: give one of at most 99 characters"),
     "enum": (
         {"before": "import enum\nE = enum.Enum('E', 'A')", "given": "'n': E.A"},
         "a E, which no table.*give its va",
@@ -318,6 +353,15 @@ def test_a_config_leaves_out_what_the_kernel_has_a_default_for(case_of):
         last=", UNROLL: tl.constexpr = 1",
     )
     assert [seed["UNROLL"] for seed in seeds(case)] == [1, 2]
+
+
+def test_a_grid_is_given_every_option(case_of, monkeypatch):
+    definition = definition_of(case_of())
+    monkeypatch.setattr(
+        definition._user, "grid", lambda case, meta: (meta["num_stages"], meta["num_ctas"]), raising=False
+    )
+    assert definition.grid({"n": 1024}, {"BLOCK": 256, "num_stages": 5}) == (5, 1, 1)
+    assert definition.grid({"n": 1024}, {"BLOCK": 256}) == (3, 1, 1)
 
 
 def test_a_type_that_triton_does_not_have_is_no_build(case_of, tmp_path):

@@ -36,6 +36,29 @@ STEP = tl.constexpr(1)
 def inner(x):
     return x + STEP
 
+def twice(number):
+    return number * 2
+
+@triton.constexpr_function
+def wide(number):
+    return int(number) * 4
+
+@tl.core.builtin
+def shifted(x, _semantic=None):
+    return x.__add__(twice(5), _semantic=_semantic)
+
+@tl.core._aggregate
+class Pair:
+    x: tl.tensor
+
+    @triton.constexpr_function
+    def __init__(self, x):
+        self.x = x
+
+    @triton.jit
+    def total(self):
+        return self.x + 6
+
 @triton.jit
 def act(x):
     return inner(x) * 2.0
@@ -47,8 +70,10 @@ import os
 import torch
 import triton
 import triton.language as tl
+import types
 import helpers_of_act
-from helpers_of_act import act
+import numpy
+from helpers_of_act import Pair, act, shifted, wide
 import unrelated_of_act
 
 SCALE = tl.constexpr(2.0)
@@ -66,10 +91,23 @@ class Mode(enum.Enum):
 
 
 MODE = tl.constexpr(Mode.ON)
+NUMPYS = tl.constexpr(numpy.float32(8))
+FEW = {128, 256}
 
 
-def even(args):
-    return args["n"] % ALIGNED == 0
+class Limits:
+    most = 1 << 20
+
+    def least(self):
+        return 1
+
+
+LIMITS = Limits()
+OPTIONS = types.SimpleNamespace(waves=1)
+
+
+def even(unit, args):
+    return args["n"] % ALIGNED == unit
 
 
 @functools.cache
@@ -79,17 +117,18 @@ def per_row():
 
 def shape(case):
     late.append(object())  # a memo is no constant
-    return (case["n"] + per_row(),)
+    return (case["n"] + per_row() + (case["n"] in FEW),)
 
 
-@triton.heuristics({"EVEN": even})
+@triton.heuristics({"EVEN": functools.partial(even, 0)})
 @triton.autotune([triton.Config({"BLOCK": block}) for block in SIZES], key=["n"])
 @triton.jit
 def scale_kernel(out, x, n, FLAG: tl.constexpr, EVEN: tl.constexpr, BLOCK: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     value = act(tl.load(x + at, mask=at < n)).to(ACC)
     value += TERMS[1][0] if MODE is not None else 0
-    tl.store(out + at, helpers_of_act.inner(value) * SCALE + PLAIN, mask=at < n)
+    value = Pair(shifted(helpers_of_act.inner(value))).total() * wide(NUMPYS)
+    tl.store(out + at, value * SCALE + PLAIN, mask=at < n)
 
 
 class Scale:
@@ -100,12 +139,16 @@ class Scale:
     outputs = ("out",)
     kernel = scale_kernel
 
+    def __init__(self):
+        self.waves = 1
+
     def arguments(self, case, make):
         x = make.normal(shape(case), DTYPE)
         return {"out": make.empty((case["n"],), DTYPE), "x": x, "n": case["n"] * self.rows, "FLAG": self.flag}
 
     def grid(self, case, meta):
-        return (min(WAVES * self.per_wave, triton.cdiv(case["n"], meta["BLOCK"])),)
+        waves = max(WAVES * OPTIONS.waves, LIMITS.least())
+        return (min(waves * self.per_wave * self.waves, Limits.most, triton.cdiv(case["n"], meta["BLOCK"])),)
 
     def reference(self, case, arguments):
         return arguments["x"].double() * 4
@@ -146,6 +189,11 @@ EDITS = {
     "helper of a helper": ("helpers_of_act.py", "x + STEP", "x - STEP"),
     "constant of a helper": ("helpers_of_act.py", "constexpr(1)", "constexpr(2)"),
     "inlining of a helper": ("helpers_of_act.py", "jit\ndef act", "jit(noinline=True)\ndef act"),
+    "function that is called while compiling": ("helpers_of_act.py", "(number) * 4", "(number) * 5"),
+    "builtin of the user's": ("helpers_of_act.py", "__add__(twice(5)", "__add__(twice(7)"),
+    "helper of a builtin": ("helpers_of_act.py", "number * 2", "number * 3"),
+    "method of an aggregate": ("helpers_of_act.py", "self.x + 6", "self.x + 7"),
+    "number of numpy's": ("scale.py", "numpy.float32(8)", "numpy.float32(9)"),
     "number in a tuple": ("scale.py", "(2.5,", "(3.5,"),
     "type in a tuple": ("scale.py", "tl.int8", "tl.int16"),
     "member of an enum": ("scale.py", "ON = 1", "ON = 2"),
@@ -157,8 +205,14 @@ OTHER_EDITS = {
     "text argument": ("scale.py", "flag = True", "flag = 'yes'"),
     "type of an argument": ("scale.py", "flag = True", "flag = 1"),
     "integer argument": ("scale.py", "rows = 4", "rows = 8"),
-    "heuristic": ("scale.py", "% ALIGNED == 0", "% ALIGNED < 1"),
+    "heuristic": ("scale.py", "% ALIGNED == unit", "% ALIGNED < 1"),
+    "member of a set": ("scale.py", "{128, 256}", "{128, 512}"),
+    "value of a partial heuristic": ("scale.py", "partial(even, 0)", "partial(even, 1)"),
+    "attribute that __init__ gives": ("scale.py", "self.waves = 1", "self.waves = 2"),
     "constant of a heuristic": ("scale.py", "ALIGNED, WAVES, PAD = 16", "ALIGNED, WAVES, PAD = 32"),
+    "attribute of a class that the grid names": ("scale.py", "1 << 20", "1 << 21"),
+    "method of an object that the grid names": ("scale.py", "        return 1\n", "        return 2\n"),
+    "attribute of an object that the grid names": ("scale.py", "Namespace(waves=1)", "Namespace(waves=2)"),
     "constant of the grid": ("scale.py", "= 16, 4, 0", "= 16, 8, 0"),
     "constant that a helper of arguments reads": ("scale.py", "= 16, 4, 0", "= 16, 4, 8"),
     "helper of arguments": ("scale.py", 'case["n"] + per', 'case["n"] - per'),
@@ -256,11 +310,17 @@ except Exception as error:
     ("old", "new", "said"),
     [
         ("SIZES = (256, 512)", "SIZES = (512, 1024) if SEES else (64, 128)", "BLOCK=512;"),
-        ("ALIGNED == 0", "(ALIGNED if SEES else 17) == 0", "another heuristics here than where"),
+        ("ALIGNED == unit", "(ALIGNED if SEES else 17) == unit", "another heuristics here than where"),
         ("tl.constexpr(2.0)", "tl.constexpr(2.0 if SEES else 3.0)", "another kernel here than where triton:Scale@"),
         ("= act(", "= form(", "another kernel here than where"),
+        (
+            "= torch.bfloat16",
+            "= torch.bfloat16 if SEES else torch.float16",
+            "gives {'types': ('torch.float16', 'torch.float16')} here and",
+        ),
+        ("flag = True", "flag = SEES", "gives {'FLAG': 'False'} here and {'FLAG': 'True'} where triton:Scale@"),
     ],
-    ids=["configs", "same text", "constant", "helper"],
+    ids=["configs", "same text", "constant", "helper", "type of tensors", "argument"],
 )
 def test_a_builder_that_sees_no_gpu_builds_what_the_parent_read_or_refuses_it_by_name(
     tmp_path, monkeypatch, probe, old, new, said
@@ -274,7 +334,7 @@ def test_a_builder_that_sees_no_gpu_builds_what_the_parent_read_or_refuses_it_by
     (tmp_path / "build.py").write_text(BUILD)
     done = probe(tmp_path / "build.py", tmp_path)
     assert said in done.stdout, done.stdout + done.stderr[-800:]
-    if "another" in said:
+    if said != "BLOCK=512;":
         assert "asks for a GPU on import, which builders do not see" in done.stdout
 
 

@@ -49,6 +49,17 @@ def test_a_key_of_any_type_hits(forms, value):
     assert (launches.benchmarked, loader.report()) == ([], {})
 
 
+def test_a_key_with_a_constexpr_of_the_programs_hits(forms):
+    cases = forms.write(**FLAG, given="'FLAG': 3")
+    loader = forms.export(map(forms.row, cases))
+    launches = forms.launches(forms.kernel_of(cases[0]))
+    loader.load(launches.kernel, device="NVIDIA H200")
+    tensors = [torch.empty(64, dtype=torch.bfloat16, device="meta")] * 2
+    assert launches(*tensors, 4096, FLAG=triton.language.constexpr(3)) == 512
+    launches(*tensors, 4096, FLAG=triton.language.constexpr(4))
+    assert loader.report() == {"scale(4096, constexpr[4], torch.bfloat16, torch.bfloat16)": 1}
+
+
 @pytest.mark.parametrize(
     "value", [True, False, None, 0, -(2**40), 1e-6, 0.5, float("inf"), "", "relu", "a,b=c;'d'", torch.float16]
 )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import sys
+import threading
 import time
 import warnings
 import weakref
@@ -12,6 +14,7 @@ import pytest
 pytest.importorskip("triton", reason="triton is not installed")
 
 import torch
+from triton.compiler.errors import CompileTimeAssertionFailure
 from triton.runtime.errors import OutOfResources
 
 from gemmtune.engine.records.config import Config
@@ -52,6 +55,21 @@ def test_the_nearest_row_is_served_where_the_kernels_own_pruning_keeps_its_confi
     assert loader.report() == {"scale(4224, torch.bfloat16, torch.bfloat16)": 1}
 
 
+def test_a_pruning_that_changes_configs_changes_no_row(forms):
+    before = DIVIDES.replace(
+        "return [",
+        "for c in configs:\n        c.kwargs['BLOCK'] = min(named_args['n'], c.kwargs['BLOCK'])\n    return [",
+    )
+    cases = forms.write(
+        before=before, decorators=f"@triton.autotune(CONFIGS, key=['n'], {PRUNE})", members="nearest = 'n'"
+    )
+    loader = forms.export(map(forms.row, cases))
+    launches = forms.launches(forms.kernel_of(cases[0]))
+    loader.load(launches.kernel, device="NVIDIA H200")
+    assert [launches(*of_size(n)) for n in (256, 1024, 4096)] == [128, 512, 512]
+    assert loader.report() == {"scale(256, torch.bfloat16, torch.bfloat16)": 1}
+
+
 @pytest.mark.parametrize("rows", [8, 512])
 def test_a_size_between_rows_costs_less_than_a_microsecond_the_second_time(tmp_path, forms, rows):
     loader = forms.export([forms.row(forms.write()[0])])
@@ -81,6 +99,18 @@ def test_the_hook_of_the_config_with_equal_params_runs_before_every_launch(forms
     called = launches.jit.fn.__globals__["called"]
     assert [launches.of(case) for case in (*cases, cases[0])] == [128, 256, 128]
     assert called == [("zero", 128, 4096), ("nothing", 256, 65536), ("zero", 128, 4096)]
+
+
+def test_a_config_that_leaves_out_a_default_keeps_its_hook(forms):
+    configs = "[triton.Config({'BLOCK': 128}), triton.Config({'BLOCK': 128, 'SPLIT': 2}, pre_hook=zero)]"
+    change = {"before": HOOKS, "decorators": f"@triton.autotune({configs}, key=['n'])", "members": "params = {}"}
+    cases = forms.write(**change, last=", SPLIT: tl.constexpr = 1")
+    rows = [Config({"BLOCK": 128, "SPLIT": split, "num_warps": 8, "num_stages": 2}) for split in (1, 2)]
+    loader = forms.export(map(forms.row, cases, rows))
+    launches = forms.launches(forms.kernel_of(cases[0]))
+    loader.load(launches.kernel, device="NVIDIA H200")
+    assert [launches.of(case) for case in cases] == [128, 128]
+    assert launches.jit.fn.__globals__["called"] == [("zero", 128, 65536)]
 
 
 def test_a_kernel_tuned_below_its_autotuner_keeps_its_hooks_or_is_refused(forms):
@@ -126,6 +156,32 @@ def test_a_config_that_no_longer_fits_is_left_to_the_autotuner(forms, monkeypatc
     monkeypatch.setattr(launches.jit, "run", lambda *_, **__: (_ for _ in ()).throw(OutOfResources(9, 8, "registers")))
     with pytest.raises(OutOfResources):  # Triton's own choice does not fit either
         launches.of(cases[0])
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_a_nearest_config_that_does_not_fit_is_left_to_the_autotuner_at_that_size_alone(forms, monkeypatch):
+    cases = forms.write(members="nearest = 'n'")
+    loader = forms.export(map(forms.row, cases))
+    launches = forms.launches(forms.kernel_of(cases[0]))
+    loader.load(launches.kernel, device="NVIDIA H200")
+    fits = launches.jit.run
+
+    def run(*arguments, **given):
+        if given["BLOCK"] == 512 and arguments[2] == 5000:
+            raise CompileTimeAssertionFailure("n % BLOCK", ast.parse("n").body[0], "n % BLOCK")
+        return fits(*arguments, **given)
+
+    monkeypatch.setattr(launches.jit, "run", run)
+    assert [launches(*of_size(n)) for n in (5000, 4096, 65536, 6000)] == [128, 512, 512, 512]
+    assert loader.report() == {"scale(5000, torch.bfloat16, torch.bfloat16)": 1}
+
+
+def test_a_load_without_a_gpu_says_what_to_do(forms, monkeypatch):
+    cases = forms.write()
+    loader = forms.export(map(forms.row, cases))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(ValueError, match=r"torch sees no GPU here: .* or name its GPU by device="):
+        loader.load(forms.kernel_of(cases[0]))
 
 
 @pytest.mark.parametrize(
@@ -190,3 +246,25 @@ def test_a_tensor_that_is_passed_by_name_is_freed_after_the_launch(forms):
     launches.launched.clear()
     del x
     assert freed() is None
+
+
+def test_the_report_counts_kernels_of_one_name_together_while_other_threads_launch(tmp_path, forms):
+    cases = forms.write()
+    loader = forms.export(map(forms.row, cases))
+    kernels = [forms.kernel_of(cases[0]), forms.module_of(tmp_path / "scale_0.py").scale]
+    launches = [forms.launches(kernel) for kernel in kernels]
+    for each in launches:
+        loader.load(each.kernel, device="NVIDIA H200")
+        each(*of_size(7))
+    assert loader.report() == {"scale(7, torch.bfloat16, torch.bfloat16)": 2}
+    sizes = threading.Thread(target=lambda: [launches[0](*of_size(n)) for n in range(100, 1600)])
+    monitor = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        sizes.start()
+        while sizes.is_alive():
+            loader.report()
+    finally:
+        sys.setswitchinterval(monitor)
+        sizes.join()
+    assert len(loader.report()) == 1501
