@@ -47,7 +47,7 @@ def fill(url: str, problems: int, configs: int) -> None:
             "estimate": f"""json_build_object('time_ns', {time_ns}, 'low_ns', {time_ns}, 'high_ns', {time_ns})::text""",
         }
         columns = {each.name: own.get(each.name, f"m.{each.name}") for each in found}
-        for name in ("id", "time_ns", "digest", "energy_joules"):  # the digest is another row's; show reads all energies
+        for name in ("id", "time_ns", "digest", "energy_joules"):  # show reads all energies
             del columns[name]
         connection.execute(
             f"INSERT INTO measurements ({', '.join(columns)}) SELECT {', '.join(columns.values())} FROM "
