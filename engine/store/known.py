@@ -7,7 +7,7 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from sqlalchemy import Connection, Row, Select
+from sqlalchemy import Connection, Row
 
 from gemmtune.engine.records.artifact import Toolchain
 from gemmtune.engine.records.config import Config
@@ -82,7 +82,7 @@ class KnownReader:
         read: dict[int, Measurement] = {}
         for start in range(0, len(unread), PAGE):
             asked = dict(unread[start : start + PAGE])
-            stored = self._transactions.read(partial(_rows, ids=list(asked)))
+            stored = self._reader.rows(queries.KNOWN, {"ids": list(asked)})
             decoded = self._reader.records(schema.measurements, stored, partial(_numbered, asked=asked))
             read |= dict(decoded)
         return read
@@ -93,12 +93,12 @@ class KnownReader:
         """Return the ids within reach of the fastest; None if too few are ok, or one of the fastest is damaged."""
         kind = {"task": self._ids[wanted.task], "toolchain": self._ids[wanted.toolchain]}
         terms = kind | {"protocol": wanted.protocol, "evidence": evidence}
-        fastest = self._transactions.read(partial(_numbers, statement=queries.FASTEST, terms=terms))
+        fastest = [number for (number,) in self._reader.rows(queries.FASTEST, terms)]
         leaders = self._read([(number, wanted) for number in fastest])
         if len(leaders) < queries.LEADERS:
             return None
         reach = reach_ns([leaders[number] for number in fastest])
-        return set(self._transactions.read(partial(_numbers, statement=queries.NEAR, terms=terms | {"reach": reach})))
+        return {number for (number,) in self._reader.rows(queries.NEAR, terms | {"reach": reach})}
 
     def _found(self, connection: Connection, page: Sequence[Wanted], evidence: Evidence) -> list[list[tuple[int, str]]]:
         """Return id and config's digest of the measurements of each that is wanted, in insertion order."""
@@ -126,14 +126,6 @@ class KnownReader:
             for number, *texts in connection.execute(queries.TASK_IDS, {name: set(found) for name, found in terms}):
                 if task := new.get(tuple(texts)):
                     self._ids[task] = number
-
-
-def _numbers(connection: Connection, statement: Select[Any], terms: Mapping[str, object]) -> Sequence[int]:
-    return connection.execute(statement, terms).scalars().all()
-
-
-def _rows(connection: Connection, ids: Sequence[int]) -> Sequence[Row[Any]]:
-    return connection.execute(queries.KNOWN, {"ids": ids}).all()
 
 
 def _numbered(row: Row[Any], asked: Mapping[int, Wanted]) -> tuple[int, Measurement]:

@@ -1,6 +1,6 @@
 """Read rows into records: by pages, and without those that are damaged."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any, TypeVar
 
 from sqlalchemy import Row, Select, Table, select
@@ -30,9 +30,9 @@ class RowReader:
         self._tasks: dict[int, Task | None] = {}  # by id; None for a damaged row
         self._toolchains: dict[int, Toolchain | None] = {}
 
-    def rows(self, statement: Select[Any]) -> Sequence[Row[Any]]:
-        """Return every row that a statement selects."""
-        return self._transactions.read(lambda connection: connection.execute(statement).all())
+    def rows(self, statement: Select[Any], terms: Mapping[str, object] | None = None) -> Sequence[Row[Any]]:
+        """Return every row that a statement selects by these terms."""
+        return self._transactions.read(lambda connection: connection.execute(statement, terms).all())
 
     def pages(self, statement: Select[Any], table: Table) -> Iterator[Sequence[Row[Any]]]:
         """Yield the rows of a table that a statement selects in insertion order, a page at a time.

@@ -12,6 +12,7 @@ import re
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -194,7 +195,7 @@ def load(kernel: Any, path: str | Path | None = None, *, device: str | None = No
     if other := sorted(made_by - {".".join(triton.__version__.split(".")[:2])}):  # a major and a minor release
         text = f"the table was made by Triton {other[0]}, and this is {triton.__version__}: tune again"
         warnings.warn(text, TableWarning, stacklevel=2)
-    tuned = TunedConfigs(configs, positions, python_function(kernel).__name__, _acceptor(tuner, own))
+    tuned = TunedConfigs(configs, positions, python_function(kernel).__name__, partial(_accepts, tuner, own))
     has_heuristics = any(hasattr(layer, "values") for layer in layers(kernel))  # which torch 2.11 cannot prune
     _install(tuner, own, tuned, keyed, compiles=not (has_heuristics and torch.__version__.startswith("2.11.")))
     _loaded[id(tuner)] = tuned
@@ -238,12 +239,9 @@ def _config(make: Any, row: Mapping[str, Any], own: Sequence[Any], defaults: Map
     return make(kwargs, **{name: value for name, value in values.items() if name in OPTIONS}, pre_hook=hook)
 
 
-def _acceptor(tuner: _Untyped, own: Mapping[str, Any]) -> Callable[[Any], bool]:
-    def accepts(config: _Untyped) -> bool:
-        twins = [twin_of(each) for each in (*own["configs"], config)]
-        return own["prune"] is None or config in own["prune"](twins, tuner.nargs, **tuner.cache.launch)
-
-    return accepts
+def _accepts(tuner: _Untyped, own: Mapping[str, Any], config: _Untyped) -> bool:
+    twins = [twin_of(each) for each in (*own["configs"], config)]
+    return own["prune"] is None or config in own["prune"](twins, tuner.nargs, **tuner.cache.launch)
 
 
 def _install(
