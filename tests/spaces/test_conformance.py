@@ -181,7 +181,7 @@ class PreloadsNothing(Toy):
 @pytest.mark.parametrize(
     ("space", "check", "broken"),
     [
-        (TwiceTheValue, space_conformance.spans_its_params, "TILE has a value twice"),
+        (TwiceTheValue, space_conformance.spans_its_params, "TILE has value 2 twice"),
         (Descending, space_conformance.spans_its_params, "ordered and not ascending"),
         (OffItsParams, space_conformance.has_points_of_its_params, "not of its params"),
         (BareNo, space_conformance.explains_every_rejection, "not with a Verdict"),
