@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gc
 import gzip
 import io
 import json
@@ -98,12 +99,14 @@ class Box:
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Watch this process in the block."""
+        """Watch this process in the block; what earlier tests left, which may remove files, is not collected there."""
+        gc.disable()
         watching.append(self)
         try:
             yield
         finally:
             watching.clear()
+            gc.enable()
 
     def files(self) -> set[Path]:
         """Return the files that lie outside of the output."""
