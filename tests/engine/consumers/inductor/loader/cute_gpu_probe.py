@@ -38,7 +38,7 @@ def main(export, which):
     options = gemmtune_inductor.options()
     torch.manual_seed(0)
     w, bias = operand(N, K), operand(N)
-    report = {"errors": {}}
+    report = {"errors": {}, "elsewhere": []}
     errors = report["errors"]
 
     @torch.compile(dynamic=False, options=options)
@@ -157,9 +157,10 @@ def main(export, which):
     for number in range(1, torch.cuda.device_count()):
         if torch.cuda.get_device_name(number) == torch.cuda.get_device_name(0):
             there = [operand(8, K, device=f"cuda:{number}"), *(t.to(f"cuda:{number}") for t in (w, bias))]
-            for current in (number, 0):
+            for current in (0, number):
                 with torch.cuda.device(current):
-                    y = addmm(*there)
+                    y, codes = run_and_get_code(addmm, *there)
+                report["elsewhere"] += codes
                 errors[f"GPU {number}, current {current}"] = error(y, there[0], there[1].t(), there[2])
 
     report["uses"] = gemmtune_inductor.report().to_dict()

@@ -90,6 +90,15 @@ def test_every_way_of_running_is_right_and_nothing_is_benchmarked(reports):
     assert ways | {"epilogue", "unaligned epilogue", "bias, gelu, fp32", "dynamic epilogue 5"} <= set(first["errors"])
 
 
+def test_each_gpu_runs_the_tables_kernel_while_another_one_is_current(reports):
+    first, _ = reports
+    found = [way for way in first["errors"] if way.startswith("GPU ")]
+    if not found:
+        pytest.skip("needs two GPUs of one model")
+    assert first["elsewhere"]  # the errors are asked for above
+    assert all("extern_kernels.gemmtune_cute_" in code for code in first["elsewhere"])
+
+
 def test_generated_code_calls_the_tables_kernel(reports):
     first, _ = reports
     assert "extern_kernels.gemmtune_cute_gemv_" in first["code"]

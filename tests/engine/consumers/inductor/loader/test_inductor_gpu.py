@@ -45,19 +45,29 @@ def row(problem, space, config):
     return Row(Problem.parse(problem), (choice(space, config),), None, 0.0, ())
 
 
+ROWS = (
+    row("256x384x512:bf16:nt", "triton_mm", FORWARD),  # x @ w.t()
+    row("256x512x384:bf16:nn", "triton_mm", BACKWARD),  # the gradient of x, compiled in autograd's thread
+    row("384x512x256:bf16:tn", "aten", {}),  # the gradient of w
+)
+
+
 def test_forward_and_backward_run_the_rows_and_nothing_is_benchmarked(gpu_name, tmp_path):
-    rows = (
-        row("256x384x512:bf16:nt", "triton_mm", FORWARD),  # x @ w.t()
-        row("256x512x384:bf16:nn", "triton_mm", BACKWARD),  # the gradient of x, compiled in autograd's thread
-        row("384x512x256:bf16:tn", "aten", {}),  # the gradient of w
-    )
-    report = probed(gpu_name, tmp_path, "inductor_gpu_probe.py", rows, ())
+    report = probed(gpu_name, tmp_path, "inductor_gpu_probe.py", ROWS, ())
     assert report["benchmarks"] == {}
     for tiles in (FORWARD, BACKWARD):
         for block in ("BLOCK_M", "BLOCK_N", "BLOCK_K"):
             assert f"{block} : tl.constexpr = {tiles[block]}" in report["code"]
     assert report["code"].count("extern_kernels.mm(") == 1
     assert max(report["errors"]) < 4e-3
+
+
+def test_each_gpu_runs_the_row_while_another_one_is_current(gpu_name, tmp_path):
+    found = probed(gpu_name, tmp_path, "inductor_gpu_probe.py", ROWS, ())["elsewhere"]
+    if not found:
+        pytest.skip(f"needs two GPUs: here is one {gpu_name}")
+    assert all(f"BLOCK_M : tl.constexpr = {FORWARD['BLOCK_M']}" in each["code"] for each in found)
+    assert max(each["error"] for each in found) < 4e-3
 
 
 def test_a_row_of_an_epilogue_runs_fused_in_torch_compile(gpu_name, tmp_path):
