@@ -98,7 +98,7 @@ def source_sha256(kernel: Any) -> str:  # noqa: ANN401 (Triton has no types)
     """Return the SHA-256 of what Triton compiles of a kernel, whatever decorates it.
 
     That is its source, the source of the decorated functions that it reaches in any module but Triton's own, and of
-    the plain ones in the user's, and the values of the constants that these name. Lines and paths do not count.
+    the plain ones in the user's, and the values of constants that these name. Line numbers and paths do not count.
     """
     texts: dict[Any, tuple[str, str]] = {}
     waiting = [python_function(kernel)]

@@ -107,8 +107,8 @@ def _load(file: Path, text: str) -> tuple[Mapping[str, object], bool]:
 def _is_json(text: str) -> bool:
     try:
         json.loads(text)
-    except (RecursionError, ValueError) as error:  # of no other kind where it is only out of bounds
-        return not isinstance(error, json.JSONDecodeError)
+    except (RecursionError, ValueError) as error:
+        return not isinstance(error, json.JSONDecodeError)  # the others say that it is JSON, but out of bounds
     return True
 
 
