@@ -43,7 +43,7 @@ def discard(artifact: Artifact) -> None:
 
 
 def copied(artifact: Artifact) -> Artifact:
-    """Return an artifact with a binary of its own, beside the one that is deleted once its config is measured."""
+    """Return an artifact with a binary of its own, beside the one that its config's final deletes."""
     if not artifact.path:
         return artifact
     path = Path(artifact.path)

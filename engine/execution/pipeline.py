@@ -217,7 +217,7 @@ class BuildMeasurePipeline:
         job, result = outcome.job, build_result(outcome)
         if (stored := self._rebuilds.pop(id(job), None)) is not None:
             if isinstance(result, Artifact):
-                self._checks.add_canary(MeasureJob(job.task, job.config, result), stored[1])
+                self._checks.add_canary(MeasureJob(job.task, job.config, copied(result)), stored[1])
             return
         final = self._finals.get(job.task.problem)
         if final is not None and (job.task, job.config) in final.artifacts:

@@ -203,6 +203,20 @@ def test_a_final_of_what_an_earlier_run_measured_builds_it_again(machine):
     assert machine.files == []
 
 
+def test_a_final_leaves_the_binary_of_a_stored_config_that_boards_are_compared_by(machine):
+    stored = measured(machine.executor(), 1)
+    executor = machine.executor()
+    executor.compare_with(stored)
+    machine.measured.clear()
+    machine.final_answers.append(standings(0, 1))
+    executor.hold_final(candidates(1, 2))
+    assert isinstance(drained(executor, 1)[0], Final)
+    executor.check_boards()
+    executor.collect(0.0)
+    canaries = [Path(job.artifact.path) for job in machine.measured]
+    assert [path.exists() for path in canaries] == [True]
+
+
 def test_a_finalist_that_does_not_build_again_is_left_out_with_a_notice(machine):
     executor = machine.executor()
     machine.refuses_to_build = {1}
