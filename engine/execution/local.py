@@ -104,8 +104,7 @@ class _LocalMachine:
     def wait(self, timeout_seconds: float) -> None:
         until, received = time.monotonic() + timeout_seconds, False
         while not received and time.monotonic() < until:  # that a job runs now is nothing to return for
-            wait_for_any(self._pools, until - time.monotonic())
-            received = sum(pool.receive() for pool in self._pools) > 0
+            received = sum(pool.receive() for pool in wait_for_any(self._pools, until - time.monotonic())) > 0
         if time.monotonic() >= self._looked + _XID_SECONDS:
             self._looked = time.monotonic()
             for line in self._xids.lines():

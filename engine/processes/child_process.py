@@ -4,6 +4,7 @@ import contextlib
 import gc
 import multiprocessing
 import os
+import select
 import signal
 import sys
 import tempfile
@@ -109,6 +110,8 @@ class ChildProcess:
     ) -> None:
         """Start the process; it sets the environment, then imports, and calls `make_handler`, which is picklable."""
         self.connection, theirs = context.Pipe()
+        self._arrivals = select.poll()  # the connection's own poll makes a selector each time
+        self._arrivals.register(self.connection, select.POLLIN)
         lifeline_theirs, self._lifeline = context.Pipe(duplex=False)
         self._process = context.Process(
             target=_serve, args=(theirs, lifeline_theirs, tuple(imports), make_handler, dict(environment)), daemon=True
@@ -136,10 +139,10 @@ class ChildProcess:
     def receive(self) -> Message | None:
         """Return the next message, or None if there is none."""
         try:
-            message: Message | None = self.connection.recv() if self.connection.poll() else None
+            message: Message | None = self.connection.recv() if self._arrivals.poll(0) else None
             while message is not None and message[0] is Event.IMPORTING:
                 self._importing = str(message[1])
-                message = self.connection.recv() if self.connection.poll() else None
+                message = self.connection.recv() if self._arrivals.poll(0) else None
         except (EOFError, OSError):  # OSError: the process ended in the middle of a message
             self._process.join(5)
             code = self._process.exitcode or 0

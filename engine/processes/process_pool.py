@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum, auto
 from functools import partial
-from multiprocessing.connection import Connection
 from typing import Generic, Protocol, TypeVar, cast
 
 from gemmtune.engine.processes.child_process import ChildProcess, Event, Last, Message, start_context
@@ -193,10 +192,6 @@ class ProcessPool(Generic[J, R]):
             wait_for_any([self], 5.0)
             yield from self.collect()
 
-    def connections(self) -> list[Connection]:
-        """Return the connections of the processes."""
-        return [slot.process.connection for slot in self._slots if slot.process is not None]
-
     def fileno(self) -> int:
         """Return the number of a file that is readable when a process has sent something, or ended."""
         return self._poll.fileno()
@@ -229,8 +224,8 @@ class ProcessPool(Generic[J, R]):
             if (outcome := self._advance(slot)) is not None:
                 self._received.append(outcome)
         self._send_jobs()
-        all_ready = all(slot.phase not in {_Phase.PAUSED, _Phase.STARTING} for slot in self._slots)
-        if self._keeps_spare and self._spare is None and self._slots and all_ready:
+        wants_spare = self._keeps_spare and self._spare is None and bool(self._slots)
+        if wants_spare and not any(slot.phase in {_Phase.PAUSED, _Phase.STARTING} for slot in self._slots):
             self._spare = self._new_process()
         return bool(self._received or self._errors)
 
@@ -388,10 +383,16 @@ class Waitable(Protocol):
         """Return the next deadline on the monotonic clock, s."""
 
 
-def wait_for_any(pools: Iterable[Waitable], timeout_seconds: float) -> None:
-    """Wait until a pool has something to receive, a deadline passes, or the timeout ends."""
+_Pool = TypeVar("_Pool", bound=Waitable)
+
+
+def wait_for_any(pools: Iterable[_Pool], timeout_seconds: float) -> list[_Pool]:
+    """Wait until a pool has something to receive, a deadline passes, or the timeout ends; return those that have."""
     poll, until = select.poll(), time.monotonic() + timeout_seconds
-    for pool in pools:
-        poll.register(pool, select.POLLIN)
-        until = min(until, pool.next_deadline())
-    poll.poll(max(math.ceil(1e3 * (until - time.monotonic())), 0))
+    waiting = [(pool, pool.fileno(), pool.next_deadline()) for pool in pools]
+    for _, number, deadline in waiting:
+        poll.register(number, select.POLLIN)
+        until = min(until, deadline)
+    ready = dict(poll.poll(max(math.ceil(1e3 * (until - time.monotonic())), 0)))
+    now = time.monotonic()
+    return [pool for pool, number, deadline in waiting if number in ready or deadline <= now]

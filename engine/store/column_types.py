@@ -71,17 +71,14 @@ def remembered(stored: AsText[_T], values: int) -> AsText[_T]:
     return AsText(lru_cache(values)(stored.encode), lru_cache(values)(stored.decode))
 
 
-def _device_text(device: Device) -> str:
-    return compact_json({f.name: getattr(device, f.name) for f in fields(device) if f.compare})
-
-
 def storable_estimate(estimate: Estimate) -> Estimate:
     """Return the estimate with a reason that databases take."""
     return replace(estimate, stopped=storable(estimate.stopped)) if estimate.stopped else estimate
 
 
 PROBLEM = remembered(cell(Workload), 2**12)  # type: ignore[type-abstract] # the plug-in of its kind makes it
-DEVICE = remembered(AsText(_device_text, cell(Device).decode), 2**7)
+_COMPARED = [each.name for each in fields(Device) if each.compare]
+DEVICE = remembered(AsText(lambda d: compact_json({n: getattr(d, n) for n in _COMPARED}), cell(Device).decode), 2**7)
 TOOLCHAIN = remembered(cell(Toolchain), 2**12)
 ESTIMATE = AsText(lambda estimate: compact_json(encoded(storable_estimate(estimate))), cell(Estimate).decode)
 DEVICE_STATE = cell(DeviceState)

@@ -68,6 +68,10 @@ def collect_until(pool, condition):
     return outcomes
 
 
+def connections(pool):
+    return [slot.process.connection for slot in pool._slots if slot.process is not None]
+
+
 def alive(pid):
     """Whether a process runs; one that ended and was not waited for does not."""
     try:
@@ -152,7 +156,7 @@ def test_a_process_that_died_while_it_waited_costs_no_job(pool):
     one = pool()
     (first,) = finish(one, ("echo", 1))
     os.kill(first.result[1], signal.SIGKILL)
-    wait(one.connections(), PATIENCE)  # until its end of the connection is closed
+    wait(connections(one), PATIENCE)  # until its end of the connection is closed
     (second,) = finish(one, ("echo", 2))
     assert (second.loss, second.result[0]) == (None, 2)
     assert second.result[1] != first.result[1]
@@ -183,7 +187,7 @@ def test_a_result_that_is_late_to_be_collected_is_no_loss(pool, tmp_path):
     collect_until(late, (tmp_path / "running").exists)
     assert late.collect() == []  # it has acknowledged, so the deadline is known
     (tmp_path / "sign").touch()
-    assert late.connections()[0].poll(30)
+    assert connections(late)[0].poll(30)
     assert late.next_deadline() <= time.monotonic() + 2.0
     time.sleep(max(0, late.next_deadline() - time.monotonic()) + 0.1)
     (outcome,) = late.collect()
@@ -470,9 +474,9 @@ def test_an_error_waits_for_the_outcomes_of_its_call_and_neighbours_go_on(failin
     collect_until(two, lambda: two.pending == 1)
     two.submit(("last", "sticky"))
     collect_until(two, lambda: len(notices) == 2)
-    collect_until(two, lambda: len(two.connections()) == 2)  # until the third start, which fails too
+    collect_until(two, lambda: len(connections(two)) == 2)  # until the third start, which fails too
     (tmp_path / "sign").touch()
-    assert all(connection.poll(PATIENCE) for connection in two.connections())
+    assert all(connection.poll(PATIENCE) for connection in connections(two))
     assert [outcome.job[0] for outcome in two.collect()] == ["say_and_wait"]
     with pytest.raises(Quarantined):
         two.collect()
@@ -730,7 +734,7 @@ def test_processes_without_a_preload_start_with_the_pool(monkeypatch, preload, s
     monkeypatch.setattr(process_pool, "ChildProcess", Unstarted)
     monkeypatch.setattr(process_pool, "start_context", lambda *given: given)
     pool: Any = ProcessPool(str, 3, 60.0, preload=preload, environment={"A": "1"})
-    assert (pool.size, pool.pending, len(pool.connections())) == (3, 0, started)
+    assert (pool.size, pool.pending, len(connections(pool))) == (3, 0, started)
     made = pool._new_process("last")
     assert made.arguments == ((preload, {"A": "1"}), preload, str, {"A": "1"}, "last")
     pool.close()
