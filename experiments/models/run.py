@@ -35,7 +35,7 @@ OTHERS = {
     "qwen3-1.7b": "--tokens 1 --batch 16 --context 2048",
     "t5-large": "--tokens 512 --grad",
     "swin-large": "--batch 8",
-    "mamba2-1.3b": "--tokens 512",
+    "mamba2-1.3b": "--tokens 8448",
     "gemma3-1b": "--tokens 1024",
     "modernbert-large": "--tokens 256 --batch 4",
 }
