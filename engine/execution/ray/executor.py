@@ -41,7 +41,7 @@ _CORES_PER_ACTOR = 4
 _BUILDS_PER_ACTOR, _JOBS_PER_GPU = 16, 64
 """Waiting jobs that are worth another builder actor or GPU worker; a node takes a minute to start, and others join."""
 _AHEAD = 3
-"""Jobs that an actor holds per job that it runs: one runs, one is next, one is on its way."""
+"""Jobs that a GPU's actor holds: one runs, one is next, one is on its way. An actor of builders has several of each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ class RayMachines:
         self._unstarted_since = time.monotonic()
         self._say_after = SAY_SECONDS
         group = problem_of if affinity else None
-        self.builders: Builders = Dispatcher({}, ahead=_AHEAD, notify=notify)
+        self.builders: Builders = Dispatcher({}, notify=notify)
         self.workers: GpuWorkers = Dispatcher({}, ahead=_AHEAD, affinity=group, notify=notify)
         self._more_cores, self._more_gpus = Demand(_CORES_PER_ACTOR, 0), Demand(0, 1, accelerator)
         self._add_nodes()
