@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from gemmtune.engine.report.layout import Grid, Report, count, json_fields
 from gemmtune.engine.studies.comparison import BUDGETS, GOALS, Comparison, Curve
-from gemmtune.engine.studies.intervals import LEAST_RESULTS, LEAST_SEEDS
+from gemmtune.engine.studies.intervals import LEAST_SEEDS, least_results
 from gemmtune.engine.studies.sampler_study import StudyResult
 
 
@@ -35,18 +35,16 @@ def comparison_report(result: Comparison, settings: Mapping[str, object]) -> Rep
     goals = [[arm, *_goals(result.curve(arm), result.budget), mean_score_text(result, arm)] for arm in result.arms]
     sections: list[str | Grid] = [
         f"{terms}, {settings_text(settings)}:\n"
-        f"optimum / best found after so many evaluations {interval_text(result.seeds)}",
+        f"optimum / best found after so many evaluations {interval_text(result.seeds, len(result.landscapes))}",
         Grid.of_rows(["sampler", *map(str, budgets)], curves, left=("sampler",)),
         "evaluations in the median search to find so much of the optimum, and the performance score P",
         Grid.of_rows(["sampler", *(f"to {goal:.0%}" for goal in GOALS), "P"], goals, left=("sampler",)),
     ]
     sections += _ranking(result)
     if len(result.landscapes) > 1:
-        by_landscape = [
-            [name, *(score_text(result.curve(arm, name)) for arm in result.arms)] for name in result.landscapes
-        ]
-        grid = Grid.of_rows(["landscape", *result.arms], by_landscape, left=("landscape",))
-        sections += ["P by landscape", grid]
+        rows = [[name, *(score_text(result.curve(arm, name)) for arm in result.arms)] for name in result.landscapes]
+        grid = Grid.of_rows(["landscape", *result.arms], rows, left=("landscape",))
+        sections += [f"P by landscape {interval_text(result.seeds, 1)}", grid]
     short = [
         f"{found[1]} of {name}"
         for name, found in zip(result.landscapes, result.ranges, strict=True)
@@ -62,6 +60,7 @@ def _ranking(result: Comparison) -> list[str | Grid]:
     if result.ranking is None or len(result.landscapes) < 2:
         return []
     found, names = result.ranking, count(len(result.landscapes), "landscape")
+    ranks = [[arm, f"{rank:.2f}"] for arm, rank in found.ranks.items()]
     pairs = [
         [
             f"{x.arm} - {x.other}",
@@ -73,21 +72,18 @@ def _ranking(result: Comparison) -> list[str | Grid]:
     return [
         f"mean rank over {names} after {result.budget} evaluations; {found.critical_difference:.2f} apart is beyond "
         "chance (Nemenyi, 95 %)",
-        Grid.of_rows(
-            ["sampler", "rank"], [[arm, f"{rank:.2f}"] for arm, rank in found.ranks.items()], left=("sampler",)
-        ),
+        Grid.of_rows(["sampler", "rank"], ranks, left=("sampler",)),
         "lead, paired by seed, and p of Wilcoxon's test over the landscapes (Holm)",
         Grid.of_rows(["samplers", "lead", "p"], pairs, left=("samplers",)),
     ]
 
 
-def interval_text(seeds: int) -> str:
-    """Return what stands behind the numbers of so many seeds."""
-    return (
-        f"[95 % interval, from {LEAST_RESULTS} different results on]"
-        if seeds >= LEAST_SEEDS
-        else f"(no interval below {LEAST_SEEDS} seeds)"
-    )
+def interval_text(seeds: int, landscapes: int) -> str:
+    """Return what stands behind the numbers of so many seeds, means over so many landscapes."""
+    results = least_results(landscapes)
+    if seeds < (least := max(results, LEAST_SEEDS)):
+        return f"(no interval below {least} seeds)"
+    return f"[95 % interval, from {results} different results on]"
 
 
 def fraction_text(curve: Curve, budget: int) -> str:

@@ -46,7 +46,7 @@ class Score:
     value: float
     """Score P: 0 for random search, 1 for the optimum from the start."""
     low: float | None
-    """Lower end of the interval; None below `LEAST_SEEDS`, or where all seeds but two have one influence."""
+    """Lower end of the interval; None where `mean_interval` has none."""
     high: float | None
     """Upper end of the interval, at most 1; None where `low` is."""
 
@@ -230,7 +230,7 @@ def _curve(
 ) -> Curve:
     """Return a curve from each landscape's fractions, shape (seeds, budget), and its P by search."""
     by_seed = np.mean(fractions, axis=0)
-    intervals = (np.clip(ends, 0.0, 1.0).tolist() for ends in mean_interval(by_seed))
+    intervals = (np.clip(ends, 0.0, 1.0).tolist() for ends in mean_interval(by_seed, len(fractions)))
     low, high = (tuple(None if math.isnan(end) else end for end in ends) for ends in intervals)
     reached = {goal: _reached(np.concatenate(fractions), goal) for goal in GOALS}
     return Curve(arm, landscape, tuple(by_seed.mean(axis=0).tolist()), low, high, reached, _score(scores))
@@ -249,7 +249,7 @@ def _score(scores: Sequence[tuple[float, _Floats] | None]) -> Score | None:
     if not known:
         return None
     value, by_seed = float(np.mean([each for each, _ in known])), np.mean([each for _, each in known], axis=0)
-    (low, _), (_, high) = np.transpose(mean_interval(by_seed.T, spent=2)).tolist()
+    (low, _), (_, high) = np.transpose(mean_interval(by_seed[:2].T, len(known), 2, by_seed[2, :, None])).tolist()
     if math.isnan(low + high):
         return Score(value, None, None)
     low, high = math.floor(100 * min(low, value)) / 100, math.ceil(100 * max(high, value)) / 100

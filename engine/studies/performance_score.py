@@ -73,8 +73,8 @@ class PerformanceScore:
 
         P follows the mean rank over the searches: a search moves P by its distance from that mean times P's slope. The
         slope changes near the optimum, so it is the chord over two standard errors of the mean rank: behind it for the
-        lower end, ahead of it for the upper end. The values, shape (2, searches), are P without its rounding of ranks
-        plus what each search moves.
+        lower end, ahead of it for the upper end. The values, shape (3, searches), are P without its rounding of ranks
+        plus what each search moves, for both ends, and how far ahead of random search each search ends.
         """
         steps = [] if self.evaluations is None else [*map(self._steps, searches)]
         if not steps or not all(len(times) and times[0] <= self._times[-1] for times, _ in steps):
@@ -91,7 +91,7 @@ class PerformanceScore:
         ends = mean + reach, np.maximum(mean - reach, -1e-9)  # below 0, as a mean of 0 has no chord to 0
         slopes = [(self._ahead(end) - self._ahead(mean)) / (end - mean) for end in ends]
         values = np.mean(self._ahead(fit)) + slopes @ (ranks - mean).T / len(mean)
-        return float(np.mean(self._ahead(np.round(fit)))), values
+        return float(np.mean(self._ahead(np.round(fit)))), np.vstack([values, self._ahead(np.round(ranks))[:, -1]])
 
     def _steps(self, trials: Sequence[Trial]) -> tuple[_Floats, NDArray[np.int_]]:
         """Return times from the first success to the end of the range, and the rank of the best found by then."""

@@ -63,15 +63,13 @@ def ranking(fractions: Mapping[str, _Floats]) -> Ranking | None:
     ordered = sorted(fractions, key=lambda arm: (ranks[arm], -means[arm].mean()))
     couples = [sorted(each, key=lambda arm: -means[arm].mean()) for each in combinations(ordered, 2)]
     ps = _holm([_wilcoxon(means[a] - means[b]) for a, b in couples])
-    pairs = tuple(
-        _pair(a, b, (fractions[a] - fractions[b]).mean(axis=0), p) for (a, b), p in zip(couples, ps, strict=True)
-    )
+    pairs = tuple(_pair(a, b, fractions[a] - fractions[b], p) for (a, b), p in zip(couples, ps, strict=True))
     return Ranking({arm: ranks[arm] for arm in ordered}, float(critical), pairs)
 
 
-def _pair(arm: str, other: str, by_seed: _Floats, p: float | None) -> Pair:
-    low, high = (None if math.isnan(end) else float(end) for end in mean_interval(by_seed))
-    return Pair(arm, other, float(by_seed.mean()), low, high, p)
+def _pair(arm: str, other: str, leads: _Floats, p: float | None) -> Pair:
+    low, high = (None if math.isnan(end) else float(end) for end in mean_interval(leads.mean(axis=0), len(leads)))
+    return Pair(arm, other, float(leads.mean()), low, high, p)
 
 
 def _ranks(means: _Floats) -> _Floats:

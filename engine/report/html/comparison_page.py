@@ -107,7 +107,7 @@ def _mean(comparison: Comparison) -> Section:
     text = (
         f"Slowdown of the best config so far against the optimum, mean over {count(number, 'landscape')} and "
         f"{count(comparison.seeds, 'seed')}. Lower is better. The numbers are optimum / best found "
-        f"{interval_text(comparison.seeds)}."
+        f"{interval_text(comparison.seeds, number)}."
     )
     sheet = Sheet(["sampler", *(f"after {b}" for b in budgets)], rows, ("sampler",))
     return Section("Regret over evaluations", text, [picture], sheet)
@@ -129,8 +129,8 @@ def _scores(comparison: Comparison) -> Section:
     curves = [(name, [comparison.curve(arm, name) for arm in comparison.arms]) for name in _panels(comparison)]
     rows = [[name, *map(score_text, of)] if name else ["mean", *means] for name, of in curves]
     text = (
-        "Performance score P with its 95 % interval: 0 is random search, 1 the optimum from the start. A dash: the "
-        "landscape is too easy for P, or P looks at more evaluations than the budget."
+        f"Performance score P {interval_text(comparison.seeds, 1)}: 0 is random search, 1 the optimum from the start. "
+        "A dash: the landscape is too easy for P, or P looks at more evaluations than the budget."
     )
     sheet = Sheet(["landscape", *comparison.arms], rows, ("landscape",))
     return Section("Score P by landscape", text, sheet=sheet)

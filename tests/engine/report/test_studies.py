@@ -2,7 +2,7 @@
 
 import pytest
 
-from gemmtune.engine.report.studies import comparison_report
+from gemmtune.engine.report.studies import comparison_report, interval_text
 from gemmtune.engine.studies.comparison import GOALS, Comparison, Curve, Reached, Score
 
 CAMPAIGN = {"batch": 8, "cold": False, "apart": False}
@@ -32,7 +32,7 @@ def comparison(*scores, ends=(None, None)):
 def test_a_mean_score_says_how_many_landscapes_have_one(scores, cell):
     lines = comparison_report(comparison(*scores), CAMPAIGN).to_text().splitlines()
     assert lines[0].endswith("budget 2, 1 seed, batch 8, a campaign per seed:")
-    assert lines[1] == "optimum / best found after so many evaluations (no interval below 5 seeds)"
+    assert lines[1] == "optimum / best found after so many evaluations (no interval below 8 seeds)"
     curves = lines.index("") + 1
     assert lines[curves].split() == ["sampler", "2"]  # where no round number of evaluations was reached
     assert lines[curves + 2] == "random   0.900 [0.900, 0.900]"
@@ -44,3 +44,10 @@ def test_an_interval_is_shown_by_its_ends():
     lines = comparison_report(comparison(0.8, ends=(0.75, 0.85)), CAMPAIGN | {"apart": True, "cold": True}).to_text()
     assert "batch 8, searches apart, cold:" in lines
     assert "0.80 [0.75, 0.85]" in lines
+
+
+def test_the_text_says_how_many_results_an_interval_needs():
+    assert interval_text(8, 4) == "[95 % interval, from 8 different results on]"
+    assert interval_text(7, 4) == "(no interval below 8 seeds)"
+    assert interval_text(5, 5) == "[95 % interval, from 4 different results on]"
+    assert interval_text(4, 5) == "(no interval below 5 seeds)"

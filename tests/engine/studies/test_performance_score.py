@@ -99,7 +99,7 @@ def test_a_search_moves_the_score_by_its_lead_where_times_are_even():
     even = landscape([1e6 * (1 + i / 100) for i in range(SIZE)])
     scorer, searches = PerformanceScore(even), [keen(even, seed) for seed in range(8)]
     alone = np.array([scorer.score([search]) for search in searches])
-    score, (behind, ahead) = scorer.by_search(searches)
+    score, (behind, ahead, _) = scorer.by_search(searches)
     assert score == scorer.score(searches)
     assert behind == pytest.approx(alone, abs=0.02)
     assert ahead - score == pytest.approx(behind - score, abs=0.02)
@@ -115,7 +115,7 @@ def test_searches_of_which_one_found_nothing_have_no_score():
 
 def test_an_optimum_far_ahead_widens_the_upper_end_most():
     found = landscape([1e6 * (0.5 if i == 0 else 1 + i / 100) for i in range(SIZE)])
-    _, (behind, ahead) = PerformanceScore(found).by_search([keen(found, seed) for seed in range(8)])
+    _, (behind, ahead, _) = PerformanceScore(found).by_search([keen(found, seed) for seed in range(8)])
     assert behind.std() < ahead.std()
 
 

@@ -27,5 +27,5 @@ def test_a_pair_is_tested_over_landscapes_and_its_lead_is_paired_by_seed():
     pairs = {(pair.arm, pair.other): pair for pair in found.pairs}
     first = pairs["better", "worse"]
     assert first.p == pytest.approx(3 * 2 / 2**8)  # each of 8 landscapes says so; the smallest of three p values
-    assert (first.low, first.high) == pytest.approx(mean_interval(lead.mean(axis=0)))
+    assert (first.low, first.high) == pytest.approx(mean_interval(lead.mean(axis=0), len(lead)))
     assert next(pair.p for pair in found.pairs if {pair.arm, pair.other} == {"worse", "equal"}) == 1
