@@ -1,4 +1,4 @@
-"""Coverage of the 95 % intervals that `compare` prints. Usage: coverage.py [--json result.json].
+"""Coverage of the 95 % intervals that `compare` prints. Usage: coverage.py [FILE ...] [--json result.json].
 
 A pool of searches stands for all searches: its mean and its P are the truth. Studies of a few seeds are drawn from it.
 """
@@ -10,7 +10,6 @@ import json
 from pathlib import Path
 
 import numpy as np
-from landscapes import h200
 from numpy.typing import NDArray
 
 import gemmtune as gt
@@ -26,6 +25,7 @@ FEW = 2
 
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    arguments.add_argument("landscapes", nargs="*", default="h200", help="as of gemmtune compare")
     arguments.add_argument("--samplers", nargs="+", default=["random", "evolution"])
     arguments.add_argument("--pool", type=int, default=200, help="searches per landscape that stand for all")
     arguments.add_argument("--draws", type=int, default=4000, help="studies per number of seeds")
@@ -35,7 +35,7 @@ def main() -> None:
     given = arguments.parse_args()
     found: dict[str, dict[str, list[float]]] = {}
     for sampler in given.samplers:
-        study = gt.replay(h200(), sampler, budget=given.budget, seeds=given.pool, batch=8, apart=True)
+        study = gt.replay(given.landscapes, sampler, budget=given.budget, seeds=given.pool, batch=8, apart=True)
         for seeds in given.seeds:
             shares = curves(study, seeds, given.draws)
             shares["P"] = scores(study, seeds, given.draws // FEW)
