@@ -43,8 +43,10 @@ def main() -> None:
         reason = _reason(error) or (error.__cause__ and _reason(error.__cause__))  # typer puts Abort before some
         if not reason and not isinstance(error, Exception):
             raise
-        status = _refused(reason) if reason else _BUG
-        if not reason:
+        status = 2 if reason else _BUG
+        if reason:
+            print_notice(f"gemmtune: {reason}")
+        else:
             sys.excepthook(type(error), error, error.__traceback__)
     silence()
     sys.exit(status)
@@ -74,8 +76,3 @@ def _reason(error: BaseException) -> str:
     if isinstance(error, OSError):
         return f"{error.filename or 'cannot write the output'}: {error.strerror or error}"
     return ""
-
-
-def _refused(reason: str) -> int:
-    print_notice(f"gemmtune: {reason}")
-    return 2

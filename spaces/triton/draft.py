@@ -203,19 +203,14 @@ class _Draft:
             yield from _todo("blocks to launch along each axis, as your program does", "        ")
         names = []
         for number, factors in enumerate(axes):
-            told = [self._blocks(*factor) for factor in factors] or ["1"]
+            sizes = [(self._size(size), constant) for size, constant in factors]
+            told = [f'triton.cdiv({size}, meta["{of}"])' if of else size for size, of in sizes] or ["1"]
             for part, text in enumerate(told):
-                names.append(
-                    "_".join(
-                        ["blocks", *([str(number)] if len(axes) > 1 else []), *([str(part)] if len(told) > 1 else [])]
-                    )
-                )
+                marks = [str(number)] * (len(axes) > 1) + [str(part)] * (len(told) > 1)
+                names.append("_".join(["blocks", *marks]))
                 yield f"        {names[-1]} = {text}"
             names[-len(told) :] = [" * ".join(names[-len(told) :])]
         yield f"        return {_tuple(names, quote='')}"
-
-    def _blocks(self, size: str, constant: str) -> str:
-        return f'triton.cdiv({self._size(size)}, meta["{constant}"])' if constant else self._size(size)
 
     def _reference(self) -> Iterator[str]:
         outputs = [name for name, its in self._tensors.items() if its.stored]

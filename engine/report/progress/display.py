@@ -89,7 +89,7 @@ class NoticePrinter(Callback):
         print_notice(line)
 
 
-class LineWriter(Callback):
+class LineWriter(NoticePrinter):
     """Writes a line of progress to standard error every ten seconds, and each notice at once."""
 
     def __init__(self, state: CampaignState) -> None:
@@ -114,10 +114,6 @@ class LineWriter(Callback):
         self._write_event(
             lambda: f"final of {final.problem.name}: tie band of {ties}, regret at most {final.regret_bound:.2%}"
         )
-
-    def on_notice(self, line: str) -> None:
-        """Write the line at once."""
-        print_notice(line)
 
     def on_save(self) -> None:
         """Write that the table is written, where lines were written before."""
