@@ -31,6 +31,11 @@ def account(error: BaseException, packages: Collection[str] | None = ()) -> str:
     return f"{type(error).__name__}: {text}".rstrip(": ") + (f" ({place})" if place else "")
 
 
+def first_line(error: BaseException) -> str:
+    """Return an exception's type and the first line of its text, 500 characters at most."""
+    return f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"[:500]
+
+
 def line_of(error: BaseException, packages: Collection[str] | None = ()) -> str:
     """Return file and line of the last call in the user's code on the way to an exception; empty where none was on it.
 

@@ -4,12 +4,15 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
 import torch
 
+from gemmtune.engine.io.blame import first_line
 from gemmtune.engine.measure.deciding.duty_cycle import DutyCycle, DutyCycleTimer
 from gemmtune.engine.measure.deciding.finals import hold_final
 from gemmtune.engine.measure.deciding.screening import LaunchLimits, implausible_reason, screen
+from gemmtune.engine.measure.gpu_lock import gpu_lock
 from gemmtune.engine.measure.jobs import FinalistReading, FinalJob, FinalReading, MeasureJob, Reading
 from gemmtune.engine.measure.operands.row_bits import RowBits
 from gemmtune.engine.measure.problem_setup import ProblemSetup, SetupCache
@@ -40,6 +43,7 @@ class Bench:
         self._device = torch.device("cuda", torch.cuda.current_device())
         properties = torch.cuda.get_device_properties(self._device)
         self._telemetry = Telemetry(f"GPU-{properties.uuid}")
+        self.lock = partial(gpu_lock, f"GPU-{properties.uuid}")  # around each job
         self._duty_cycle = DutyCycle(time.perf_counter, time.sleep)
         self._setups = SetupCache(protocol.cold, self._device)
         self._spaces: dict[str, Space] = {}
@@ -61,7 +65,7 @@ class Bench:
                 if not self._may_find_room(error, workload):
                     if isinstance(job, FinalJob):
                         raise
-                    reading = Reading(Status.RUN_FAILED, _reason(error))  # any other error is this config's failure
+                    reading = Reading(Status.RUN_FAILED, first_line(error))  # any other error is this config's failure
                     return reading if self._usable() else Last(reading)
             self._rows = None
             self._setups.make_room(workload)  # here no frame of the error holds its tensors
@@ -168,7 +172,7 @@ class Bench:
             except Exception as error:  # any other error is this finalist's failure
                 if self._may_find_room(error, workload):
                     raise
-                reason = _reason(error)
+                reason = first_line(error)
                 if not self._usable():
                     return Last(FinalReading((), ((number, reason),)))
             if reason:
@@ -221,13 +225,7 @@ class Bench:
 
     def _usable(self) -> bool:
         """Return whether the GPU still answers; after a sticky error every later call in this process fails."""
-        try:
+        with suppress(RuntimeError):
             torch.cuda.synchronize()
-        except RuntimeError:
-            return False
-        return True
-
-
-def _reason(error: Exception) -> str:
-    first_line = next(iter(str(error).splitlines()), "")
-    return f"{type(error).__name__}: {first_line}"[:500]
+            return True
+        return False

@@ -221,8 +221,9 @@ def _serve(
             job = arrived.pop() if arrived else connection.recv()
         except EOFError:
             return
-        connection.send((Event.STARTED, time.monotonic()))
-        result = handler(job)
+        with getattr(handler, "lock", contextlib.nullcontext)():
+            connection.send((Event.STARTED, time.monotonic()))
+            result = handler(job)
         connection.send((Event.FINISHED, result))
         if isinstance(result, Last):
             return

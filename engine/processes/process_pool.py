@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum, auto
 from functools import partial
-from typing import Generic, Protocol, TypeVar, cast
+from typing import Generic, TypeVar, cast
 
 from gemmtune.engine.processes.child_process import ChildProcess, Event, Last, Message, start_context
 from gemmtune.engine.records.errors import GemmtuneError
 
-__all__ = ["Last", "Loss", "Notify", "Outcome", "ProcessPool", "Quarantined", "Waitable", "log_notice", "wait_for_any"]
+__all__ = ["Last", "Loss", "Notify", "Outcome", "ProcessPool", "Quarantined", "log_notice", "wait_for_any"]
 
 J = TypeVar("J")
 R = TypeVar("R")
@@ -127,7 +127,7 @@ class ProcessPool(Generic[J, R]):
         """Start the processes; with a preload they start with the first `collect`.
 
         Args:
-            make_handler: picklable; called in each process before its first job.
+            make_handler: picklable; called in each process before its first job. Each starts in its `lock()`, if any.
             size: number of processes, at least 1.
             deadline_seconds: run time after which a job's process is killed; time in the queue does not count.
             preload: modules that a server imports once, from which the processes are forked. Without any, processes
@@ -373,20 +373,7 @@ class ProcessPool(Generic[J, R]):
             slot.process = None
 
 
-class Waitable(Protocol):
-    """A pool that `wait_for_any` can wait for."""
-
-    def fileno(self) -> int:
-        """Return the number of a file that is readable when there is something to receive."""
-
-    def next_deadline(self) -> float:
-        """Return the next deadline on the monotonic clock, s."""
-
-
-_Pool = TypeVar("_Pool", bound=Waitable)
-
-
-def wait_for_any(pools: Iterable[_Pool], timeout_seconds: float) -> list[_Pool]:
+def wait_for_any(pools: Iterable[ProcessPool[J, R]], timeout_seconds: float) -> list[ProcessPool[J, R]]:
     """Wait until a pool has something to receive, a deadline passes, or the timeout ends; return those that have."""
     poll, until = select.poll(), time.monotonic() + timeout_seconds
     waiting = [(pool, pool.fileno(), pool.next_deadline()) for pool in pools]

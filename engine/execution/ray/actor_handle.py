@@ -12,6 +12,7 @@ import ray
 from ray.exceptions import ActorUnavailableError, ActorUnschedulableError
 
 from gemmtune.engine.execution.ray.actor import Reply, pack_job, with_binary
+from gemmtune.engine.io.blame import first_line
 from gemmtune.engine.processes.process_pool import Loss, Notify, Outcome, log_notice
 from gemmtune.engine.records.errors import GemmtuneError
 from gemmtune.engine.toolchain.board_facts import BoardFacts
@@ -162,11 +163,6 @@ class ActorHandle(Generic[J, R]):
             self._await_start()
             if self._ends == _MOST_ENDS:
                 self._lost = GemmtuneError(f"{self._name} is quarantined: its actor ended {_MOST_ENDS} times in a row")
-
-
-def first_line(error: BaseException) -> str:
-    """Return the kind of an error and the first line of its text."""
-    return f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"[:300]
 
 
 def description(error: BaseException) -> str:

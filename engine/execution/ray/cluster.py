@@ -29,7 +29,8 @@ from ray._private.accelerators import NvidiaGPUAcceleratorManager
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from gemmtune.engine.execution.ray.actor import JobActor, MakeWorker
-from gemmtune.engine.execution.ray.actor_handle import description, first_line
+from gemmtune.engine.execution.ray.actor_handle import description
+from gemmtune.engine.io.blame import first_line
 from gemmtune.engine.processes.process_pool import Notify, log_notice
 from gemmtune.engine.processes.scratch import ScratchFolder
 from gemmtune.engine.records.device import Device

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import signal
@@ -122,6 +123,15 @@ class FailsAtTimes:
             self.path.write_text(str(failures - 1))
             raise RuntimeError("CUDA error: no device")
         return Do()
+
+
+class Patient(Do):
+    """Runs a job once a file is there."""
+
+    @contextlib.contextmanager
+    def lock(self):
+        self.wait_for(os.environ["SIGN"])
+        yield
 
 
 class Seer(Do):

@@ -678,6 +678,18 @@ def test_a_busy_process_sees_its_next_job_where_the_pool_sends_ahead(pool, handl
     assert echo.result[0] == 2
 
 
+def test_the_time_until_a_job_has_its_lock_does_not_count(pool, handlers, tmp_path):
+    sign = tmp_path / "sign"
+    one = pool(make_handler=handlers.Patient, deadline_seconds=1.0, environment={"SIGN": str(sign)})
+    one.submit(("echo", 1))
+    collect_until(one, lambda: one._slots[0].tickets)
+    time.sleep(1.5)
+    assert one.collect() == []
+    sign.touch()
+    (outcome,) = finish(one)
+    assert (outcome.loss, outcome.result[0]) == (None, 1)
+
+
 def test_without_sending_ahead_there_is_nothing_to_see(pool, handlers, tmp_path):
     sign = tmp_path / "sign"
     one = pool(make_handler=handlers.Seer)

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from gemmtune.engine.io.blame import first_line
 from gemmtune.engine.measure.timing.cuda_graphs import EARLY_KERNELS, Executable, Graph, early_executables
 
 _CUDA: Any = torch.cuda  # streams and events have no types
@@ -37,8 +38,7 @@ def timed_in_graphs(
                 graphs[name] = _replay(arms[name])
             except Exception as error:  # the model's code, or what the driver refuses in a graph
                 torch.cuda.synchronize()
-                line = next(iter(str(error).splitlines()), "")
-                return {}, f"{name}: {type(error).__name__}: {line}"
+                return {}, f"{name}: {first_line(error)}"
         bounds = _LEAST_ROUNDS // _CAPTURES, _MOST_ROUNDS // _CAPTURES
         for name, its in timed_rounds(graphs, seconds / _CAPTURES, *bounds).items():
             samples[name] += its
