@@ -38,7 +38,7 @@ _REGISTER = "_ZN3c104impl19registerDeviceGuardENS_10DeviceTypeEPKNS0_24DeviceGua
 _ENSURE = "_ZN3c104impl24ensureCUDADeviceGuardSetEv"
 _TOOLKIT = "13.0"  # version of CUDA in a torch that was built without
 _METHODS = 64  # more than the interface of a guard has
-_run_folder = UniformValueConstantFolder.run
+_FOLDER = "torch._inductor.fx_passes.joint_graph.UniformValueConstantFolder"
 _fill_truncated: Callable[..., torch.Tensor] = torch.nn.init._no_grad_trunc_normal_
 
 
@@ -70,13 +70,20 @@ def fake_gpu(device: Device, data: DataOnCpu | None = None) -> Iterator[FakeTens
         "torch.utils._triton.has_triton_tma_device": lambda: device.capability >= (9, 0),
         "torch._subclasses.fake_tensor.init_gpu_context": lambda *_: None,
         "torch._subclasses.fake_tensor.run_fallback_kernel": _run_kernel,
-        "torch.nn.init._no_grad_trunc_normal_": _truncate_normal,
+        "torch.nn.init._no_grad_trunc_normal_": lambda tensor, *bounds, **named: (
+            # it draws again until it reads no value out of bounds
+            tensor if isinstance(tensor, FakeTensor) else _fill_truncated(tensor, *bounds, **named)
+        ),
         "torch.Tensor.pin_memory": lambda tensor, *_: tensor,
-        "torch._subclasses.functional_tensor.FunctionalTensor.cuda": _to_gpu,
+        "torch._subclasses.functional_tensor.FunctionalTensor.cuda": lambda tensor, device=None, *rest, **named: (
+            tensor.to(device or GPU, *rest, **named)
+        ),
         "torch._inductor.graph.GraphLowering.constant_name": lambda _, name, __: name,
         "torch._inductor.codecache.CacheBase.get_system": lambda: {"hash": "absent"},  # it hashes all of Triton
         "torch._dynamo.repro.after_aot.save_graph_repro": lambda *_, **__: None,  # texts of graphs, for logs
         "torch.fx.experimental.proxy_tensor.unset_fake_temporarily": _with_data_on_cpu,
+        f"{_FOLDER}.__init__": _with_data_on_cpu()(UniformValueConstantFolder.__init__),
+        f"{_FOLDER}.run": _with_data_on_cpu()(UniformValueConstantFolder.run),
         "torch.autograd.grad": grad,
         "torch.autograd.backward": backward,
     }
@@ -86,7 +93,6 @@ def fake_gpu(device: Device, data: DataOnCpu | None = None) -> Iterator[FakeTens
             stack.enter_context(patch(name, answer))
         stack.enter_context(patch.object(FakeTensorMode, "avoid_device_init", True))
         stack.enter_context(patch.object(torch.nn.Module, "_apply", _convert))
-        stack.enter_context(patch.object(UniformValueConstantFolder, "run", _fold_on_cpu))
         has_triton.cache_clear()  # it keeps its answer about this machine
         stack.callback(has_triton.cache_clear)
         stack.enter_context(attention_of_a_gpu())
@@ -187,24 +193,8 @@ def _within(mode: FakeTensorMode) -> Callable[..., Any]:
     return call_in_mode
 
 
-def _to_gpu(tensor: torch.Tensor, device: object = None, *rest: Any, **named: Any) -> torch.Tensor:  # noqa: ANN401
-    """Replace `cuda` of a traced tensor, which asks for a device by its number."""
-    return tensor.to(device or GPU, *rest, **named)  # type: ignore[no-any-return, call-overload] # torch's
-
-
-def _truncate_normal(tensor: torch.Tensor, *bounds: Any, **named: Any) -> torch.Tensor:  # noqa: ANN401 (torch's)
-    """Replace torch's initialisation that draws again until it reads no value out of bounds."""
-    return tensor if isinstance(tensor, FakeTensor) else _fill_truncated(tensor, *bounds, **named)
-
-
-def _fold_on_cpu(folder: UniformValueConstantFolder) -> object:
-    """Replace the constant folder's `run`, which computes the constants of a graph on the graph's device."""
-    with OnCpu():  # type: ignore[no-untyped-call] # as above
-        return _run_folder(folder)
-
-
 @contextlib.contextmanager
 def _with_data_on_cpu() -> Iterator[None]:
-    """Replace the context in which a trace computes constants of one element, such as `torch.tensor(2.0)`."""
+    """Compute constants on the CPU: `torch.tensor(2.0)` in a trace, and what folds in a graph."""
     with unset_fake_temporarily(), OnCpu():  # type: ignore[no-untyped-call] # as above
         yield

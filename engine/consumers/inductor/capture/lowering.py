@@ -131,6 +131,11 @@ class Lowering:
     @contextlib.contextmanager
     def settings(self) -> Iterator[None]:
         """Lower every graph that is compiled meanwhile, generate no code, and take nothing from caches."""
+        run_graph = GraphLowering.run
+
+        def run_alive(graph: Any, *arguments: Any) -> object:  # noqa: ANN401 (as below)
+            graph.module.graph.eliminate_dead_code(_has_effect)  # as the scheduler does, which does not run here
+            return run_graph(graph, *arguments)
 
         def without_code(graph: Any) -> SimpleNamespace:  # noqa: ANN401 (Inductor's GraphLowering)
             called = list(library_nodes(graph.module))
@@ -157,6 +162,7 @@ class Lowering:
                 graphsafe_rng_functionalization=False,  # it asks for the GPU's random generators
             ),
             patch.object(GraphLowering, "compile_to_module", without_code),
+            patch.object(GraphLowering, "run", run_alive),
             patch.object(pad_mm, "should_pad", should_pad),
             patch.dict(lowerings, {CONVOLUTION: partial(lower_convolution, lowerings[CONVOLUTION])}),
         ):
@@ -295,6 +301,10 @@ class Lowering:
             yield
         finally:
             self._depth -= 1
+
+
+def _has_effect(node: torch.fx.Node) -> bool:
+    return node.is_impure() or not isinstance(node.target, torch._ops.OpOverload)
 
 
 def _sizes(operation: str, node: torch.fx.Node) -> str:

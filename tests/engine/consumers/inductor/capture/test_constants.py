@@ -80,3 +80,9 @@ def test_a_model_moves_its_tensors_to_the_gpu_by_its_kind(monkeypatch):
     (product,) = gt.capture("moved:Moved", "fp32[64,256]", device="H200").products
     assert product.problem.name == "64x512x256:fp32:nt"
     assert product.epilogues == (("add(row).mul(scalar).mul(scalar2)", 1),)
+
+
+@pytest.mark.parametrize("call", [lambda y: y * 0, lambda y: y.relu().sum() * 0], ids=["matrix", "unused loss"])
+def test_a_product_times_zero_does_not_run(call):
+    found = gt.capture(lambda x, w: (call(x @ w), x @ w.T), "bf16[64,256]", "bf16[256,256]", device="H200")
+    assert [(product.problem.name, product.count) for product in found.products] == [("64x256x256:bf16:nt", 1)]
