@@ -4,10 +4,13 @@ A torch that was built without CUDA would take the product of matrices for every
 """
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, cast
 
 import torch
+from torch._meta_registrations import _create_grouped_mm_output_tensor
+
+from gemmtune.engine.consumers.inductor.loader.grouped.grouped_products import operands_of
 
 _ATEN = torch.ops.aten
 _BACKENDS: Any = torch.backends.cuda  # its functions have no types
@@ -26,7 +29,7 @@ def attention_of_a_gpu() -> Iterator[None]:
         for key in _KEYS:
             library.impl(_NAME, _attention, key)
         for name, sizes in _SIZES.items():
-            if not torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{name}", "Meta"):
+            if hasattr(_ATEN, name) and not torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{name}", "Meta"):
                 library.impl(name, sizes, "Meta")
         yield
     finally:
@@ -78,22 +81,21 @@ def _attention(
     return cast("torch.Tensor", found[0])
 
 
-def _gru_cell(_: torch.Tensor, __: torch.Tensor, state: torch.Tensor, *___: object) -> tuple[torch.Tensor, ...]:
-    """Return the next state of a recurrent cell [batch, n], and what its gradient needs [batch, 5 n]."""
-    return torch.empty_like(state), state.new_empty(state.shape[0], 5 * state.shape[1])
+def _scaled_groups(*arguments: Any, **named: Any) -> torch.Tensor:  # noqa: ANN401 (torch's)
+    its = operands_of(_ATEN._scaled_grouped_mm_v2.default, arguments, named)
+    sizes = its["self"], its["mat2"], its.get("offs"), its.get("out_dtype") or torch.bfloat16
+    result: torch.Tensor = _create_grouped_mm_output_tensor(*sizes)  # type: ignore[no-untyped-call] # torch's
+    return result
 
 
-def _lstm_cell(gates: torch.Tensor, _: torch.Tensor, cell: torch.Tensor, *__: object) -> tuple[torch.Tensor, ...]:
-    """Return the next state and cell of a recurrent cell [batch, n], and what its gradient needs [batch, 4 n]."""
-    return torch.empty_like(cell), torch.empty_like(cell), torch.empty_like(gates)
-
-
-_SIZES = {
+_SIZES: Mapping[str, Callable[..., Any]] = {
     "_transformer_encoder_layer_fwd": lambda source, *_, **__: torch.empty_like(source),  # an encoder layer's fast path
-    "_thnn_fused_gru_cell": _gru_cell,
-    "_thnn_fused_lstm_cell": _lstm_cell,
+    # recurrent cells: the next state [batch, n], with an LSTM's cell, and what their gradients need [batch, 5 n or 4 n]
+    "_thnn_fused_gru_cell": lambda _, __, h, *___: (torch.empty_like(h), h.new_empty(h.shape[0], 5 * h.shape[1])),
+    "_thnn_fused_lstm_cell": lambda gates, _, cell, *__: tuple(map(torch.empty_like, (cell, cell, gates))),
+    "_scaled_grouped_mm_v2": _scaled_groups,
 }
-"""Sizes of what operators return that torch otherwise runs to know them."""
+"""Sizes of what operators return that torch knows on a GPU alone, or runs to know them."""
 
 
 def _is_fused(

@@ -27,7 +27,7 @@ from gemmtune.engine.consumers.inductor.capture.calls import (
 from gemmtune.engine.consumers.inductor.capture.captured import Captured, CapturedCall, CapturedProduct, Unseen, merged
 from gemmtune.engine.consumers.inductor.capture.data_on_cpu import DRAWN, FINITE, IN_BINS, DataOnCpu, DrawsOfPython
 from gemmtune.engine.consumers.inductor.capture.eager import EagerProducts
-from gemmtune.engine.consumers.inductor.capture.fake_gpu import GPU, fake_gpu
+from gemmtune.engine.consumers.inductor.capture.fake_gpu import GPU, asked_gpu, fake_gpu
 from gemmtune.engine.consumers.inductor.capture.lowering import Lowering
 from gemmtune.engine.consumers.inductor.capture.model_calls import MadeArguments, ModelCall
 from gemmtune.engine.consumers.inductor.capture.no_data import without_data
@@ -71,7 +71,8 @@ def capture_products(
     where = f"on this {device.name}" if is_present else f"for {device.name}"
     source = f"Products of {name or type(call).__name__}, {what}, lowered {where}."
     torch._dynamo.reset()
-    made = call.build if isinstance(call, Builder) else imported(call) if isinstance(call, str) else call
+    made = _imported(call, device, is_present=is_present) if isinstance(call, str) else call
+    made = made.build if isinstance(made, Builder) else made
     data = DataOnCpu()
     with contextlib.ExitStack() as stack:
         stack.callback(gc.enable if gc.isenabled() else gc.disable)
@@ -153,6 +154,14 @@ def _captured(
     runs = sum(each.count for each in products)
     counts = (CapturedCall(call.name, call.weight, len(products), runs),)
     return Captured(products, unseen, source, torch.__version__, lowering.compiled, counts, rest)
+
+
+def _imported(path: str, device: Device, *, is_present: bool) -> Call:
+    """Import a callable where torch sees the GPU; without one, if that fails, where it sees none."""
+    if not is_present:
+        with contextlib.suppress(UsageError), asked_gpu(device):
+            return imported(path)
+    return imported(path)
 
 
 def _built(found: Call, path: str, *, has_inputs: bool, is_present: bool) -> Call:

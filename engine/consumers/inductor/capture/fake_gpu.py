@@ -16,7 +16,6 @@ from unittest.mock import patch
 import torch
 from torch._dynamo.variables.optimizer import OptimizerVariable
 from torch._inductor.fx_passes.joint_graph import UniformValueConstantFolder
-from torch._meta_registrations import _create_grouped_mm_output_tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, run_fallback_kernel, unset_fake_temporarily
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils._triton import has_triton
@@ -24,7 +23,6 @@ from torch.utils._triton import has_triton
 from gemmtune.engine.consumers.inductor.capture.attention import attention_of_a_gpu
 from gemmtune.engine.consumers.inductor.capture.data_on_cpu import DataOnCpu, OnCpu
 from gemmtune.engine.consumers.inductor.capture.gradients import backward, grad
-from gemmtune.engine.consumers.inductor.loader.grouped.grouped_products import operands_of
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import ToolchainMissing
 from gemmtune.engine.toolchain.absent_gpu import target
@@ -43,6 +41,31 @@ _fill_truncated: Callable[..., torch.Tensor] = torch.nn.init._no_grad_trunc_norm
 
 
 @contextlib.contextmanager
+def asked_gpu(device: Device) -> Iterator[None]:
+    """Answer torch's and Triton's questions about the device from its record; tensors stay what they are."""
+    random_state = torch.zeros(0, dtype=torch.uint8, device="cpu")
+    answers = {
+        "torch.version.cuda": torch.version.cuda or _TOOLKIT,
+        "torch.cuda.is_available": lambda: True,
+        "torch.cuda.is_initialized": lambda: True,
+        "torch.cuda.device_count": lambda: 1,
+        "torch.cuda.is_bf16_supported": lambda *_, **__: device.capability >= (8, 0),
+        "torch.cuda.is_tf32_supported": lambda: device.capability >= (8, 0),
+        "torch.cuda.get_rng_state": lambda *_: random_state,
+        "torch.cuda.set_rng_state": lambda *_: None,
+        "torch.cuda.is_current_stream_capturing": lambda: False,
+        "torch.cuda.synchronize": lambda *_: None,
+        "torch.cuda._exchange_device": lambda _: 0,
+        "torch.cuda._maybe_exchange_device": lambda _: 0,
+    }
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(target(device))
+        for name, answer in answers.items():
+            stack.enter_context(patch(name, answer))
+        yield
+
+
+@contextlib.contextmanager
 def fake_gpu(device: Device, data: DataOnCpu | None = None) -> Iterator[FakeTensorMode]:
     """Make new tensors without data on a device, and answer torch's questions about the device from its record.
 
@@ -52,21 +75,7 @@ def fake_gpu(device: Device, data: DataOnCpu | None = None) -> Iterator[FakeTens
         ToolchainMissing: this torch was built without CUDA, and in a way that allows no device of that name.
     """
     allow_cuda_tensors()
-    random_state = torch.zeros(0, dtype=torch.uint8, device="cpu")
     answers = {
-        "torch.version.cuda": torch.version.cuda or _TOOLKIT,
-        "torch.cuda.is_available": lambda: True,
-        "torch.cuda.is_initialized": lambda: True,
-        "torch.cuda.device_count": lambda: 1,
-        "torch.cuda.get_device_name": lambda *_: device.name,
-        "torch.cuda.is_bf16_supported": lambda *_, **__: device.capability >= (8, 0),
-        "torch.cuda.is_tf32_supported": lambda: device.capability >= (8, 0),
-        "torch.cuda.get_rng_state": lambda *_: random_state,
-        "torch.cuda.set_rng_state": lambda *_: None,
-        "torch.cuda.is_current_stream_capturing": lambda: False,
-        "torch.cuda.synchronize": lambda *_: None,
-        "torch.cuda._exchange_device": lambda _: 0,
-        "torch.cuda._maybe_exchange_device": lambda _: 0,
         "torch.utils._triton.has_triton_tma_device": lambda: device.capability >= (9, 0),
         "torch._subclasses.fake_tensor.init_gpu_context": lambda *_: None,
         "torch._subclasses.fake_tensor.run_fallback_kernel": _run_kernel,
@@ -88,7 +97,7 @@ def fake_gpu(device: Device, data: DataOnCpu | None = None) -> Iterator[FakeTens
         "torch.autograd.backward": backward,
     }
     with contextlib.ExitStack() as stack:
-        stack.enter_context(target(device))
+        stack.enter_context(asked_gpu(device))
         for name, answer in answers.items():
             stack.enter_context(patch(name, answer))
         stack.enter_context(patch.object(FakeTensorMode, "avoid_device_init", True))
@@ -96,31 +105,11 @@ def fake_gpu(device: Device, data: DataOnCpu | None = None) -> Iterator[FakeTens
         has_triton.cache_clear()  # it keeps its answer about this machine
         stack.callback(has_triton.cache_clear)
         stack.enter_context(attention_of_a_gpu())
-        stack.enter_context(_sizes_of_scaled_groups())
         shapes = ShapeEnv(allow_scalar_outputs=False, allow_dynamic_output_shape_ops=False)  # while_loop's rule asks
         mode = stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True, shape_env=shapes, static_shapes=True))
         stack.enter_context(patch.object(OptimizerVariable, "call_method", _within(mode)))
         stack.enter_context(data or DataOnCpu())
         yield mode
-
-
-@contextlib.contextmanager
-def _sizes_of_scaled_groups() -> Iterator[None]:
-    """Tell torch the result of `torch.nn.functional.scaled_grouped_mm`, which it knows on a GPU alone."""
-    name = "aten::_scaled_grouped_mm_v2"
-    if not hasattr(torch.ops.aten, name[6:]) or torch._C._dispatch_has_kernel_for_dispatch_key(name, "Meta"):
-        yield
-        return
-    with torch.library._scoped_library("aten", "FRAGMENT") as library:
-        torch.library.register_fake(name, _scaled_groups, lib=library)
-        yield
-
-
-def _scaled_groups(*arguments: Any, **named: Any) -> torch.Tensor:  # noqa: ANN401 (torch's)
-    its = operands_of(torch.ops.aten._scaled_grouped_mm_v2.default, arguments, named)
-    sizes = its["self"], its["mat2"], its.get("offs"), its.get("out_dtype") or torch.bfloat16
-    result: torch.Tensor = _create_grouped_mm_output_tensor(*sizes)  # type: ignore[no-untyped-call] # torch's
-    return result
 
 
 def allow_cuda_tensors() -> None:

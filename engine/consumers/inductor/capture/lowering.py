@@ -62,12 +62,7 @@ _UNUSED: Mapping[str, Callable[..., Any]] = {
 }
 """Functions whose results Dynamo writes to logs alone: they parse a model's sources, and flush a core's caches."""
 
-_OF_ONE_TYPE = (
-    torch.ops.aten.mm.default,
-    torch.ops.aten.addmm.default,
-    torch.ops.aten.bmm.default,
-    torch.ops.aten.baddbmm.default,
-)
+_OF_ONE_TYPE = [getattr(torch.ops.aten, name).default for name in ("mm", "addmm", "bmm", "baddbmm")]
 """Products whose operands need one type."""
 
 

@@ -8,6 +8,7 @@ import warnings
 
 import pytest
 
+import gemmtune as gt
 from gemmtune.engine.records.errors import UsageError
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -166,3 +167,33 @@ def test_a_failure_within_an_installed_model_names_its_line_and_not_the_compiler
         call(torch.ones(2, 3))
     its_own = caught.value.with_traceback(caught.value.__traceback__.tb_next)
     assert calls.described(its_own).endswith("installed_model.py, line 5)")
+
+
+CHOICES = """
+import torch
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+half = torch.float16 if torch.cuda.get_device_capability() >= (9, 0) else torch.float32
+@torch.autocast("cuda", dtype=torch.float16)
+def cast(x, w):
+    return x @ w
+def chosen(x, w):
+    return (x.to(DEVICE, half) @ w.to(half)) * torch.ones(64, dtype=half, device=DEVICE)
+"""
+
+
+@pytest.mark.parametrize("name", ["cast", "chosen"])
+def test_a_module_sees_the_gpu_as_it_is_imported(tmp_path, monkeypatch, name):
+    (tmp_path / f"choices_{name}.py").write_text(CHOICES)
+    monkeypatch.syspath_prepend(tmp_path)
+    found = gt.capture(f"choices_{name}:{name}", "fp32[64,64]", "fp32[64,64]", device="H200")
+    assert [product.problem.name for product in found.products] == ["64x64x64:fp16:nn"]
+    assert not torch.cuda.is_available()
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="moves what is imported to the GPU")
+def test_a_module_that_needs_a_gpu_which_it_sees_is_imported_without_it(tmp_path, monkeypatch):
+    text = "import torch\nweight = torch.ones(64, 64)\nif torch.cuda.is_available(): weight = weight.cuda()\n"
+    (tmp_path / "moves.py").write_text(f"{text}\ndef call(x):\n    return x @ weight.to(x.device)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    found = gt.capture("moves:call", "fp32[64,64]", device="H200")
+    assert [product.problem.name for product in found.products] == ["64x64x64:fp32:nn"]
