@@ -13,7 +13,7 @@ from traceback import walk_tb
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map
 
 from gemmtune.engine.consumers.inductor.capture.calls import (
     Builder,
@@ -218,11 +218,8 @@ def _arguments(
     named: dict[str, object] = {}
     drawn: set[int] = set()
     for each in inputs:
-        if isinstance(each, torch.Tensor) and each.device.type != GPU.type:
-            made: object = without_data(each).requires_grad_(each.requires_grad)
-        elif isinstance(each, MadeArguments):
+        if isinstance(each, MadeArguments):
             named |= each.make_arguments(GPU)
-            continue
         elif isinstance(each, InputSpec):
             made = each.make(values, GPU)
             drawn.add(made.untyped_storage()._cdata)
@@ -231,13 +228,22 @@ def _arguments(
             for position, size in enumerate(each.sizes):
                 if isinstance(size, str) and is_open:
                     torch._dynamo.maybe_mark_dynamic(made, position)
+            if each.name:
+                named[each.name] = made
+            else:
+                positional.append(made)
         else:
-            made = each
-        if isinstance(each, InputSpec) and each.name:
-            named[each.name] = made
-        else:
-            positional.append(made)
+            positional.append(tree_map(_on_gpu, each))
     return positional, named, drawn
+
+
+def _on_gpu(leaf: object) -> object:
+    """Return a tensor without data on the GPU, its sizes marked for Dynamo as they were; anything else as it is."""
+    if not isinstance(leaf, torch.Tensor) or leaf.device.type == GPU.type:
+        return leaf
+    made = without_data(leaf).requires_grad_(leaf.requires_grad)
+    vars(made).update({name: mark for name, mark in vars(leaf).items() if name.startswith("_dynamo_")})
+    return made
 
 
 @contextlib.contextmanager

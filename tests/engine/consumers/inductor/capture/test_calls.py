@@ -197,3 +197,18 @@ def test_a_module_that_needs_a_gpu_which_it_sees_is_imported_without_it(tmp_path
     monkeypatch.syspath_prepend(tmp_path)
     found = gt.capture("moves:call", "fp32[64,64]", device="H200")
     assert [product.problem.name for product in found.products] == ["64x64x64:fp32:nn"]
+
+
+def test_sizes_of_tensors_stay_marked_as_dynamic():
+    x, w = torch.zeros(64, 64), torch.zeros(64, 64)
+    torch._dynamo.mark_dynamic(x, 0, min=2, max=128)
+    (product,) = gt.capture(lambda x, w: x @ w, x, w, device="H200").products
+    assert product.problem.dynamic_m
+    assert (product.first, product.last) == (2, 128)
+
+
+@pytest.mark.parametrize("held", [list, lambda pair: {"x": pair[0], "of": {"w": pair[1]}}], ids=["list", "dict"])
+def test_tensors_in_containers_are_on_the_gpu(held):
+    call = lambda its: its[0] @ its[1] if isinstance(its, list) else its["x"] @ its["of"]["w"]  # noqa: E731 (short)
+    found = gt.capture(call, held((torch.zeros(64, 64), torch.zeros(64, 64))), device="H200")
+    assert [product.problem.name for product in found.products] == ["64x64x64:fp32:nn"]
