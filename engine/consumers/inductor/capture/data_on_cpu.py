@@ -37,11 +37,20 @@ FINITE = "whether numbers are finite"
 IN_BINS = "how many bins count numbers"
 
 
-class DataOnCpu(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch's, untyped
-    """Give data to small tensors on the CPU, and know the values of small ones without data that follow from others."""
+class Watcher(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch's, untyped
+    """Mode that watches what a model runs."""
 
     supports_higher_order_operators = True
     """Whether torch hands operators such as flex_attention and cond to this mode, rather than refuse them."""
+
+    @classmethod
+    def is_infra_mode(cls) -> bool:
+        """Return that torch.compile goes on under this mode."""
+        return True
+
+
+class DataOnCpu(Watcher):
+    """Give data to small tensors on the CPU, and know the values of small ones without data that follow from others."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call] # as above
@@ -49,11 +58,6 @@ class DataOnCpu(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch's, 
         self._changed: set[object] = set()  # storages that unknown values were written to
         self._taken: Any = WeakTensorKeyDictionary()  # those that follow from chance or from what is taken for granted
         self._reads: Counter[tuple[str, str]] = Counter()
-
-    @classmethod
-    def is_infra_mode(cls) -> bool:
-        """Return that torch.compile goes on under this mode."""
-        return True
 
     def __torch_dispatch__(
         self,
@@ -120,6 +124,7 @@ class DataOnCpu(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch's, 
             return tree_map(lambda leaf: self._known(leaf, tensors[0].device), found)
         outputs = _tensors(made)
         if not outputs:
+            self._forget(func, args, given)
             return made
         is_known = all(leaf.numel() <= _MOST and not _is_drawn(func, leaf) for leaf in outputs)
         found = self._computed(func, args, given) if is_known else None

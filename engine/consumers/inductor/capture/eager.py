@@ -11,10 +11,10 @@ from unittest.mock import patch
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from gemmtune.engine.consumers.inductor.capture.captured import PRODUCTS
+from gemmtune.engine.consumers.inductor.capture.data_on_cpu import Watcher
 from gemmtune.engine.consumers.inductor.floor.call_costs import cost_of_call
 from gemmtune.engine.consumers.inductor.floor.shares import Cost
 
@@ -41,11 +41,8 @@ class _Recurrent(torch.autograd.Function):
         return None, None, *made
 
 
-class EagerProducts(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch's, untyped
+class EagerProducts(Watcher):
     """Counter of products, convolutions and attentions that torch runs one by one, as behind a graph break."""
-
-    supports_higher_order_operators = True
-    """Whether torch hands operators such as flex_attention and cond to this mode, rather than refuse them."""
 
     def __init__(self, is_compiled: Callable[[], bool]) -> None:
         """Count products while `is_compiled` says that no graph is traced or run."""
@@ -94,11 +91,6 @@ class EagerProducts(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch
         rows = args[0].numel() // args[0].shape[-1]
         flops = 2.0 * factor * rows * sum(each.numel() for each in weights if each.dim() == 2)
         self.layers[f"aten.{name}{list(args[0].shape)}"][replace(cost_of_call(name, args, {}, made), flops=flops)] += 1
-
-    @classmethod
-    def is_infra_mode(cls) -> bool:
-        """Return that torch.compile goes on under this mode."""
-        return True
 
     def __torch_dispatch__(
         self,

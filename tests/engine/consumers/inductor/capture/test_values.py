@@ -169,3 +169,26 @@ def test_numbers_of_python_numpy_and_torch_that_decide_sizes_are_named_by_line(c
     line = call.__code__.co_firstlineno + (1 if call is some_rows else 2)
     assert drawn.reason.endswith(f"test_values.py, line {line}, and captured as one draw")
     assert drawn.count == draws
+
+
+@torch.library.custom_op("gemmtune_values::fill", mutates_args=("rows",))
+def fill(rows: torch.Tensor) -> None:
+    rows.fill_(8)
+
+
+fill.register_fake(lambda rows: None)
+
+
+@torch.compiler.disable
+def written_by_an_operator(how, rows):
+    fill(rows) if how == "custom" else torch._foreach_add_([rows], 8)
+    return rows
+
+
+@pytest.mark.parametrize("how", ["custom", "foreach"])
+def test_what_an_operator_without_a_result_writes_is_no_longer_known(how):
+    def call(x, w):
+        return x[: int(written_by_an_operator(how, torch.zeros(1, dtype=torch.int64, device=x.device)))] @ w
+
+    with pytest.raises(gt.GemmtuneError, match="it reads values of tensors"):
+        gt.capture(call, "bf16[64,64]", "bf16[64,64]", device="H200")
