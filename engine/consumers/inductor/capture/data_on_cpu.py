@@ -109,6 +109,8 @@ class DataOnCpu(Watcher):
             if (bins := _bins(func, args, given)) is not None:
                 self._reads[IN_BINS, line_above() or "a package"] += 1
                 return bins
+            if func is torch.ops.aten.masked_select.default and args[0].shape == args[1].shape:
+                func, args = torch.ops.aten.index.Tensor, (args[0], [args[1]])
             made = func(*self._without_masks(func, args), **given)
             if (answer := _of_finite(func, args)) is not None and made.numel() <= _MOST:
                 with unset_fake_temporarily():

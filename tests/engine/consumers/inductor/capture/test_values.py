@@ -31,6 +31,11 @@ def selected(mask, x, w):
     return x[mask] @ w
 
 
+def picked(mask, x, w):
+    mask = (mask & (torch.arange(16, device=mask.device) < 5))[..., None].expand(x.shape)
+    return x.masked_select(mask).view(-1, 64) @ w
+
+
 def scattered(mask, x, w):
     rows = torch.zeros(64, 64, dtype=x.dtype, device=x.device)
     rows[mask.flatten()] = x.reshape(-1, 64)
@@ -64,6 +69,7 @@ def changed(mask, x, w):
     [
         (branch, MASK, 64),
         (selected, MASK, 20),
+        (picked, MASK, 20),
         (scattered, MASK, 64),
         (counted, IDS, 32),
         (repeated, IDS, 48),
@@ -190,5 +196,5 @@ def test_what_an_operator_without_a_result_writes_is_no_longer_known(how):
     def call(x, w):
         return x[: int(written_by_an_operator(how, torch.zeros(1, dtype=torch.int64, device=x.device)))] @ w
 
-    with pytest.raises(gt.GemmtuneError, match="it reads values of tensors"):
+    with pytest.raises(gt.UsageError, match="it reads values of tensors"):
         gt.capture(call, "bf16[64,64]", "bf16[64,64]", device="H200")
