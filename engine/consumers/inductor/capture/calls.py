@@ -120,11 +120,7 @@ def _without_data(name: str, tensor: torch.Tensor) -> torch.Tensor:
 
 def models_of(call: Call) -> list[torch.nn.Module]:
     """Return the models that a callable is, refers to, or is a method of, each once."""
-    found: dict[int, torch.nn.Module] = {}
-    for each in _reached(call):
-        if isinstance(each, torch.nn.Module):
-            found.setdefault(id(each), each)
-    return list(found.values())
+    return list({id(each): each for each in _reached(call) if isinstance(each, torch.nn.Module)}.values())
 
 
 def _reached(call: object) -> Sequence[object]:

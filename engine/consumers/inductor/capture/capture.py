@@ -41,6 +41,8 @@ _READ = {DRAWN: "captured as one draw", FINITE: "captured as if all are", IN_BIN
 """Assumption about each kind of value that a model reads and no device knows."""
 _LOOP = re.compile("decompose_(scan|map)_to_while_loop")
 """Function of Inductor that lowers an operator of torch by a loop."""
+_ASKS_CUDA = re.compile("CUDA|_cuda_|cudaMem|dummy base class|launcher_cls")
+"""Part of an error of code that wants a stream, a generator or a kernel of CUDA."""
 _OUTSIDE = "runs outside of compiled graphs"
 _WAY_OF_EXPERTS = (
     "; a loop over experts, or a model that drops tokens, has as many rows as values decide: call "
@@ -271,11 +273,14 @@ def _refusal(error: Exception, call: str, values: Mapping[str, int], way: str, *
         way += "; torch reads dense rows alone, not the gradient of .sum(): return the product, or call .contiguous()"
     if "Cannot access accelerator device" in str(error):
         way += "; without the GPU a device has no number: name it 'cuda'"
+    elif not is_present and "on the same device" in str(error):
+        way += "; a model that the callable itself does not refer to stays on the CPU: name it there, or as MODULE:CALL"
+    elif not is_present and _ASKS_CUDA.search(str(cause_of(error))):
+        way += "; it asks CUDA itself, or launches a kernel uncompiled: leave that out, or capture where the GPU is"
     elif not reads and type(cause := cause_of(error)).__name__ == "InductorError":
         frames = [frame for frame, _ in walk_tb(cause.__traceback__)]
         of = next((found[1] for each in frames if (found := _LOOP.match(each.f_code.co_name))), "")
-        way_out = f"on {of}", f"write the loop of {of} in Python"
-        what, change = way_out if of else ("there", "change that line of the model")
+        what, change = (f"on {of}", f"write the loop of {of} in Python") if of else ("there", "change the model's line")
         if str(frames[-1].f_globals.get("__name__")).startswith("torch."):
             way += f"; torch's own compile fails {what}, and plain torch.compile fails alike: {change}"
     return UsageError(f"{call}the callable fails{at}: {described(error)}{way}")

@@ -129,7 +129,9 @@ class Lowering:
         run_graph = GraphLowering.run
 
         def run_alive(graph: Any, *arguments: Any) -> object:  # noqa: ANN401 (as below)
-            graph.module.graph.eliminate_dead_code(_has_effect)  # as the scheduler does, which does not run here
+            graph.module.graph.eliminate_dead_code(  # as the scheduler does, which does not run here
+                lambda node: node.is_impure() or not isinstance(node.target, torch._ops.OpOverload)
+            )
             return run_graph(graph, *arguments)
 
         def without_code(graph: Any) -> SimpleNamespace:  # noqa: ANN401 (Inductor's GraphLowering)
@@ -296,10 +298,6 @@ class Lowering:
             yield
         finally:
             self._depth -= 1
-
-
-def _has_effect(node: torch.fx.Node) -> bool:
-    return node.is_impure() or not isinstance(node.target, torch._ops.OpOverload)
 
 
 def _sizes(operation: str, node: torch.fx.Node) -> str:

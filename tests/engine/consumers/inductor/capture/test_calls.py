@@ -212,3 +212,37 @@ def test_tensors_in_containers_are_on_the_gpu(held):
     call = lambda its: its[0] @ its[1] if isinstance(its, list) else its["x"] @ its["of"]["w"]  # noqa: E731 (short)
     found = gt.capture(call, held((torch.zeros(64, 64), torch.zeros(64, 64))), device="H200")
     assert [product.problem.name for product in found.products] == ["64x64x64:fp32:nn"]
+
+
+def of_a_stream(x):
+    with torch.cuda.stream(torch.cuda.Stream()):
+        return x @ x
+
+
+def of_nvtx(x):
+    with torch.cuda.nvtx.range("product"):
+        return x @ x
+
+
+def of_a_generator(x):
+    return x @ torch.rand(x.shape, generator=torch.Generator(x.device), device=x.device)
+
+
+def of_a_model_far_away(x):
+    return of_a_model(x)
+
+
+def of_a_model(x):
+    return ONE(x)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="the GPU has these")
+@pytest.mark.parametrize("call", [of_a_stream, of_nvtx, of_a_generator])
+def test_a_call_of_cuda_itself_is_refused_with_a_way_out(call):
+    with pytest.raises(UsageError, match=r"test_calls.py, line \d+\).*it asks CUDA itself.* capture where the GPU is"):
+        gt.capture(call, "fp32[2,2]", device="H200")
+
+
+def test_a_model_that_stays_on_the_cpu_is_refused_with_a_way_out():
+    with pytest.raises(UsageError, match=r"a model that the callable itself does not refer to .* as MODULE:CALL"):
+        gt.capture(of_a_model_far_away, "fp32[2,2]", device="H200")
