@@ -14,9 +14,6 @@ from gemmtune.engine.consumers.inductor.loader.grouped.grouped_products import o
 
 _ATEN = torch.ops.aten
 _BACKENDS: Any = torch.backends.cuda  # its functions have no types
-_LIBRARY: Any = torch.library.Library
-_NAME = "scaled_dot_product_attention"
-_KEYS = ("AutogradCUDA", "CUDA")
 _LARGEST_HEAD = 256  # flash attention's; a multiple of 8 after padding
 _MASK_ALIGNMENT = 16
 
@@ -24,13 +21,13 @@ _MASK_ALIGNMENT = 16
 @contextlib.contextmanager
 def attention_of_a_gpu() -> Iterator[None]:
     """Send attention on CUDA tensors to the operator that torch selects on a GPU."""
-    library = _LIBRARY("aten", "IMPL")
+    library: Any = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call] # torch's
     try:
-        for key in _KEYS:
-            library.impl(_NAME, _attention, key)
-        for name, sizes in _SIZES.items():
-            if hasattr(_ATEN, name) and not torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{name}", "Meta"):
-                library.impl(name, sizes, "Meta")
+        for key in ("AutogradCUDA", "CUDA"):
+            library.impl("scaled_dot_product_attention", _attention, key)
+        for (key, name), kernel in _KERNELS.items():
+            if hasattr(_ATEN, name) and not torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{name}", key):
+                library.impl(name, kernel, key)
         yield
     finally:
         library._destroy()
@@ -88,14 +85,16 @@ def _scaled_groups(*arguments: Any, **named: Any) -> torch.Tensor:  # noqa: ANN4
     return result
 
 
-_SIZES: Mapping[str, Callable[..., Any]] = {
-    "_transformer_encoder_layer_fwd": lambda source, *_, **__: torch.empty_like(source),  # an encoder layer's fast path
+_KERNELS: Mapping[tuple[str, str], Callable[..., Any]] = {
+    ("Meta", "_transformer_encoder_layer_fwd"): lambda x, *_, **__: torch.empty_like(x),  # a layer's fast path
     # recurrent cells: the next state [batch, n], with an LSTM's cell, and what their gradients need [batch, 5 n or 4 n]
-    "_thnn_fused_gru_cell": lambda _, __, h, *___: (torch.empty_like(h), h.new_empty(h.shape[0], 5 * h.shape[1])),
-    "_thnn_fused_lstm_cell": lambda gates, _, cell, *__: tuple(map(torch.empty_like, (cell, cell, gates))),
-    "_scaled_grouped_mm_v2": _scaled_groups,
+    ("Meta", "_thnn_fused_gru_cell"): lambda _, __, h, *___: (torch.empty_like(h), h.new_empty(len(h), 5 * h.shape[1])),
+    ("Meta", "_thnn_fused_lstm_cell"): lambda gates, _, cell, *__: tuple(map(torch.empty_like, (cell, cell, gates))),
+    ("Meta", "_scaled_grouped_mm_v2"): _scaled_groups,
+    # without a kernel of the GPU, torch takes these apart into operations that a GPU does not run
+    **{("CUDA", name): torch.empty_like for name in ("silu_backward", "mish_backward", "native_channel_shuffle")},
 }
-"""Sizes of what operators return that torch knows on a GPU alone, or runs to know them."""
+"""Sizes of what operators return that torch otherwise runs to know them, and kernels, which nothing runs."""
 
 
 def _is_fused(

@@ -102,9 +102,8 @@ class EagerProducts(Watcher):
         """Count an operation that multiplies matrices, and run it."""
         name = getattr(func, "_opname", "")
         is_counted = name.lstrip("_") in PRODUCTS or any(part in name for part in _KERNELS)
+        out = func(*args, **(kwargs or {}))
         if is_counted and not self._in_layer and not self._is_compiled() and not torch.compiler.is_compiling():
             sizes = "×".join(str(list(a.shape)) for a in args if isinstance(a, torch.Tensor))
-            out = func(*args, **(kwargs or {}))
             self.costs[f"aten.{name}{sizes}"][cost_of_call(func, args, kwargs or {}, out)] += 1
-            return out
-        return func(*args, **(kwargs or {}))
+        return out

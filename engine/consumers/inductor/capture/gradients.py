@@ -26,6 +26,8 @@ def grad(
     outputs: _Tensors,
     inputs: _Tensors,
     grad_outputs: torch.Tensor | Sequence[torch.Tensor | None] | None = None,
+    _retain_graph: bool | None = None,
+    create_graph: bool = False,
     *,
     allow_unused: bool = False,
     **_: object,
@@ -39,7 +41,8 @@ def grad(
     order = _in_order(get_gradient_edge(tensor).node for tensor in given)
     leaves = {id(node.variable): node for node in order if node.name() == _LEAF}
     wanted = [_edge(tensor, leaves) for tensor in _listed(inputs)]
-    found = _gradients(given, _seeds(given, grad_outputs), {node for node, _ in wanted if node is not None})
+    with torch.set_grad_enabled(create_graph):  # functions choose a formula by it
+        found = _gradients(given, _seeds(given, grad_outputs), {node for node, _ in wanted if node is not None})
     if not allow_unused and any(edge not in found for edge in wanted):
         raise RuntimeError("no output follows from one of the tensors to differentiate by: set allow_unused=True")
     return tuple(found.get(edge) for edge in wanted)
