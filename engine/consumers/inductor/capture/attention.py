@@ -92,7 +92,7 @@ _KERNELS: Mapping[tuple[str, str], Callable[..., Any]] = {
     ("Meta", "_thnn_fused_lstm_cell"): lambda gates, _, cell, *__: tuple(map(torch.empty_like, (cell, cell, gates))),
     ("Meta", "_scaled_grouped_mm_v2"): _scaled_groups,
     # without a kernel of the GPU, torch takes these apart into operations that a GPU does not run
-    **{("CUDA", name): torch.empty_like for name in ("silu_backward", "mish_backward", "native_channel_shuffle")},
+    **{("CUDA", name): torch.empty_like for name in ("silu_backward", "mish_backward", "_fused_rms_norm")},
 }
 """Sizes of what operators return that torch otherwise runs to know them, and kernels, which nothing runs."""
 
