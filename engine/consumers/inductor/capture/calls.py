@@ -6,9 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from traceback import walk_tb
+from types import CellType, CodeType, FunctionType
 from typing import Any, TypeAlias
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 from gemmtune.engine.consumers.inductor.capture.no_data import is_on_fake_gpu, without_data
 from gemmtune.engine.io.blame import STOPS, line_in, line_of
@@ -92,16 +94,15 @@ def on_fake_gpu(call: Call) -> Iterator[None]:
     replaced: list[tuple[dict[str, Any], str, Any]] = []
     made: dict[int, torch.Tensor] = {}
     try:
-        for model in models_of(call):
-            for module in model.modules():
-                kinds: tuple[dict[str, Any], ...] = (module._parameters, module._buffers)
-                for tensors in kinds:
-                    for name, tensor in tensors.items():
-                        if tensor is not None and not is_on_fake_gpu(tensor):
-                            replaced.append((tensors, name, tensor))
-                            if id(tensor) not in made:
-                                made[id(tensor)] = _without_data(name, tensor)
-                            tensors[name] = made[id(tensor)]
+        modules = [module for model in models_of(call) for module in model.modules()]
+        tensors: dict[str, Any]
+        for tensors in [its for module in modules for its in (module._parameters, module._buffers)]:
+            for name, tensor in tensors.items():
+                if tensor is not None and not is_on_fake_gpu(tensor):
+                    replaced.append((tensors, name, tensor))
+                    if id(tensor) not in made:
+                        made[id(tensor)] = _without_data(name, tensor)
+                    tensors[name] = made[id(tensor)]
         yield
     finally:
         for tensors, name, tensor in replaced:
@@ -133,5 +134,9 @@ def _reached(call: object) -> Sequence[object]:
     function = inspect.unwrap(call) if callable(call) else call
     if inspect.isfunction(function) or inspect.ismethod(function):
         names = inspect.getclosurevars(function)
-        reached += [*names.nonlocals.values(), *names.globals.values()]
+        reached += tree_leaves([names.nonlocals, names.globals])  # items of containers, too
+        for code in function.__code__.co_consts:
+            if isinstance(code, CodeType):  # of a lambda or a generator
+                inner = FunctionType(code, function.__globals__, closure=tuple(map(CellType, code.co_freevars)))
+                reached += _reached(inner)
     return reached

@@ -25,6 +25,21 @@ from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 ONE, OTHER = torch.nn.Linear(2, 2), torch.nn.ReLU()
 
 
+MANY = {"one": [ONE], "other": (OTHER,)}
+
+
+def of_a_container(x):
+    return MANY["other"][0](MANY["one"][0](x))
+
+
+def of_a_lambda(x):
+    return next(map(lambda y: OTHER(ONE(y)), [x]))  # noqa: C417 (a lambda)
+
+
+def of_a_generator_expression(x):
+    return sum(OTHER(ONE(part)) for part in x.split(1))
+
+
 def of_globals(x):
     return OTHER(ONE(x))
 
@@ -49,6 +64,9 @@ METHOD = Method()
     [
         (ONE, [ONE]),
         (of_globals, [OTHER, ONE]),
+        (of_a_container, [OTHER, ONE]),
+        (of_a_lambda, [OTHER, ONE]),
+        (of_a_generator_expression, [OTHER, ONE]),
         (of_closure(ONE), [ONE]),
         (METHOD.call, [METHOD]),
         (functools.partial(of_closure(ONE), scale=OTHER), [ONE, OTHER]),
