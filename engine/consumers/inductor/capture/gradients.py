@@ -20,40 +20,42 @@ _TASKS = count()
 """Numbers of backward passes: a checkpointed block runs once more in each, and not per tensor that it saved."""
 _Node: TypeAlias = Any  # torch's Node, whose call and metadata have no types
 _Tensors: TypeAlias = torch.Tensor | Sequence[torch.Tensor]
+_Seeds: TypeAlias = torch.Tensor | Sequence[torch.Tensor | None] | None
 
 
 def grad(
     outputs: _Tensors,
     inputs: _Tensors,
-    grad_outputs: torch.Tensor | Sequence[torch.Tensor | None] | None = None,
+    grad_outputs: _Seeds = None,
     _retain_graph: bool | None = None,
     create_graph: bool = False,
-    *,
-    allow_unused: bool = False,
+    _only_inputs: bool = True,
+    allow_unused: bool | None = None,
+    is_grads_batched: bool = False,
+    materialize_grads: bool = False,
     **_: object,
 ) -> tuple[torch.Tensor | None, ...]:
     """Return the gradients of the inputs, like `torch.autograd.grad`.
 
     Raises:
+        NotImplementedError: they are wanted in batches.
         RuntimeError: no output follows from an input, and `allow_unused` is not set.
     """
+    if is_grads_batched:
+        raise NotImplementedError("gradients in batches have no rule for tensors without data: capture on the GPU")
     given = _listed(outputs)
     order = _in_order(get_gradient_edge(tensor).node for tensor in given)
     leaves = {id(node.variable): node for node in order if node.name() == _LEAF}
     wanted = [_edge(tensor, leaves) for tensor in _listed(inputs)]
     with torch.set_grad_enabled(create_graph):  # functions choose a formula by it
         found = _gradients(given, _seeds(given, grad_outputs), {node for node, _ in wanted if node is not None})
-    if not allow_unused and any(edge not in found for edge in wanted):
+    if not allow_unused and not materialize_grads and any(edge not in found for edge in wanted):
         raise RuntimeError("no output follows from one of the tensors to differentiate by: set allow_unused=True")
-    return tuple(found.get(edge) for edge in wanted)
+    known = zip(wanted, _listed(inputs), strict=True)
+    return tuple(found.get(edge, torch.zeros_like(its) if materialize_grads else None) for edge, its in known)
 
 
-def backward(
-    tensors: _Tensors,
-    grad_tensors: torch.Tensor | Sequence[torch.Tensor | None] | None = None,
-    *_: object,
-    **__: object,
-) -> None:
+def backward(tensors: _Tensors, grad_tensors: _Seeds = None, *_: object, **__: object) -> None:
     """Add the gradients of all leaves to their `grad`, like `torch.autograd.backward`."""
     given = _listed(tensors)
     with torch.no_grad():
@@ -77,9 +79,7 @@ def _listed(tensors: _Tensors) -> list[torch.Tensor]:
     return [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
 
 
-def _seeds(
-    outputs: Sequence[torch.Tensor], given: torch.Tensor | Sequence[torch.Tensor | None] | None
-) -> list[torch.Tensor]:
+def _seeds(outputs: Sequence[torch.Tensor], given: _Seeds) -> list[torch.Tensor]:
     """Return the gradient that each output starts with: the given one, or ones."""
     known = [given] if isinstance(given, torch.Tensor) else list(given or [None] * len(outputs))
     return [torch.ones_like(out) if seed is None else seed for out, seed in zip(outputs, known, strict=True)]

@@ -194,3 +194,15 @@ def test_an_error_is_described_by_the_first_line_of_its_cause():
     error.__cause__ = ValueError(f"{'x' * 301}\nmore")
     assert calls.described(error) == f"ValueError: {'x' * 300}"
     assert calls.described(KeyError()) == "KeyError: "
+
+
+def test_an_input_that_no_output_follows_from_has_zeros_if_they_are_wanted():
+    x, other = torch.ones(3, requires_grad=True), torch.ones(2, requires_grad=True)
+    first, zeros = gradients.grad((x * 2).sum(), [x, other], None, True, False, True, materialize_grads=True)
+    assert (first.tolist(), zeros.tolist()) == ([2] * 3, [0] * 2)
+
+
+def test_gradients_in_batches_are_refused():
+    x = torch.ones(3, requires_grad=True)
+    with pytest.raises(NotImplementedError, match="in batches"):
+        gradients.grad(x * 2, x, torch.eye(3), is_grads_batched=True)
