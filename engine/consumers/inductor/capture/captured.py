@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import operator
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -88,10 +89,8 @@ class CapturedProduct:
             if chain.startswith(_UNREADABLE):
                 unreadable.append((chain, count))
             else:
-                epilogue = parse_epilogue(chain)
-                fused.append(
-                    replace(self, problem=replace(gemm(self.problem), epilogue=epilogue), count=count, epilogues=())
-                )
+                problem = replace(gemm(self.problem), epilogue=parse_epilogue(chain))
+                fused.append(replace(self, problem=problem, count=count, epilogues=()))
                 left -= count
         return (*fused, *([replace(self, count=left, epilogues=tuple(unreadable))] if left > 0 else []))
 
@@ -234,8 +233,7 @@ def merged(
     """Join equal products, and equal work that is not to be tuned; `add` joins the runs of two that are equal."""
     found: dict[tuple[str, bool], CapturedProduct] = {}
     for each in products:
-        is_open = bool(each.m)
-        key = (each.problem.resized(1).name if is_open else each.problem.name, is_open)
+        key = (each.problem.resized(1) if each.m else each.problem).name, bool(each.m)
         found[key] = _joined(found[key], each, add) if key in found else each
     works: dict[tuple[str, str], Unseen] = {}
     for work in unseen:
@@ -267,14 +265,11 @@ def added(parts: Sequence[Captured]) -> Captured:
     products, unseen = merged(
         (product for part in parts for product in part.products), (work for part in parts for work in part.unseen)
     )
-    compiled: Counter[str] = Counter()
-    for part in parts:
-        compiled.update(part.compiled)
     return replace(
         parts[0],
         products=[each for each in products if each.count],
         unseen=[each for each in unseen if each.count],
-        compiled=compiled,
+        compiled=sum((Counter(part.compiled) for part in parts), Counter()),
         calls=[call for part in parts for call in part.calls],
         rest_bytes=sum(part.rest_bytes for part in parts),
     )
@@ -302,7 +297,7 @@ def _joined(one: CapturedProduct, other: CapturedProduct, add: Callable[[float, 
         count=add(one.count, other.count),
         first=min(one.first, other.first),
         last=None if None in ends else max(end for end in ends if end is not None),
-        step=min(one.step, other.step),
+        step=math.gcd(one.step, other.step),
         epilogues=tuple(chains.items()),
     )
 

@@ -169,3 +169,9 @@ def test_the_campaign_file_says_what_was_found_and_what_each_problem_is_for():
         *("m = [2, 4, 16]", "n = 128", "k = 32", "dynamic_m = true"),
         "weight = 2",
     ]
+
+
+def test_equal_products_of_two_graphs_share_a_divisor_of_every_m():
+    one, other = (CapturedProduct(OPEN, 1, m="s0", first=12, last=120, step=step) for step in (4, 6))
+    ((joined,), _) = merged([one, other], [])
+    assert joined.step == 2
