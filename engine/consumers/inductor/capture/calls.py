@@ -94,9 +94,9 @@ def on_fake_gpu(call: Call) -> Iterator[None]:
     replaced: list[tuple[dict[str, Any], str, Any]] = []
     made: dict[int, torch.Tensor] = {}
     try:
-        modules = [module for model in models_of(call) for module in model.modules()]
-        tensors: dict[str, Any]
-        for tensors in [its for module in modules for its in (module._parameters, module._buffers)]:
+        modules: list[Any] = [module for model in models_of(call) for module in model.modules()]
+        kinds: list[dict[str, Any]] = [its for each in modules for its in (each._parameters, each._buffers)]
+        for tensors in kinds:
             for name, tensor in tensors.items():
                 if tensor is not None and not is_on_fake_gpu(tensor):
                     replaced.append((tensors, name, tensor))
@@ -131,12 +131,12 @@ def _reached(call: object) -> Sequence[object]:
     if isinstance(call, partial):
         return [*_reached(call.func), *call.args, *call.keywords.values()]
     reached = [call, getattr(call, "__self__", None)]
-    function = inspect.unwrap(call) if callable(call) else call
+    function: Any = inspect.unwrap(call) if callable(call) else call
     if inspect.isfunction(function) or inspect.ismethod(function):
         names = inspect.getclosurevars(function)
         reached += tree_leaves([names.nonlocals, names.globals])  # items of containers, too
         for code in function.__code__.co_consts:
             if isinstance(code, CodeType):  # of a lambda or a generator
-                inner = FunctionType(code, function.__globals__, closure=tuple(map(CellType, code.co_freevars)))
-                reached += _reached(inner)
+                cells = tuple(map(CellType, code.co_freevars))
+                reached += _reached(FunctionType(code, function.__globals__, closure=cells))  # type: ignore[union-attr]
     return reached
