@@ -198,12 +198,13 @@ def _is_no_error(record: logging.LogRecord) -> bool:
 def run_backward(
     output: object, gradients: Callable[[Sequence[torch.Tensor]], Sequence[torch.Tensor]] | None = None
 ) -> None:
-    """Run the gradients of an output: of its `loss` if it has one, else of all its tensors.
+    """Run the gradients of an output: of its `loss` if it has one, else of all tensors in it and in its objects.
 
     `gradients` gives the gradient of each of these tensors; 1 by default.
     """
     loss = getattr(output, "loss", None)
-    leaves = [loss] if isinstance(loss, torch.Tensor) else tree_leaves(output)
+    held = [each if isinstance(each, torch.Tensor) else getattr(each, "__dict__", each) for each in tree_leaves(output)]
+    leaves = [loss] if isinstance(loss, torch.Tensor) else tree_leaves(held)
     wanted = [each for each in leaves if isinstance(each, torch.Tensor) and each.requires_grad]
     if wanted:
         torch.autograd.backward(wanted, gradients(wanted) if gradients else [torch.ones_like(each) for each in wanted])

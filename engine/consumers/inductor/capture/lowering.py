@@ -126,13 +126,12 @@ class Lowering:
     @contextlib.contextmanager
     def settings(self) -> Iterator[None]:
         """Lower every graph that is compiled meanwhile, generate no code, and take nothing from caches."""
-        run_graph = GraphLowering.run
 
-        def run_alive(graph: Any, *arguments: Any) -> object:  # noqa: ANN401 (as below)
+        def run_alive(graph: Any, *arguments: Any, run: Any = GraphLowering.run) -> object:  # noqa: ANN401 (as below)
             graph.module.graph.eliminate_dead_code(  # as the scheduler does, which does not run here
                 lambda node: node.is_impure() or not isinstance(node.target, torch._ops.OpOverload)
             )
-            return run_graph(graph, *arguments)
+            return run(graph, *arguments)
 
         def without_code(graph: Any) -> SimpleNamespace:  # noqa: ANN401 (Inductor's GraphLowering)
             called = list(library_nodes(graph.module))

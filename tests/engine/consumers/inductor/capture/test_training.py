@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from types import SimpleNamespace
 from unittest.mock import patch
 
 import pytest
@@ -131,3 +133,15 @@ def test_the_sum_of_the_inputs_gradients_lies_behind_the_first_layers_product():
     else:  # Inductor makes each sum the bias of an addmm
         assert chains["32x64x128:bf16:nn:addmm:bias=matrix"] == (("relu_backward(matrix)", 1),)
     assert chains["32x64x96:bf16:nn"] == ()
+
+
+@dataclass
+class Output:
+    hidden: torch.Tensor
+    layers: int = 1
+
+
+@pytest.mark.parametrize("held", [Output, lambda y: [1, Output(y)], lambda y: SimpleNamespace(of=(y, None))])
+def test_gradients_are_those_of_tensors_in_objects_too(held):
+    found = gt.capture(lambda x, w: held(x @ w), "bf16[16,64]", "bf16[64,64]", grad=True, device="H200")
+    assert sum(product.count for product in found.products) == 3
