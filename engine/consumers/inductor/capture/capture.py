@@ -41,8 +41,7 @@ _READ = {DRAWN: "captured as one draw", FINITE: "captured as if all are", IN_BIN
 """Assumption about each kind of value that a model reads and no device knows."""
 _LOOP = re.compile("decompose_(scan|map)_to_while_loop")
 """Function of Inductor that lowers an operator of torch by a loop."""
-_ASKS_CUDA = re.compile("CUDA|_cuda_|cudaMem|dummy base class|launcher_cls")
-"""Part of an error of code that wants a stream, a generator or a kernel of CUDA."""
+_ASKS_CUDA = re.compile("CUDA|_cuda_|cudaMem|dummy base class|launcher_cls")  # for a stream, a generator or a kernel
 _OUTSIDE = "runs outside of compiled graphs"
 _WAY_OF_EXPERTS = (
     "; a loop over experts, or a model that drops tokens, has as many rows as values decide: call "
@@ -163,6 +162,7 @@ def _imported(path: str, device: Device, *, is_present: bool) -> Call:
     if not is_present:
         with contextlib.suppress(UsageError), asked_gpu(device):
             return imported(path)
+        torch.set_default_device(None)  # which the module may have set
     return imported(path)
 
 

@@ -209,11 +209,15 @@ def test_a_module_sees_the_gpu_as_it_is_imported(tmp_path, monkeypatch, name):
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="moves what is imported to the GPU")
-def test_a_module_that_needs_a_gpu_which_it_sees_is_imported_without_it(tmp_path, monkeypatch):
-    text = "import torch\nweight = torch.ones(64, 64)\nif torch.cuda.is_available(): weight = weight.cuda()\n"
-    (tmp_path / "moves.py").write_text(f"{text}\ndef call(x):\n    return x @ weight.to(x.device)\n")
+@pytest.mark.parametrize("moves", ["weight = weight.cuda()", "torch.set_default_device('cuda')"])
+def test_a_module_that_needs_a_gpu_which_it_sees_is_imported_without_it(tmp_path, monkeypatch, moves):
+    text = (
+        f"import torch\nweight = torch.ones(64, 64)\nif torch.cuda.is_available(): {moves}\nweight += torch.ones(64)\n"
+    )
+    name = f"moves_{len(moves)}"
+    (tmp_path / f"{name}.py").write_text(f"{text}\ndef call(x):\n    return x @ weight.to(x.device)\n")
     monkeypatch.syspath_prepend(tmp_path)
-    found = gt.capture("moves:call", "fp32[64,64]", device="H200")
+    found = gt.capture(f"{name}:call", "fp32[64,64]", device="H200")
     assert [product.problem.name for product in found.products] == ["64x64x64:fp32:nn"]
 
 
