@@ -275,7 +275,7 @@ def _refusal(error: Exception, call: str, values: Mapping[str, int], way: str, *
     if "Cannot access accelerator device" in str(error):
         way += "; without the GPU a device has no number: name it 'cuda'"
     elif not is_present and "on the same device" in str(error):
-        way += "; a model that the callable itself does not refer to stays on the CPU: name it there, or as MODULE:CALL"
+        way += "; a tensor that is no parameter or buffer of a model which the callable itself names stays on the CPU"
     elif not is_present and _ASKS_CUDA.search(str(cause_of(error))):
         way += "; it asks CUDA itself, or launches a kernel uncompiled: leave that out, or capture where the GPU is"
     elif not reads and type(cause := cause_of(error)).__name__ == "InductorError":
