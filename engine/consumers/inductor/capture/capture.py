@@ -27,7 +27,7 @@ from gemmtune.engine.consumers.inductor.capture.calls import (
 from gemmtune.engine.consumers.inductor.capture.captured import Captured, CapturedCall, CapturedProduct, Unseen, merged
 from gemmtune.engine.consumers.inductor.capture.data_on_cpu import DRAWN, FINITE, IN_BINS, DataOnCpu, DrawsOfPython
 from gemmtune.engine.consumers.inductor.capture.eager import EagerProducts
-from gemmtune.engine.consumers.inductor.capture.fake_gpu import GPU, asked_gpu, fake_gpu
+from gemmtune.engine.consumers.inductor.capture.fake_gpu import GPU, device_answers, fake_gpu
 from gemmtune.engine.consumers.inductor.capture.lowering import Lowering
 from gemmtune.engine.consumers.inductor.capture.model_calls import MadeArguments, ModelCall
 from gemmtune.engine.consumers.inductor.capture.no_data import without_data
@@ -160,7 +160,7 @@ def _captured(
 def _imported(path: str, device: Device, *, is_present: bool) -> Call:
     """Import a callable where torch sees the GPU; without one, if that fails, where it sees none."""
     if not is_present:
-        with contextlib.suppress(UsageError), asked_gpu(device):
+        with contextlib.suppress(UsageError), device_answers(device):
             return imported(path)
         torch.set_default_device(None)  # which the module may have set
     return imported(path)

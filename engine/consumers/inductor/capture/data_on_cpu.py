@@ -37,7 +37,7 @@ FINITE = "whether numbers are finite"
 IN_BINS = "how many bins count numbers"
 
 
-class Watcher(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch's, untyped
+class ModelMode(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch's, untyped
     """Mode that watches what a model runs."""
 
     supports_higher_order_operators = True
@@ -49,7 +49,7 @@ class Watcher(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch's, un
         return True
 
 
-class DataOnCpu(Watcher):
+class DataOnCpu(ModelMode):
     """Give data to small tensors on the CPU, and know the values of small ones without data that follow from others."""
 
     def __init__(self) -> None:

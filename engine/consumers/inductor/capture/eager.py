@@ -14,7 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._pytree import tree_leaves
 
 from gemmtune.engine.consumers.inductor.capture.captured import PRODUCTS
-from gemmtune.engine.consumers.inductor.capture.data_on_cpu import Watcher
+from gemmtune.engine.consumers.inductor.capture.data_on_cpu import ModelMode
 from gemmtune.engine.consumers.inductor.floor.call_costs import cost_of_call
 from gemmtune.engine.consumers.inductor.floor.shares import Cost
 
@@ -41,7 +41,7 @@ class _Recurrent(torch.autograd.Function):
         return None, None, *made
 
 
-class EagerProducts(Watcher):
+class EagerProducts(ModelMode):
     """Counter of products, convolutions and attentions that torch runs one by one, as behind a graph break."""
 
     def __init__(self, is_compiled: Callable[[], bool]) -> None:

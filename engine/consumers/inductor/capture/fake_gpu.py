@@ -41,7 +41,7 @@ _fill_truncated: Callable[..., torch.Tensor] = torch.nn.init._no_grad_trunc_norm
 
 
 @contextlib.contextmanager
-def asked_gpu(device: Device) -> Iterator[None]:
+def device_answers(device: Device) -> Iterator[None]:
     """Answer torch's and Triton's questions about the device from its record; tensors stay what they are."""
     random_state = torch.zeros(0, dtype=torch.uint8, device="cpu")
     answers = {
@@ -97,7 +97,7 @@ def fake_gpu(device: Device, data: DataOnCpu | None = None) -> Iterator[FakeTens
         "torch.autograd.backward": backward,
     }
     with contextlib.ExitStack() as stack:
-        stack.enter_context(asked_gpu(device))
+        stack.enter_context(device_answers(device))
         for name, answer in answers.items():
             stack.enter_context(patch(name, answer))
         stack.enter_context(patch.object(FakeTensorMode, "avoid_device_init", True))

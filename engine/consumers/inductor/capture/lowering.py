@@ -127,7 +127,7 @@ class Lowering:
     def settings(self) -> Iterator[None]:
         """Lower every graph that is compiled meanwhile, generate no code, and take nothing from caches."""
 
-        def run_alive(graph: Any, *arguments: Any, run: Any = GraphLowering.run) -> object:  # noqa: ANN401 (as below)
+        def run_live(graph: Any, *arguments: Any, run: Any = GraphLowering.run) -> object:  # noqa: ANN401 (as below)
             graph.module.graph.eliminate_dead_code(  # as the scheduler does, which does not run here
                 lambda node: node.is_impure() or not isinstance(node.target, torch._ops.OpOverload)
             )
@@ -158,7 +158,7 @@ class Lowering:
                 graphsafe_rng_functionalization=False,  # it asks for the GPU's random generators
             ),
             patch.object(GraphLowering, "compile_to_module", without_code),
-            patch.object(GraphLowering, "run", run_alive),
+            patch.object(GraphLowering, "run", run_live),
             patch.object(pad_mm, "should_pad", should_pad),
             patch.dict(lowerings, {CONVOLUTION: partial(lower_convolution, lowerings[CONVOLUTION])}),
         ):
