@@ -274,7 +274,7 @@ def _refusal(error: Exception, call: str, values: Mapping[str, int], way: str, *
         way += "; torch reads dense rows alone, not the gradient of .sum(): return the product, or call .contiguous()"
     if "Cannot access accelerator device" in str(error):
         way += "; without the GPU a device has no number: name it 'cuda'"
-    elif not is_present and "on the same device" in str(error):
+    elif not is_present and re.search("on the same device|two different devices", str(error)):
         way += "; a tensor that is no parameter or buffer of a model which the callable itself names stays on the CPU"
     elif not is_present and _ASKS_CUDA.search(str(cause_of(error))):
         way += "; it asks CUDA itself, or launches a kernel uncompiled: leave that out, or capture where the GPU is"
