@@ -83,6 +83,7 @@ def test_a_model_moves_its_tensors_to_the_gpu_by_its_kind(monkeypatch):
 
 
 @pytest.mark.parametrize("call", [lambda y: y * 0, lambda y: y.relu().sum() * 0], ids=["matrix", "unused loss"])
-def test_a_product_times_zero_does_not_run(call):
+def test_a_product_times_zero_runs_from_torch_2_14_on(call):
     found = gt.capture(lambda x, w: (call(x @ w), x @ w.T), "bf16[64,256]", "bf16[256,256]", device="H200")
-    assert [(product.problem.name, product.count) for product in found.products] == [("64x256x256:bf16:nt", 1)]
+    runs = ["64x256x256:bf16:nn"] if torch.torch_version.TorchVersion(torch.__version__) >= (2, 14) else []
+    assert [product.problem.name for product in found.products] == [*runs, "64x256x256:bf16:nt"]
