@@ -20,8 +20,8 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, run_fallba
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils._triton import has_triton
 
-from gemmtune.engine.consumers.inductor.capture.attention import attention_of_a_gpu
 from gemmtune.engine.consumers.inductor.capture.data_on_cpu import DataOnCpu, OnCpu
+from gemmtune.engine.consumers.inductor.capture.gpu_kernels import kernels_of_a_gpu
 from gemmtune.engine.consumers.inductor.capture.gradients import backward, grad
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import ToolchainMissing
@@ -104,7 +104,7 @@ def fake_gpu(device: Device, data: DataOnCpu | None = None) -> Iterator[FakeTens
         stack.enter_context(patch.object(torch.nn.Module, "_apply", _convert))
         has_triton.cache_clear()  # it keeps its answer about this machine
         stack.callback(has_triton.cache_clear)
-        stack.enter_context(attention_of_a_gpu())
+        stack.enter_context(kernels_of_a_gpu())
         shapes = ShapeEnv(allow_scalar_outputs=False, allow_dynamic_output_shape_ops=False)  # while_loop's rule asks
         mode = stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True, shape_env=shapes, static_shapes=True))
         stack.enter_context(patch.object(OptimizerVariable, "call_method", _within(mode)))

@@ -11,7 +11,7 @@ from functools import partial  # noqa: E402 (torch is there)
 from torch.utils.checkpoint import checkpoint  # noqa: E402 (torch is there)
 
 from gemmtune.engine.consumers.inductor.capture import calls, gradients  # noqa: E402
-from gemmtune.engine.consumers.inductor.capture.attention import _bias, _is_fused  # noqa: E402
+from gemmtune.engine.consumers.inductor.capture.gpu_kernels import _bias, _is_fused  # noqa: E402
 from gemmtune.engine.records.errors import UsageError  # noqa: E402
 
 

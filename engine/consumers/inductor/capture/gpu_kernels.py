@@ -1,6 +1,6 @@
-"""Choice of attention's kernel as torch makes it on a CUDA GPU, and sizes of other fused operators. Imports torch.
+"""Kernels that torch has on a CUDA GPU alone: its choice for attention, and other fused operators. Imports torch.
 
-A torch that was built without CUDA would take the product of matrices for every attention on a GPU.
+A torch that was built without CUDA would take attention and these operators apart into operations that no GPU runs.
 """
 
 import contextlib
@@ -19,8 +19,8 @@ _MASK_ALIGNMENT = 16
 
 
 @contextlib.contextmanager
-def attention_of_a_gpu() -> Iterator[None]:
-    """Send attention on CUDA tensors to the operator that torch selects on a GPU."""
+def kernels_of_a_gpu() -> Iterator[None]:
+    """Give torch the kernels of a GPU that it lacks here, and send attention to the one that it selects there."""
     library: Any = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call] # torch's
     try:
         for key in ("AutogradCUDA", "CUDA"):
@@ -94,7 +94,7 @@ _KERNELS: Mapping[tuple[str, str], Callable[..., Any]] = {
     # without a kernel of the GPU, torch takes these apart into operations that a GPU does not run
     **{("CUDA", name): torch.empty_like for name in ("silu_backward", "mish_backward", "_fused_rms_norm")},
 }
-"""Sizes of what operators return that torch otherwise runs to know them, and kernels, which nothing runs."""
+"""Kernels by dispatch key and operator: on Meta, sizes that torch would run an operator to know; on CUDA, never run."""
 
 
 def _is_fused(
