@@ -9,7 +9,7 @@ from tempfile import gettempdir
 
 @contextmanager
 def gpu_lock(gpu: str) -> Iterator[None]:
-    """Hold a GPU, named by its UUID, once no other process of this host does and none that asked before waits.
+    """Hold a GPU, named by its UUID; wait for the processes of this host that hold it or asked for it before.
 
     A process that ends holds nothing. Where this user may not open the files of the locks, nobody waits.
     """

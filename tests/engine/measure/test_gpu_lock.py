@@ -14,7 +14,7 @@ import pytest
 from gemmtune.engine.measure.gpu_lock import gpu_lock
 
 HOLD = """
-import sys, time
+import sys
 from gemmtune.engine.measure.gpu_lock import gpu_lock
 with gpu_lock("GPU-of-a-test"):
     print("mine", flush=True)
